@@ -1,0 +1,324 @@
+//! Blobs as files: one folder per tenant and store, one file per blob.
+//!
+//! ```text
+//! {root}/tmp/{random}                  a blob being written
+//! {root}/{tenant}/{store}/{version}    a blob
+//! ```
+//!
+//! A blob appears under its name only when it is whole and on disk. Folders of
+//! stores whose last blob is gone stay, empty.
+
+use std::collections::HashSet;
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp, VersionId};
+use tracing::instrument;
+
+use crate::{BlobError, BlobStore, ListedBlob};
+
+/// The folder of blobs being written; no tenant's id looks like it.
+const TEMP_FOLDER: &str = "tmp";
+/// What names of files being written begin with.
+const TEMP_PREFIX: &str = "put-";
+/// Only the user that the server runs as may look inside.
+const FOLDER_MODE: u32 = 0o700;
+/// Folders remembered as durable before the memory of them is dropped.
+const MAX_KNOWN_FOLDERS: usize = 65_536;
+
+/// A [`BlobStore`] in a folder of a local file system.
+#[derive(Debug, Clone)]
+pub struct FileBlobs {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    root: PathBuf,
+    temp_folder: PathBuf,
+    /// Stores whose folders are on disk in their parents too.
+    known_folders: Mutex<HashSet<(TenantId, StoreId)>>,
+}
+
+impl FileBlobs {
+    /// Opens the store below `root`, which is created when missing.
+    ///
+    /// Removes what writes cut short by a crash left behind; what another
+    /// process is writing right now is left alone.
+    ///
+    /// # Errors
+    /// [`BlobError`] when the folder cannot be made, read or written.
+    pub async fn open(root: PathBuf) -> Result<Self, BlobError> {
+        let root = std::path::absolute(root).map_err(BlobError::io("find the blob folder"))?;
+        let shared = Arc::new(Shared {
+            temp_folder: root.join(TEMP_FOLDER),
+            root,
+            known_folders: Mutex::default(),
+        });
+        let store = Self { shared };
+        store.blocking("open the blob folder", Shared::prepare).await?;
+        Ok(store)
+    }
+
+    /// Runs file system calls where they may block, to their end even when the
+    /// caller goes away.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        work: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, BlobError> {
+        let shared = Arc::clone(&self.shared);
+        let outcome = tokio::task::spawn_blocking(move || work(&shared)).await;
+        outcome
+            .unwrap_or_else(|gone| Err(io::Error::other(gone)))
+            .map_err(BlobError::io(action))
+    }
+}
+
+#[async_trait]
+impl BlobStore for FileBlobs {
+    /// Refuses a key that exists, and leaves its bytes as they are.
+    #[instrument(name = "blob.put", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
+    async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
+        let key = *key;
+        self.blocking("write a blob", move |shared| shared.put(&key, &bytes))
+            .await
+    }
+
+    #[instrument(name = "blob.get", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
+    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError> {
+        let key = *key;
+        self.blocking("read a blob", move |shared| {
+            let bytes = absent_as_none(std::fs::read(shared.path(&key)))?;
+            Ok(bytes.map(Bytes::from))
+        })
+        .await
+    }
+
+    #[instrument(name = "blob.delete", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
+    async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
+        let key = *key;
+        self.blocking("delete a blob", move |shared| shared.delete(&key))
+            .await
+    }
+
+    #[instrument(name = "blob.list", level = "debug", skip_all)]
+    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
+        let after = after.copied();
+        self.blocking("list the blobs", move |shared| shared.list(after, limit))
+            .await
+    }
+
+    /// Makes and removes an empty file, so a full or read-only disk shows.
+    #[instrument(name = "blob.check", level = "debug", skip_all)]
+    async fn check(&self) -> Result<(), BlobError> {
+        self.blocking("write to the blob folder", |shared| {
+            shared.new_temp_file()?.close()
+        })
+        .await
+    }
+}
+
+impl Shared {
+    fn path(&self, key: &BlobKey) -> PathBuf {
+        self.store_folder(key).join(key.blob_id.to_string())
+    }
+
+    fn tenant_folder(&self, key: &BlobKey) -> PathBuf {
+        self.root.join(key.tenant_id.to_string())
+    }
+
+    fn store_folder(&self, key: &BlobKey) -> PathBuf {
+        self.tenant_folder(key).join(key.store_id.to_string())
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        let missing_folders = self
+            .root
+            .ancestors()
+            .take_while(|folder| !folder.exists())
+            .count();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(&self.temp_folder)?;
+        // A folder is durable when the folder that lists it is.
+        for folder in self.root.ancestors().take(1 + missing_folders) {
+            fsync_folder(folder)?;
+        }
+        for entry in std::fs::read_dir(&self.temp_folder)? {
+            let entry = entry?;
+            let is_ours = entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX);
+            if is_ours && entry.file_type()?.is_file() {
+                remove_leftover(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Mode 0600, and removed when dropped. Locked while it is written, so
+    /// that another process that opens the store knows it is not a leftover.
+    fn new_temp_file(&self) -> io::Result<tempfile::NamedTempFile> {
+        let temp = tempfile::Builder::new()
+            .prefix(TEMP_PREFIX)
+            .tempfile_in(&self.temp_folder)?;
+        temp.as_file().lock()?;
+        Ok(temp)
+    }
+
+    fn put(&self, key: &BlobKey, bytes: &[u8]) -> io::Result<()> {
+        let mut temp = self.new_temp_file()?;
+        temp.write_all(bytes)?;
+        temp.as_file().sync_all()?;
+        let folder = self.store_folder(key);
+        self.ensure_folder(key)?;
+        let temp = match temp.persist_noclobber(folder.join(key.blob_id.to_string())) {
+            Ok(_) => None,
+            // Someone removed the folder since it became known.
+            Err(failed) if failed.error.kind() == ErrorKind::NotFound => Some(failed.file),
+            Err(failed) => return Err(failed.error),
+        };
+        if let Some(temp) = temp {
+            self.known_folders().remove(&(key.tenant_id, key.store_id));
+            self.ensure_folder(key)?;
+            temp.persist_noclobber(self.path(key))
+                .map_err(|failed| failed.error)?;
+        }
+        fsync_folder(&folder)
+    }
+
+    /// Makes the store's folder, durable in its parents; costs nothing later.
+    fn ensure_folder(&self, key: &BlobKey) -> io::Result<()> {
+        let known_as = (key.tenant_id, key.store_id);
+        if self.known_folders().contains(&known_as) {
+            return Ok(());
+        }
+        DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(self.store_folder(key))?;
+        // Even if the folders were there: who made them may not have come to
+        // the fsync yet.
+        fsync_folder(&self.tenant_folder(key))?;
+        fsync_folder(&self.root)?;
+        let mut known_folders = self.known_folders();
+        if known_folders.len() >= MAX_KNOWN_FOLDERS {
+            known_folders.clear();
+        }
+        known_folders.insert(known_as);
+        Ok(())
+    }
+
+    fn known_folders(&self) -> std::sync::MutexGuard<'_, HashSet<(TenantId, StoreId)>> {
+        self.known_folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn delete(&self, key: &BlobKey) -> io::Result<()> {
+        match absent_as_none(std::fs::remove_file(self.path(key)))? {
+            Some(()) => fsync_folder(&self.store_folder(key)),
+            None => Ok(()),
+        }
+    }
+
+    fn list(&self, after: Option<BlobKey>, limit: usize) -> io::Result<Vec<ListedBlob>> {
+        let mut listed = Vec::new();
+        for tenant_id in sorted_names::<TenantId>(&self.root)? {
+            if after.is_some_and(|after| tenant_id < after.tenant_id) {
+                continue;
+            }
+            let tenant_folder = self.root.join(tenant_id.to_string());
+            for store_id in sorted_names::<StoreId>(&tenant_folder)? {
+                if after.is_some_and(|after| (tenant_id, store_id) < (after.tenant_id, after.store_id)) {
+                    continue;
+                }
+                let store_folder = tenant_folder.join(store_id.to_string());
+                for blob_id in sorted_names::<VersionId>(&store_folder)? {
+                    if listed.len() == limit {
+                        return Ok(listed);
+                    }
+                    let key = BlobKey {
+                        tenant_id,
+                        store_id,
+                        blob_id,
+                    };
+                    if after.is_none_or(|after| key > after) {
+                        listed.extend(listed_blob(key, &store_folder.join(blob_id.to_string()))?);
+                    }
+                }
+            }
+        }
+        Ok(listed)
+    }
+}
+
+/// The entries of `folder` whose names are ids of one kind, in order.
+fn sorted_names<T: FromStr + Ord>(folder: &Path) -> io::Result<Vec<T>> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        // Gone meanwhile, or a foreign file with a folder's name.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(entry?.file_name().to_str().and_then(|name| name.parse().ok()));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// `None` when the file is gone meanwhile or is not a file.
+fn listed_blob(key: BlobKey, path: &Path) -> io::Result<Option<ListedBlob>> {
+    let Some(metadata) = absent_as_none(std::fs::symlink_metadata(path))? else {
+        return Ok(None);
+    };
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    let modified_at = timestamp(metadata.modified()?);
+    Ok(Some(ListedBlob {
+        key,
+        size_bytes: metadata.len(),
+        modified_at,
+    }))
+}
+
+fn timestamp(time: SystemTime) -> Timestamp {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => Timestamp::default().plus(since),
+        Err(before) => Timestamp::default().minus(before.duration()),
+    }
+}
+
+fn absent_as_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn fsync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Removes a file being written unless its writer still lives.
+fn remove_leftover(path: &Path) -> io::Result<()> {
+    let Some(file) = absent_as_none(File::open(path))? else {
+        return Ok(());
+    };
+    match file.try_lock() {
+        Ok(()) => absent_as_none(std::fs::remove_file(path)).map(drop),
+        Err(TryLockError::WouldBlock) => Ok(()),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}

@@ -1,0 +1,101 @@
+//! Content: immutable blobs in a folder or in an S3 bucket.
+//!
+//! The index says what exists; this crate only keeps bytes under the keys it
+//! is given. A key is written once and never again, so whatever was read once
+//! may be cached for ever, and no conditional request is ever needed: several
+//! S3-compatible servers ignore them.
+//!
+//! [`open`] turns a configured [`BlobUrl`] into a [`BlobStore`].
+
+mod error;
+mod fs;
+mod s3;
+mod url;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use keepsake_core::{BlobKey, Timestamp};
+
+pub use error::BlobError;
+pub use fs::FileBlobs;
+pub use s3::{S3Blobs, S3Credentials, S3Options, S3Settings};
+pub use url::BlobUrl;
+
+/// Keeps immutable blobs under unique keys.
+///
+/// Dropping a future does not undo what it began: a `put` or `delete` may
+/// still take effect.
+#[async_trait]
+pub trait BlobStore: Send + Sync + Debug {
+    /// Stores `bytes` under a key that was never used before.
+    ///
+    /// The bytes are durable when it returns. After an error they may or may
+    /// not be there; the caller removes the key and writes under a new one.
+    ///
+    /// # Errors
+    /// [`BlobError`] when the bytes are not known to be durable.
+    async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError>;
+
+    /// The bytes under `key`, or `None` when there are none.
+    ///
+    /// # Errors
+    /// [`BlobError`] when the store cannot tell or the read broke off.
+    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError>;
+
+    /// Removes the bytes under `key`; removing what is absent succeeds.
+    ///
+    /// # Errors
+    /// [`BlobError`] when the bytes may still be there.
+    async fn delete(&self, key: &BlobKey) -> Result<(), BlobError>;
+
+    /// The first `limit` blobs whose keys follow `after`, in key order.
+    ///
+    /// Fewer than `limit` are the last ones. Objects whose names are not blob
+    /// keys are skipped. A blob that comes or goes meanwhile may be missed.
+    ///
+    /// # Errors
+    /// [`BlobError`] when the listing broke off; nothing of it is returned.
+    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError>;
+
+    /// Asks cheaply whether the store can be reached and used.
+    ///
+    /// # Errors
+    /// [`BlobError`] when it cannot.
+    async fn check(&self) -> Result<(), BlobError>;
+}
+
+/// A blob as a listing shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListedBlob {
+    /// Its key.
+    pub key: BlobKey,
+    /// How many bytes it holds.
+    pub size_bytes: u64,
+    /// When it was written, by the store's own clock.
+    pub modified_at: Timestamp,
+}
+
+/// Opens the store that `url` names; `s3` is for `s3://` URLs only.
+///
+/// A folder is created when it is missing; a bucket is not. The S3 server is
+/// not asked anything yet: see [`BlobStore::check`].
+///
+/// # Errors
+/// [`BlobError`] when the folder cannot be used or the S3 settings make no
+/// sense together.
+pub async fn open(url: &BlobUrl, s3: &S3Settings) -> Result<Arc<dyn BlobStore>, BlobError> {
+    match url {
+        BlobUrl::File { root } => Ok(Arc::new(FileBlobs::open(root.clone()).await?)),
+        BlobUrl::S3 { bucket, prefix } => {
+            let options = S3Options {
+                bucket: bucket.clone(),
+                prefix: prefix.clone(),
+                settings: s3.clone(),
+            };
+            Ok(Arc::new(S3Blobs::connect(options).await?))
+        }
+    }
+}

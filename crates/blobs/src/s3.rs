@@ -1,0 +1,256 @@
+//! Blobs as objects of an S3 bucket: AWS, or a server that speaks its protocol.
+//!
+//! An object's name is the configured prefix, a `/`, and the blob's key. The
+//! credentials need `s3:GetObject`, `s3:PutObject`, `s3:DeleteObject` and
+//! `s3:ListBucket`; without the last, AWS answers "access denied" instead of
+//! "absent". In a bucket that keeps versions, a deleted blob stays until the
+//! bucket's own lifecycle rules remove it.
+
+mod client;
+mod error;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::operation::delete_object::DeleteObjectError;
+use aws_sdk_s3::operation::get_object::GetObjectError;
+use aws_sdk_s3::primitives::{ByteStream, DateTime};
+use aws_sdk_s3::types::{Object, ServerSideEncryption};
+use bytes::Bytes;
+use keepsake_core::{BlobKey, Timestamp};
+use secrecy::SecretString;
+use tracing::instrument;
+
+use crate::{BlobError, BlobStore, ListedBlob};
+
+/// How long one attempt may take to answer, and after it the body to arrive.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most objects that S3 lists in one answer.
+const MAX_PAGE: usize = 1_000;
+
+/// Where and how an [`S3Blobs`] keeps its objects.
+#[derive(Debug, Clone)]
+pub struct S3Options {
+    /// The bucket, which must exist.
+    pub bucket: String,
+    /// What all object names begin with, without a `/` at either end; may be empty.
+    pub prefix: String,
+    /// How to reach the server.
+    pub settings: S3Settings,
+}
+
+/// How to reach an S3 server; the default is AWS with what its environment says.
+#[derive(Debug, Clone, Default)]
+pub struct S3Settings {
+    /// The server's URL; `None` is AWS.
+    pub endpoint: Option<String>,
+    /// The region; `None` is what AWS's own environment and files say, or
+    /// `us-east-1` where an endpoint is configured.
+    pub region: Option<String>,
+    /// Puts the bucket into the path, not the host name: for most servers that
+    /// are not AWS.
+    pub path_style: bool,
+    /// Fixed keys; `None` asks AWS's chain: environment, profile files, web
+    /// identity, container and instance roles.
+    pub credentials: Option<S3Credentials>,
+    /// The KMS key that the server encrypts objects with; `None` leaves it to
+    /// the bucket's default.
+    pub sse_kms_key_id: Option<String>,
+    /// PEM certificates to trust beside the system's own.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A pair of S3 keys.
+#[derive(Debug, Clone)]
+pub struct S3Credentials {
+    /// Names the key.
+    pub access_key_id: String,
+    /// Signs requests.
+    pub secret_access_key: SecretString,
+}
+
+/// A [`BlobStore`] in an S3 bucket.
+///
+/// Requests that fail for a passing reason are tried three times.
+#[derive(Clone)]
+pub struct S3Blobs {
+    client: Client,
+    bucket: String,
+    /// Empty, or ends with `/`.
+    prefix: String,
+    sse_kms_key_id: Option<String>,
+}
+
+impl S3Blobs {
+    /// Makes a client; the server is not asked anything yet.
+    ///
+    /// # Errors
+    /// [`BlobError::Misconfigured`] when the settings make no sense together or
+    /// the certificates cannot be read.
+    pub async fn connect(options: S3Options) -> Result<Self, BlobError> {
+        let S3Options {
+            bucket,
+            prefix,
+            settings,
+        } = options;
+        let client = client::build(&settings).await?;
+        let prefix = match prefix.trim_matches('/') {
+            "" => String::new(),
+            prefix => format!("{prefix}/"),
+        };
+        Ok(Self {
+            client,
+            bucket,
+            prefix,
+            sse_kms_key_id: settings.sse_kms_key_id,
+        })
+    }
+
+    fn object_name(&self, key: &BlobKey) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// `None` for a foreign object.
+    fn listed_blob(&self, object: &Object) -> Option<ListedBlob> {
+        let key = object.key()?.strip_prefix(&self.prefix)?.parse().ok()?;
+        Some(ListedBlob {
+            key,
+            size_bytes: u64::try_from(object.size()?).ok()?,
+            modified_at: timestamp(object.last_modified()?),
+        })
+    }
+}
+
+/// Shows where it keeps its objects, and nothing of its credentials.
+impl fmt::Debug for S3Blobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3Blobs")
+            .field("bucket", &self.bucket)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BlobStore for S3Blobs {
+    #[instrument(name = "blob.put", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
+    async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
+        let encryption = self.sse_kms_key_id.as_ref().map(|_| ServerSideEncryption::AwsKms);
+        self.client
+            .put_object()
+            .bucket(&self.bucket)
+            .key(self.object_name(key))
+            .set_server_side_encryption(encryption)
+            .set_ssekms_key_id(self.sse_kms_key_id.clone())
+            .body(ByteStream::from(bytes))
+            .send()
+            .await
+            .map_err(|error| error::translate(&error))?;
+        Ok(())
+    }
+
+    #[instrument(name = "blob.get", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
+    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError> {
+        let request = self
+            .client
+            .get_object()
+            .bucket(&self.bucket)
+            .key(self.object_name(key));
+        let output = match request.send().await {
+            Ok(output) => output,
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(GetObjectError::is_no_such_key) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error::translate(&error)),
+        };
+        let body = tokio::time::timeout(ATTEMPT_TIMEOUT, output.body.collect());
+        match body.await {
+            Ok(Ok(body)) => Ok(Some(body.into_bytes())),
+            Ok(Err(error)) => Err(BlobError::Unavailable(format!("the body broke off: {error}"))),
+            Err(_) => Err(BlobError::Unavailable(
+                "the body did not arrive in time".to_owned(),
+            )),
+        }
+    }
+
+    #[instrument(name = "blob.delete", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
+    async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
+        let request = self
+            .client
+            .delete_object()
+            .bucket(&self.bucket)
+            .key(self.object_name(key));
+        match request.send().await {
+            Ok(_) => Ok(()),
+            // AWS answers 204 for what is absent; not every server does.
+            Err(error) if error.as_service_error().and_then(code_of_delete) == Some("NoSuchKey") => Ok(()),
+            Err(error) => Err(error::translate(&error)),
+        }
+    }
+
+    #[instrument(name = "blob.list", level = "debug", skip_all)]
+    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
+        let mut listed = Vec::new();
+        let mut start_after = after.map(|key| self.object_name(key));
+        while listed.len() < limit {
+            let page_size = (limit - listed.len()).min(MAX_PAGE);
+            let page = self
+                .client
+                .list_objects_v2()
+                .bucket(&self.bucket)
+                .prefix(&self.prefix)
+                .set_start_after(start_after.take())
+                .max_keys(i32::try_from(page_size).unwrap_or(i32::MAX))
+                .send()
+                .await
+                .map_err(|error| error::translate(&error))?;
+            listed.extend(
+                page.contents()
+                    .iter()
+                    .filter_map(|object| self.listed_blob(object)),
+            );
+            // By name, not by the server's token: foreign objects count too.
+            start_after = page
+                .contents()
+                .last()
+                .and_then(|object| object.key())
+                .map(str::to_owned);
+            if page.is_truncated() != Some(true) || start_after.is_none() {
+                break;
+            }
+        }
+        listed.truncate(limit);
+        Ok(listed)
+    }
+
+    /// Lists at most one object, which tells whether the bucket, the region and
+    /// the credentials are right.
+    #[instrument(name = "blob.check", level = "debug", skip_all)]
+    async fn check(&self) -> Result<(), BlobError> {
+        self.client
+            .list_objects_v2()
+            .bucket(&self.bucket)
+            .prefix(&self.prefix)
+            .max_keys(1)
+            .send()
+            .await
+            .map_err(|error| error::translate(&error))?;
+        Ok(())
+    }
+}
+
+fn code_of_delete(error: &DeleteObjectError) -> Option<&str> {
+    error.meta().code()
+}
+
+fn timestamp(time: &DateTime) -> Timestamp {
+    let micros = time.as_nanos() / 1_000;
+    Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,160 @@
+//! Makes the S3 client that settings describe.
+
+use std::path::Path;
+use std::time::Duration;
+
+use aws_config::BehaviorVersion;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{
+    Builder, Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation, SharedHttpClient,
+};
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use secrecy::ExposeSecret;
+
+use super::{ATTEMPT_TIMEOUT, S3Credentials, S3Settings};
+use crate::BlobError;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const MAX_ATTEMPTS: u32 = 3;
+/// Shorter than servers keep an idle connection, so that none is used while
+/// the server closes it.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// What servers other than AWS take when nothing is configured.
+const DEFAULT_REGION: &str = "us-east-1";
+
+/// The client; reads the CA file, and asks AWS's environment where needed.
+pub(super) async fn build(settings: &S3Settings) -> Result<Client, BlobError> {
+    check_endpoint(settings.endpoint.as_deref())?;
+    let http_client = http_client(settings).await?;
+    let credentials = settings.credentials.as_ref().map(fixed_credentials);
+    let mut builder = match (&settings.endpoint, credentials) {
+        // Without aws-config, so that nothing looks for instance metadata.
+        (Some(_), Some(credentials)) => {
+            let region = settings
+                .region
+                .clone()
+                .unwrap_or_else(|| DEFAULT_REGION.to_owned());
+            Builder::new()
+                .behavior_version(BehaviorVersion::latest())
+                .region(Region::new(region))
+                .credentials_provider(credentials)
+        }
+        (_, credentials) => from_aws_environment(settings, credentials, &http_client).await?,
+    };
+    if let Some(endpoint) = &settings.endpoint {
+        builder = builder
+            .endpoint_url(endpoint)
+            // Several servers refuse checksums in trailers.
+            .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+            .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+    }
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+        .build();
+    let config = builder
+        .http_client(http_client)
+        .timeout_config(timeouts)
+        .retry_config(RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS))
+        .force_path_style(settings.path_style)
+        .build();
+    Ok(Client::from_conf(config))
+}
+
+fn check_endpoint(endpoint: Option<&str>) -> Result<(), BlobError> {
+    let Some(endpoint) = endpoint else { return Ok(()) };
+    let host = endpoint
+        .strip_prefix("https://")
+        .or_else(|| endpoint.strip_prefix("http://"));
+    if host.is_none_or(|host| host.is_empty() || host.starts_with('/')) {
+        return Err(misconfigured("the S3 endpoint is not an http:// or https:// URL"));
+    }
+    if endpoint.contains('@') {
+        return Err(misconfigured(
+            "the S3 endpoint holds credentials, which belong into their own settings",
+        ));
+    }
+    Ok(())
+}
+
+fn fixed_credentials(credentials: &S3Credentials) -> Credentials {
+    let secret = credentials.secret_access_key.expose_secret();
+    Credentials::new(&credentials.access_key_id, secret, None, None, "configuration")
+}
+
+async fn from_aws_environment(
+    settings: &S3Settings,
+    credentials: Option<Credentials>,
+    http_client: &SharedHttpClient,
+) -> Result<Builder, BlobError> {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client.clone());
+    if let Some(region) = &settings.region {
+        loader = loader.region(Region::new(region.clone()));
+    } else if settings.endpoint.is_some() {
+        loader = loader.region(Region::new(DEFAULT_REGION));
+    }
+    if let Some(credentials) = credentials {
+        loader = loader.credentials_provider(credentials);
+    }
+    let shared = loader.load().await;
+    if shared.region().is_none() {
+        return Err(misconfigured(
+            "no region is configured for S3, and AWS's environment names none",
+        ));
+    }
+    Ok(Builder::from(&shared))
+}
+
+async fn http_client(settings: &S3Settings) -> Result<SharedHttpClient, BlobError> {
+    let builder = aws_smithy_http_client::Builder::new().pool_idle_timeout(POOL_IDLE_TIMEOUT);
+    let is_plain = settings
+        .endpoint
+        .as_ref()
+        .is_some_and(|endpoint| endpoint.starts_with("http://"));
+    if is_plain && settings.credentials.is_some() {
+        // Nothing is asked over TLS: no certificates are needed, or looked for.
+        return Ok(builder.build_http());
+    }
+    let mut trust_store = TrustStore::default();
+    if let Some(ca_file) = &settings.ca_file {
+        trust_store.add_pem_certificate(read_certificates(ca_file).await?);
+    }
+    let tls = TlsContext::builder()
+        .with_trust_store(trust_store)
+        .build()
+        .map_err(|error| misconfigured(&format!("TLS cannot be set up: {error}")))?;
+    Ok(builder
+        .tls_provider(Provider::rustls(CryptoMode::AwsLc))
+        .tls_context(tls)
+        .build_https())
+}
+
+/// The file's text, checked: the HTTP client would panic over a bad one.
+async fn read_certificates(ca_file: &Path) -> Result<Vec<u8>, BlobError> {
+    let refused = |why: &dyn std::fmt::Display| {
+        misconfigured(&format!(
+            "the CA file {} cannot be used: {why}",
+            ca_file.display()
+        ))
+    };
+    let pem = tokio::fs::read(ca_file).await.map_err(|error| refused(&error))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|error| refused(&error))?;
+        roots.add(certificate).map_err(|error| refused(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(refused(&"it holds no PEM certificate"));
+    }
+    Ok(pem)
+}
+
+fn misconfigured(what: &str) -> BlobError {
+    BlobError::Misconfigured(what.to_owned())
+}

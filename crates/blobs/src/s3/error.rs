@@ -1,0 +1,96 @@
+//! The one translator from the S3 client's errors.
+
+use std::error::Error;
+
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+
+use crate::BlobError;
+
+/// Says what an S3 error means; codes and statuses are S3's.
+pub(super) fn translate<E>(error: &SdkError<E, HttpResponse>) -> BlobError
+where
+    E: ProvideErrorMetadata + Error + 'static,
+{
+    match error {
+        SdkError::ServiceError(answer) => {
+            let status = answer.raw().status().as_u16();
+            let code = answer.err().code().unwrap_or("no error code");
+            let message = answer.err().message().unwrap_or("no message");
+            of_answer(status, code, format!("{code}: {message} (HTTP {status})"))
+        }
+        SdkError::ResponseError(answer) => of_answer(answer.raw().status().as_u16(), "", causes(error)),
+        SdkError::TimeoutError(_) => BlobError::Unavailable(causes(error)),
+        SdkError::DispatchFailure(failure) => {
+            let is_passing = failure.is_timeout() || failure.is_io() || failure.as_other().is_some();
+            if is_passing {
+                BlobError::Unavailable(causes(error))
+            } else {
+                BlobError::Misconfigured(causes(error))
+            }
+        }
+        SdkError::ConstructionFailure(_) => BlobError::Misconfigured(causes(error)),
+        _ => BlobError::Unexpected(causes(error)),
+    }
+}
+
+fn of_answer(status: u16, code: &str, text: String) -> BlobError {
+    match (status, code) {
+        (_, "NoSuchBucket" | "PermanentRedirect" | "AuthorizationHeaderMalformed" | "InvalidBucketName") => {
+            BlobError::Misconfigured(text)
+        }
+        // A clock that is off looks like this too, and the text says so.
+        (401 | 403, _) => BlobError::Denied(text),
+        (_, "SlowDown" | "RequestTimeout" | "OperationAborted") | (408 | 429 | 500.., _) => {
+            BlobError::Unavailable(text)
+        }
+        (301 | 307, _) => BlobError::Misconfigured(text),
+        _ => BlobError::Unexpected(text),
+    }
+}
+
+/// An error and what caused it, outermost first.
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(status: u16, code: &str) -> &'static str {
+        match of_answer(status, code, String::new()) {
+            BlobError::Unavailable(_) => "unavailable",
+            BlobError::Denied(_) => "denied",
+            BlobError::Misconfigured(_) => "misconfigured",
+            BlobError::Unexpected(_) => "unexpected",
+            BlobError::Io { .. } => "io",
+        }
+    }
+
+    #[test]
+    fn answers_are_told_apart_by_status_and_code() {
+        for (status, code, expected) in [
+            (500, "InternalError", "unavailable"),
+            (503, "SlowDown", "unavailable"),
+            (429, "", "unavailable"),
+            (400, "RequestTimeout", "unavailable"),
+            (403, "AccessDenied", "denied"),
+            (403, "InvalidAccessKeyId", "denied"),
+            (401, "", "denied"),
+            (404, "NoSuchBucket", "misconfigured"),
+            (301, "PermanentRedirect", "misconfigured"),
+            (400, "AuthorizationHeaderMalformed", "misconfigured"),
+            (400, "InvalidArgument", "unexpected"),
+            (200, "", "unexpected"),
+        ] {
+            assert_eq!(kind(status, code), expected, "{status} {code}");
+        }
+    }
+}

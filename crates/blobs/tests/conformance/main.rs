@@ -1,0 +1,39 @@
+//! What every blob store must do, and what each kind must do besides.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod backend;
+mod files;
+mod s3;
+mod suite;
+
+/// Runs the whole suite against one kind of store.
+macro_rules! runs_the_suite {
+    ($($fact:ident),* $(,)?) => {
+        mod files_conform {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $fact() {
+                crate::suite::$fact(&crate::backend::Backend::fresh_files()).await;
+            })*
+        }
+        mod s3_conforms {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $fact() {
+                crate::suite::$fact(&crate::backend::Backend::fresh_s3()).await;
+            })*
+        }
+    };
+}
+
+runs_the_suite![
+    bytes_come_back_as_they_were,
+    absent_blob_is_none,
+    delete_is_idempotent,
+    listing_is_in_key_order_and_pages,
+    listing_skips_foreign_objects,
+    listing_shows_sizes_and_times,
+    keys_of_two_tenants_never_mix,
+    concurrent_puts_all_arrive,
+    reopened_store_finds_everything,
+    check_of_a_usable_store_succeeds,
+];

@@ -1,0 +1,195 @@
+//! What only a store in S3 must do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use keepsake_blobs::{BlobError, BlobStore, S3Blobs, S3Options};
+use keepsake_testkit::s3::{s3_options, unique_prefix};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::backend::key;
+
+async fn connect(options: S3Options) -> S3Blobs {
+    S3Blobs::connect(options).await.unwrap()
+}
+
+fn options_for(endpoint: &str) -> S3Options {
+    let mut options = s3_options(&unique_prefix());
+    options.settings.endpoint = Some(endpoint.to_owned());
+    options
+}
+
+/// Answers every connection once with the same text; counts them.
+async fn server_that_answers(answer: &'static str) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let answered = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&answered);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            let mut request = [0; 8 * 1024];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (endpoint, answered)
+}
+
+#[tokio::test]
+async fn wrong_secret_is_denied() {
+    let mut options = s3_options(&unique_prefix());
+    options.settings.credentials.as_mut().unwrap().secret_access_key = "wrong".repeat(8).into();
+    let store = connect(options).await;
+    for outcome in [
+        store.check().await,
+        store.put(&key(1, 1, 1), Bytes::from_static(b"text")).await,
+        store.get(&key(1, 1, 1)).await.map(drop),
+        store.delete(&key(1, 1, 1)).await,
+        store.list(None, 1).await.map(drop),
+    ] {
+        assert!(matches!(outcome, Err(BlobError::Denied(_))), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_access_key_is_denied() {
+    let mut options = s3_options(&unique_prefix());
+    options.settings.credentials.as_mut().unwrap().access_key_id = "GK0123456789abcdef01234567".to_owned();
+    let outcome = connect(options).await.check().await;
+    assert!(matches!(outcome, Err(BlobError::Denied(_))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn missing_bucket_is_a_misconfiguration() {
+    let mut options = s3_options(&unique_prefix());
+    options.bucket = "keepsake-tests-no-such-bucket".to_owned();
+    let store = connect(options).await;
+    for outcome in [store.check().await, store.get(&key(1, 1, 1)).await.map(drop)] {
+        // A server may also say that these credentials have no such bucket.
+        let expected = matches!(outcome, Err(BlobError::Misconfigured(_) | BlobError::Denied(_)));
+        assert!(expected, "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn unreachable_server_is_unavailable() {
+    let unused_port = keepsake_testkit::keepsake_server::free_port();
+    for endpoint in [
+        format!("http://127.0.0.1:{unused_port}"),
+        "http://no-such-host.invalid".to_owned(),
+    ] {
+        let outcome = connect(options_for(&endpoint)).await.check().await;
+        assert!(
+            matches!(outcome, Err(BlobError::Unavailable(_))),
+            "{endpoint}: {outcome:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn server_errors_are_tried_three_times_and_are_unavailable() {
+    let (endpoint, answered) = server_that_answers(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    )
+    .await;
+    let store = connect(options_for(&endpoint)).await;
+    let outcome = store.put(&key(1, 1, 1), Bytes::from_static(b"text")).await;
+    assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{outcome:?}");
+    assert_eq!(answered.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn body_that_breaks_off_is_never_taken_for_the_blob() {
+    let (endpoint, _) =
+        server_that_answers("HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nonly this")
+            .await;
+    let outcome = connect(options_for(&endpoint)).await.get(&key(1, 1, 1)).await;
+    assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn neighbouring_prefixes_do_not_see_each_other() {
+    let prefix = unique_prefix();
+    let (ours, neighbour) = (
+        connect(s3_options(&prefix)).await,
+        connect(s3_options(&format!("{prefix}2"))).await,
+    );
+    neighbour
+        .put(&key(1, 1, 1), Bytes::from_static(b"theirs"))
+        .await
+        .unwrap();
+    assert_eq!(ours.list(None, 10).await.unwrap(), []);
+    assert_eq!(ours.get(&key(1, 1, 1)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn listing_goes_on_past_the_longest_page_of_the_server() {
+    // A server answers at most 1,000 objects at once.
+    const BLOBS: u128 = 1_050;
+    let store = connect(s3_options(&unique_prefix())).await;
+    let puts = futures::stream::iter((0..BLOBS).map(|blob| {
+        let store = &store;
+        async move { store.put(&key(1, 1, blob), Bytes::from_static(b"text")).await }
+    }));
+    let outcomes: Vec<_> = puts.buffer_unordered(16).collect().await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let listed = store.list(None, 5_000).await.unwrap();
+    assert!(
+        listed
+            .iter()
+            .map(|blob| blob.key)
+            .eq((0..BLOBS).map(|blob| key(1, 1, blob)))
+    );
+}
+
+#[tokio::test]
+async fn settings_that_make_no_sense_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let no_certificates = folder.path().join("ca.pem");
+    std::fs::write(&no_certificates, "not a certificate").unwrap();
+    let broken_certificate = folder.path().join("broken.pem");
+    std::fs::write(
+        &broken_certificate,
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    )
+    .unwrap();
+
+    for endpoint in [
+        "127.0.0.1:9000",
+        "ftp://host",
+        "https://",
+        "https://key:secret@host",
+    ] {
+        let refused = S3Blobs::connect(options_for(endpoint)).await;
+        assert!(
+            matches!(refused, Err(BlobError::Misconfigured(_))),
+            "{endpoint}: {refused:?}"
+        );
+    }
+    for ca_file in [
+        no_certificates,
+        broken_certificate,
+        folder.path().join("absent.pem"),
+    ] {
+        let mut options = options_for("https://127.0.0.1:1");
+        options.settings.ca_file = Some(ca_file.clone());
+        let refused = S3Blobs::connect(options).await;
+        assert!(
+            matches!(refused, Err(BlobError::Misconfigured(_))),
+            "{}: {refused:?}",
+            ca_file.display()
+        );
+    }
+}
+
+#[tokio::test]
+async fn debug_output_shows_no_secret() {
+    let mut options = s3_options(&unique_prefix());
+    options.settings.credentials.as_mut().unwrap().secret_access_key = "do-not-show".to_owned().into();
+    assert!(!format!("{options:?}").contains("do-not-show"));
+    assert!(!format!("{:?}", connect(options).await).contains("do-not-show"));
+}

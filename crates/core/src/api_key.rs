@@ -1,0 +1,226 @@
+//! API keys: secrets that a typo or a truncated paste is told from at once.
+//!
+//! A key is `ks_live_`, then 43 characters that are 32 random bytes as a
+//! number in base 62, then 6 that are the CRC-32 of everything before them.
+//! The prefix lets secret scanners find a leaked key, and the checksum lets
+//! them, and the server, tell a key from what only looks like one without
+//! asking a database. The index keeps the key's SHA-256, never the key.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+const PREFIX: &str = "ks_live_";
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// The base of the numbers, as their digits are computed.
+const BASE: u32 = 62;
+/// Digits that hold 256 bits.
+const BODY_CHARS: usize = 43;
+/// Digits that hold 32 bits.
+const CHECKSUM_CHARS: usize = 6;
+const KEY_CHARS: usize = PREFIX.len() + BODY_CHARS + CHECKSUM_CHARS;
+
+/// The secret text of an API key, well formed; shown only when it is made.
+///
+/// Has no `Display`, and its `Debug` hides it, so that it cannot get into a
+/// log by accident.
+#[derive(Clone)]
+pub struct ApiKeySecret(String);
+
+/// Why a text is not an API key; says nothing of the text itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ApiKeyError {
+    /// It does not start with `ks_live_`.
+    #[error("an API key starts with `ks_live_`")]
+    Prefix,
+    /// It is too short or too long.
+    #[error("an API key is {KEY_CHARS} characters long")]
+    Length,
+    /// It has a character that no key has.
+    #[error("an API key has only ASCII letters and digits after its prefix")]
+    Alphabet,
+    /// Its last characters do not fit the rest: it was mistyped or made up.
+    #[error("the checksum of the API key does not match")]
+    Checksum,
+}
+
+impl ApiKeySecret {
+    /// The key of 32 bytes from a source fit for cryptography.
+    pub fn from_random(random: [u8; 32]) -> Self {
+        let mut text = String::with_capacity(KEY_CHARS);
+        text.push_str(PREFIX);
+        push_base62::<BODY_CHARS>(&mut text, random);
+        let checksum = crc32fast::hash(text.as_bytes());
+        push_base62::<CHECKSUM_CHARS>(&mut text, checksum.to_be_bytes());
+        Self(text)
+    }
+
+    /// Checks the form of a key that a client sent; looks nothing up.
+    ///
+    /// # Errors
+    /// [`ApiKeyError`] when no key was ever made with this text.
+    pub fn parse(text: &str) -> Result<Self, ApiKeyError> {
+        let digits = text.strip_prefix(PREFIX).ok_or(ApiKeyError::Prefix)?;
+        if text.len() != KEY_CHARS {
+            return Err(ApiKeyError::Length);
+        }
+        if !digits.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(ApiKeyError::Alphabet);
+        }
+        let (keyed, checksum) = text.split_at(KEY_CHARS - CHECKSUM_CHARS);
+        let mut expected = String::with_capacity(CHECKSUM_CHARS);
+        push_base62::<CHECKSUM_CHARS>(&mut expected, crc32fast::hash(keyed.as_bytes()).to_be_bytes());
+        if checksum != expected {
+            return Err(ApiKeyError::Checksum);
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The secret itself, to hand to the one it was made for.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// SHA-256 of the whole text, by which the index finds the key.
+    ///
+    /// A fast hash is enough: nobody can try 256 random bits one by one.
+    pub fn sha256(&self) -> [u8; 32] {
+        Sha256::digest(self.0.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for ApiKeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}***")
+    }
+}
+
+/// Appends a big-endian number as `DIGITS` digits, with leading zeros.
+fn push_base62<const DIGITS: usize>(text: &mut String, mut number: impl AsMut<[u8]>) {
+    let mut digits = ['0'; DIGITS];
+    for digit in digits.iter_mut().rev() {
+        // Long division by the base: what is left over is the last digit.
+        let mut remainder = 0;
+        for byte in number.as_mut() {
+            let dividend = remainder << 8 | u32::from(*byte);
+            // The remainder is below 62, so the quotient is below 256.
+            *byte = (dividend / BASE).to_le_bytes()[0];
+            remainder = dividend % BASE;
+        }
+        *digit = char::from(ALPHABET[remainder as usize]);
+    }
+    text.extend(digits);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What `digits` stand for; none if it does not fit 256 bits.
+    fn from_base62(digits: &str) -> Option<[u8; 32]> {
+        let mut number = [0_u8; 32];
+        for digit in digits.bytes() {
+            let mut carry = u32::try_from(ALPHABET.iter().position(|&letter| letter == digit)?).ok()?;
+            for byte in number.iter_mut().rev() {
+                let product = u32::from(*byte) * BASE + carry;
+                *byte = product.to_le_bytes()[0];
+                carry = product >> 8;
+            }
+            if carry > 0 {
+                return None;
+            }
+        }
+        Some(number)
+    }
+
+    #[test]
+    fn key_of_known_bytes_never_changes() {
+        let zero = ApiKeySecret::from_random([0; 32]);
+        let body = "0".repeat(43);
+        assert_eq!(&zero.expose()[..51], format!("ks_live_{body}"));
+        let mut counted = [0; 32];
+        counted[31] = 61;
+        counted[30] = 1;
+        // 256 + 61 = 5 * 62 + 7
+        assert_eq!(
+            &ApiKeySecret::from_random(counted).expose()[8..51],
+            format!("{}57", "0".repeat(41))
+        );
+        let last = ApiKeySecret::from_random([0xFF; 32]);
+        assert_eq!(last.expose().len(), 57);
+        assert_eq!(from_base62(&last.expose()[8..51]), Some([0xFF; 32]));
+    }
+
+    #[test]
+    fn checksum_is_the_crc32_of_what_is_before_it() {
+        let key = ApiKeySecret::from_random([7; 32]);
+        let (keyed, checksum) = key.expose().split_at(51);
+        let padded = from_base62(checksum).unwrap();
+        assert_eq!(padded[28..], crc32fast::hash(keyed.as_bytes()).to_be_bytes());
+        assert_eq!(padded[..28], [0; 28]);
+    }
+
+    #[test]
+    fn text_that_is_no_key_is_refused_by_the_first_rule_it_breaks() {
+        let refusal = |text: &str| ApiKeySecret::parse(text).unwrap_err();
+        let good = ApiKeySecret::from_random([7; 32]).expose().to_owned();
+        assert_eq!(refusal(""), ApiKeyError::Prefix);
+        assert_eq!(
+            refusal(&good.replace("ks_live_", "ks_test_")),
+            ApiKeyError::Prefix
+        );
+        assert_eq!(refusal("ks_live_"), ApiKeyError::Length);
+        assert_eq!(refusal(&good[..56]), ApiKeyError::Length);
+        assert_eq!(refusal(&format!("{good}\n")), ApiKeyError::Length);
+        assert_eq!(refusal(&format!("{}-", &good[..56])), ApiKeyError::Alphabet);
+        assert_eq!(refusal(&format!("{}é", &good[..55])), ApiKeyError::Alphabet);
+        assert_eq!(
+            refusal(&format!("{}é{}", &good[..50], &good[52..])),
+            ApiKeyError::Alphabet
+        );
+        assert_eq!(
+            ApiKeyError::Length.to_string(),
+            "an API key is 57 characters long"
+        );
+    }
+
+    #[test]
+    fn debug_hides_the_secret() {
+        let key = ApiKeySecret::from_random([7; 32]);
+        assert_eq!(format!("{key:?}"), "ks_live_***");
+        assert_eq!(format!("{:?}", Some(key)), "Some(ks_live_***)");
+    }
+
+    #[test]
+    fn hash_is_of_the_whole_text() {
+        let key = ApiKeySecret::from_random([7; 32]);
+        assert_eq!(key.sha256()[..], Sha256::digest(key.expose())[..]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_key_is_57_characters_that_parse_and_hold_the_bytes(random: [u8; 32]) {
+            let key = ApiKeySecret::from_random(random);
+            prop_assert_eq!(key.expose().len(), 57);
+            let parsed = ApiKeySecret::parse(key.expose()).unwrap();
+            prop_assert_eq!(parsed.expose(), key.expose());
+            prop_assert_eq!(from_base62(&key.expose()[8..51]), Some(random));
+        }
+
+        #[test]
+        fn one_wrong_character_is_found(random: [u8; 32], position in 8..57_usize, letter in 0..62_usize) {
+            let mut bytes = ApiKeySecret::from_random(random).expose().as_bytes().to_vec();
+            let wrong = ALPHABET[letter];
+            prop_assume!(bytes[position] != wrong);
+            bytes[position] = wrong;
+            let text = String::from_utf8(bytes).unwrap();
+            prop_assert_eq!(ApiKeySecret::parse(&text).unwrap_err(), ApiKeyError::Checksum);
+        }
+
+        #[test]
+        fn no_text_panics(text in "(ks_live_)?\\PC{0,60}") {
+            let _ = ApiKeySecret::parse(&text);
+        }
+    }
+}

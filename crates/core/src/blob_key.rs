@@ -1,0 +1,69 @@
+//! The key under which a blob is stored: the one place that builds it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::id::{StoreId, TenantId, VersionId};
+
+/// Names one immutable blob. Written once, never overwritten.
+///
+/// `blob_id` is the id of the version that brought the content, so keys are
+/// unique without asking the object store; later versions that keep the
+/// content (a rename) name the same blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlobKey {
+    /// The tenant whose content it is.
+    pub tenant_id: TenantId,
+    /// The store it belongs to.
+    pub store_id: StoreId,
+    /// The version that brought it.
+    pub blob_id: VersionId,
+}
+
+/// `{tenant}/{store}/{version}`, the object's name below the configured prefix.
+impl fmt::Display for BlobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.tenant_id, self.store_id, self.blob_id)
+    }
+}
+
+/// An object's name that is not a blob's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is not a blob key of the form tenant/store/version")]
+pub struct BlobKeyError;
+
+impl FromStr for BlobKey {
+    type Err = BlobKeyError;
+
+    fn from_str(text: &str) -> Result<Self, BlobKeyError> {
+        let mut parts = text.split('/');
+        let (Some(tenant), Some(store), Some(version), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(BlobKeyError);
+        };
+        Ok(Self {
+            tenant_id: tenant.parse().map_err(|_| BlobKeyError)?,
+            store_id: store.parse().map_err(|_| BlobKeyError)?,
+            blob_id: version.parse().map_err(|_| BlobKeyError)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn text_round_trips() {
+        let key = BlobKey {
+            tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
+            store_id: StoreId::from_uuid(Uuid::from_u128(2)),
+            blob_id: VersionId::from_uuid(Uuid::from_u128(3)),
+        };
+        assert_eq!(key.to_string().parse::<BlobKey>(), Ok(key));
+        assert!("a/b/c".parse::<BlobKey>().is_err());
+        assert!(format!("{key}/x").parse::<BlobKey>().is_err());
+    }
+}

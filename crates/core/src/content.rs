@@ -1,0 +1,158 @@
+//! A memory's content: UTF-8 text without NUL, stored byte for byte.
+
+use std::fmt;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+/// SHA-256 of a memory's bytes; clients see it as lowercase hex.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ContentHash([u8; 32]);
+
+impl ContentHash {
+    /// The hash of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The hash as the index stores it.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl From<[u8; 32]> for ContentHash {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a text cannot be a memory's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    /// The text holds U+0000.
+    #[error("contains a NUL character, which a memory cannot hold")]
+    Nul,
+    /// The text is longer than the tenant's limit for one memory.
+    #[error("is {size_bytes} bytes, over the limit of {limit_bytes} bytes per memory")]
+    TooLarge {
+        /// What the text measures.
+        size_bytes: u64,
+        /// What one memory may measure.
+        limit_bytes: u64,
+    },
+}
+
+/// Content that keeps the rules, with its hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    bytes: Bytes,
+    hash: ContentHash,
+}
+
+impl Content {
+    /// Checks `text` against the rules and hashes it.
+    ///
+    /// # Errors
+    /// [`ContentError`] when the text holds a NUL or is over `limit_bytes`.
+    pub fn new(text: String, limit_bytes: u64) -> Result<Self, ContentError> {
+        let size_bytes = text.len() as u64;
+        if size_bytes > limit_bytes {
+            return Err(ContentError::TooLarge {
+                size_bytes,
+                limit_bytes,
+            });
+        }
+        if text.as_bytes().contains(&0) {
+            return Err(ContentError::Nul);
+        }
+        let hash = ContentHash::of(text.as_bytes());
+        Ok(Self {
+            bytes: Bytes::from(text),
+            hash,
+        })
+    }
+
+    /// The bytes to store.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The content as text, which it was made from.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes).unwrap_or_default()
+    }
+
+    /// SHA-256 of the bytes.
+    pub const fn hash(&self) -> ContentHash {
+        self.hash
+    }
+
+    /// How many bytes it measures.
+    pub fn size_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The first line, cut for listings.
+    pub fn first_line(&self) -> String {
+        first_line(self.as_str())
+    }
+}
+
+/// Characters of a first line that the index keeps.
+const FIRST_LINE_CHARS: usize = 120;
+
+/// The first line of `text`, cut to what listings show.
+pub fn first_line(text: &str) -> String {
+    let line = text.split('\n').next().unwrap_or_default();
+    line.trim_end_matches('\r')
+        .chars()
+        .take(FIRST_LINE_CHARS)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_holds_at_its_edge() {
+        assert!(Content::new("abcd".into(), 4).is_ok());
+        assert_eq!(
+            Content::new("abcde".into(), 4),
+            Err(ContentError::TooLarge {
+                size_bytes: 5,
+                limit_bytes: 4
+            })
+        );
+        assert_eq!(Content::new("a\0".into(), 4), Err(ContentError::Nul));
+    }
+
+    #[test]
+    fn hash_is_lowercase_hex_of_the_bytes() {
+        let content = Content::new(String::new(), 10).unwrap();
+        assert_eq!(
+            content.hash().to_string(),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
+    }
+
+    #[test]
+    fn first_line_is_cut_by_characters() {
+        assert_eq!(first_line("héllo\r\nworld"), "héllo");
+        assert_eq!(first_line(&"é".repeat(500)).chars().count(), 120);
+        assert_eq!(first_line(""), "");
+    }
+}

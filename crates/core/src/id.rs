@@ -1,0 +1,204 @@
+//! Public ids: a prefix that names the kind, then 26 characters of base32.
+//!
+//! The 26 characters are a UUID version 7 in Crockford's alphabet, whose byte
+//! order is its numeric order, so ids of one kind sort by creation time. The
+//! database stores the UUID, people and clients see the text.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+/// Characters that follow the prefix: 128 bits, five to a character.
+const BODY_CHARS: usize = 26;
+
+/// A kind of object that has ids; the prefix is part of the protocol.
+pub trait IdKind {
+    /// What an id of this kind begins with, underscore included.
+    const PREFIX: &'static str;
+}
+
+macro_rules! id_kinds {
+    ($($(#[$doc:meta])* $alias:ident, $kind:ident, $prefix:literal;)*) => {$(
+        /// Marks the kind of an id; never made.
+        #[derive(Debug)]
+        pub enum $kind {}
+        impl IdKind for $kind {
+            const PREFIX: &'static str = $prefix;
+        }
+        $(#[$doc])*
+        pub type $alias = Id<$kind>;
+    )*};
+}
+
+id_kinds! {
+    /// A tenant, which clients know as a workspace.
+    TenantId, TenantKind, "wrkspc_";
+    /// A memory store.
+    StoreId, StoreKind, "memstore_";
+    /// A memory: stable across edits and renames.
+    MemoryId, MemoryKind, "mem_";
+    /// One immutable version of a memory; also names the blob it brought.
+    VersionId, VersionKind, "memver_";
+    /// An API key (its public name, not the secret).
+    ApiKeyId, ApiKeyKind, "apikey_";
+    /// One HTTP request.
+    RequestId, RequestKind, "req_";
+}
+
+/// An id of one kind of object.
+pub struct Id<K> {
+    uuid: Uuid,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Id<K> {
+    /// Wraps a UUID that is known to name an object of this kind.
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self {
+            uuid,
+            kind: PhantomData,
+        }
+    }
+
+    /// The UUID as the database stores it.
+    pub const fn uuid(self) -> Uuid {
+        self.uuid
+    }
+}
+
+/// A text that is not an id of the kind asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is not an id that begins with `{expected_prefix}`")]
+pub struct IdError {
+    /// The prefix that ids of the kind asked for begin with.
+    pub expected_prefix: &'static str,
+}
+
+impl<K: IdKind> FromStr for Id<K> {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let refused = IdError {
+            expected_prefix: K::PREFIX,
+        };
+        let body = text.strip_prefix(K::PREFIX).ok_or(refused)?;
+        decode(body)
+            .map(|bits| Self::from_uuid(Uuid::from_u128(bits)))
+            .ok_or(refused)
+    }
+}
+
+impl<K: IdKind> fmt::Display for Id<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bits = self.uuid.as_u128();
+        let mut body = [0_u8; BODY_CHARS];
+        for (position, byte) in body.iter_mut().enumerate() {
+            let shift = 5 * (BODY_CHARS - 1 - position);
+            *byte = ALPHABET[((bits >> shift) & 31) as usize];
+        }
+        f.write_str(K::PREFIX)?;
+        f.write_str(std::str::from_utf8(&body).map_err(|_| fmt::Error)?)
+    }
+}
+
+fn decode(body: &str) -> Option<u128> {
+    if body.len() != BODY_CHARS {
+        return None;
+    }
+    let mut bits: u128 = 0;
+    for (position, byte) in body.bytes().enumerate() {
+        let digit = ALPHABET.iter().position(|&letter| letter == byte)? as u128;
+        // 26 characters carry 130 bits: the first may only use its low three.
+        if position == 0 && digit > 7 {
+            return None;
+        }
+        bits = (bits << 5) | digit;
+    }
+    Some(bits)
+}
+
+// Written out because a derive would ask the same of the marker `K`.
+impl<K> Clone for Id<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K> Copy for Id<K> {}
+impl<K> PartialEq for Id<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.uuid == other.uuid
+    }
+}
+impl<K> Eq for Id<K> {}
+impl<K> PartialOrd for Id<K> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<K> Ord for Id<K> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.uuid.cmp(&other.uuid)
+    }
+}
+impl<K> Hash for Id<K> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.uuid.hash(state);
+    }
+}
+impl<K: IdKind> fmt::Debug for Id<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+impl<K: IdKind> Serialize for Id<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+impl<'de, K: IdKind> Deserialize<'de> for Id<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn text_is_prefix_and_26_characters() {
+        let id = StoreId::from_uuid(Uuid::from_u128(1));
+        assert_eq!(id.to_string(), "memstore_00000000000000000000000001");
+        let last = StoreId::from_uuid(Uuid::from_u128(u128::MAX));
+        assert_eq!(last.to_string(), "memstore_7ZZZZZZZZZZZZZZZZZZZZZZZZZ");
+    }
+
+    #[test]
+    fn other_kinds_lengths_and_letters_are_refused() {
+        let good = StoreId::from_uuid(Uuid::from_u128(77)).to_string();
+        assert!(good.parse::<StoreId>().is_ok());
+        assert!(good.parse::<MemoryId>().is_err());
+        assert!(good.to_lowercase().parse::<StoreId>().is_err());
+        assert!(format!("{good}0").parse::<StoreId>().is_err());
+        assert!("memstore_80000000000000000000000000".parse::<StoreId>().is_err());
+        assert!("memstore_0000000000000000000000000U".parse::<StoreId>().is_err());
+        assert!("".parse::<StoreId>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn text_round_trips_and_sorts_as_the_uuid(a: u128, b: u128) {
+            let (a, b) = (MemoryId::from_uuid(Uuid::from_u128(a)), MemoryId::from_uuid(Uuid::from_u128(b)));
+            prop_assert_eq!(a.to_string().parse::<MemoryId>().unwrap(), a);
+            prop_assert_eq!(a.cmp(&b), a.to_string().cmp(&b.to_string()));
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Where a memory lives: paths inside a store, and as the memory tool has them.
+//!
+//! A store holds files at absolute paths such as `/notes/today.md`
+//! ([`MemoryPath`]). Directories ([`DirPath`]) are implied by the files below
+//! them. The memory tool knows the same places under `/memories`
+//! ([`ToolPath`]). A value of these types has passed the rules, so nothing
+//! behind the edge checks a path again.
+
+use std::fmt;
+
+use unicode_normalization::{UnicodeNormalization, is_nfc};
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
+
+mod decode;
+
+/// Bytes of one path.
+const MAX_PATH_BYTES: usize = 1024;
+/// Segments of one path.
+const MAX_SEGMENTS: usize = 20;
+/// The first segment that clients keep for their own sync marker.
+const RESERVED_SEGMENT: &str = ".anthropic-memory-store";
+/// What the memory tool calls the root of the store.
+const TOOL_ROOT: &str = "/memories";
+/// Characters of a refused path that a message of our own wording repeats.
+const MAX_ECHO_CHARS: usize = 200;
+
+/// Why a text cannot be a memory's path; the text follows the word "path".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// The text does not start with `/`.
+    #[error("must start with `/`")]
+    NotAbsolute,
+    /// The text is `/`, the root, which is a directory.
+    #[error("must name something below the root `/`")]
+    IsRoot,
+    /// A segment is, or decodes to, `.` or `..`.
+    #[error("must not have a `.` or `..` segment, neither plain nor encoded")]
+    Traversal,
+    /// The text holds, or decodes to, NUL or another control character.
+    #[error("must not contain a control character, neither plain nor encoded")]
+    Control,
+    /// The text holds a format character (Unicode category Cf).
+    #[error("must not contain a format character (such as a zero-width space)")]
+    Format,
+    /// The text holds U+2028 or U+2029.
+    #[error("must not contain a line or paragraph separator (U+2028, U+2029)")]
+    LineSeparator,
+    /// Two slashes follow each other, or the last character is a slash.
+    #[error("must not have an empty segment (a repeated or trailing `/`)")]
+    EmptySegment,
+    /// The text is over the limit of bytes.
+    #[error("is {bytes} bytes long, over the limit of {limit} bytes")]
+    TooLong {
+        /// What the text measures.
+        bytes: usize,
+        /// What a path may measure.
+        limit: usize,
+    },
+    /// The text has more segments than the limit.
+    #[error("has {segments} segments, over the limit of {limit} segments")]
+    TooManySegments {
+        /// How many the text has.
+        segments: usize,
+        /// How many a path may have.
+        limit: usize,
+    },
+    /// The text is not in Unicode normalisation form C.
+    #[error("must be in Unicode normalisation form C (NFC)")]
+    NotNfc,
+    /// The text is, or is below, the path kept for the clients' sync marker.
+    #[error("must not be or be below `/.anthropic-memory-store`, which is reserved")]
+    Reserved,
+    /// The path is not below the directory that it was to be moved from.
+    #[error("is not below the directory that is moved")]
+    NotBelow,
+}
+
+/// A memory's path inside its store, such as `/notes/today.md`.
+///
+/// Starts with `/` and never ends with one. Ordered by its bytes, as listings
+/// are.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MemoryPath(String);
+
+impl MemoryPath {
+    /// Checks `text` against every rule of paths; never repairs it.
+    ///
+    /// A path starts with `/`, has 1 to 20 segments in at most 1,024 bytes, is
+    /// NFC, and has no control or format character, no line separator, and no
+    /// empty, `.` or `..` segment. The last rule is also held against what
+    /// other software may make of the path: with `\` read as `/`, and with
+    /// percent-encoding undone as often as it can be. A `%` or `\` that comes
+    /// to no harm that way is a character like others.
+    ///
+    /// # Errors
+    /// [`PathError`] names the first rule that `text` breaks.
+    pub fn parse(text: &str) -> Result<Self, PathError> {
+        check(text)?;
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Wraps a path that was checked before, such as one from the index.
+    pub const fn from_trusted(path: String) -> Self {
+        Self(path)
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The directory that the memory is in.
+    pub fn parent(&self) -> DirPath {
+        DirPath(through_last_slash(&self.0).to_owned())
+    }
+
+    /// The last segment.
+    pub fn name(&self) -> &str {
+        &self.0[through_last_slash(&self.0).len()..]
+    }
+
+    /// Every directory above it, from the root down to its parent.
+    pub fn ancestors(&self) -> impl Iterator<Item = DirPath> {
+        self.0
+            .match_indices('/')
+            .map(|(position, _)| DirPath(self.0[..=position].to_owned()))
+    }
+
+    /// Every path above it that must not be a file: for `/a/b/c`, `/a`, `/a/b`.
+    pub fn ancestor_files(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .match_indices('/')
+            .skip(1)
+            .map(|(position, _)| &self.0[..position])
+    }
+
+    /// Whether it is in `directory`, at any depth.
+    pub fn is_below(&self, directory: &DirPath) -> bool {
+        self.0.starts_with(&directory.0)
+    }
+
+    /// The directory of the same name: `/a/b` becomes `/a/b/`.
+    pub fn as_dir(&self) -> DirPath {
+        DirPath(format!("{}/", self.0))
+    }
+
+    /// The path it gets when everything below `from` moves below `to`.
+    ///
+    /// # Errors
+    /// [`PathError`] when it is not below `from`, or when the new path breaks a
+    /// rule (it may be too long, or have too many segments).
+    pub fn rebased(&self, from: &DirPath, to: &DirPath) -> Result<Self, PathError> {
+        let rest = self.0.strip_prefix(&from.0).ok_or(PathError::NotBelow)?;
+        let moved = format!("{to}{rest}");
+        check(&moved)?;
+        Ok(Self(moved))
+    }
+}
+
+impl fmt::Display for MemoryPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A directory's path inside its store, such as `/notes/`; the root is `/`.
+///
+/// Always ends with `/`, so that what is below it is what it is a prefix of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DirPath(String);
+
+impl DirPath {
+    /// The directory that holds the whole store.
+    pub fn root() -> Self {
+        Self("/".to_owned())
+    }
+
+    /// Wraps a path that was checked before, such as one from the index.
+    pub const fn from_trusted(path: String) -> Self {
+        Self(path)
+    }
+
+    /// Whether it is the directory that holds the whole store.
+    pub fn is_root(&self) -> bool {
+        self.0 == "/"
+    }
+
+    /// The path as text, with its last slash.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The directory that it is in; the root is in none.
+    pub fn parent(&self) -> Option<Self> {
+        (!self.is_root()).then(|| Self(through_last_slash(self.without_slash()).to_owned()))
+    }
+
+    /// The last segment without slashes; empty for the root.
+    pub fn name(&self) -> &str {
+        let path = self.without_slash();
+        &path[through_last_slash(path).len()..]
+    }
+
+    /// The file of the same name: `/a/b/` becomes `/a/b`; none for the root.
+    pub fn as_file(&self) -> Option<MemoryPath> {
+        (!self.is_root()).then(|| MemoryPath(self.without_slash().to_owned()))
+    }
+
+    fn without_slash(&self) -> &str {
+        self.0.strip_suffix('/').unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for DirPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether a directory listing shows an entry of this name.
+///
+/// Hidden entries (a leading `.`) and `node_modules` are left out, but stay
+/// reachable by their own path.
+pub fn is_visible(name: &str) -> bool {
+    !name.starts_with('.') && name != "node_modules"
+}
+
+/// A place as the memory tool names it: `/memories`, or a path below it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ToolPath {
+    display: String,
+    memory: Option<MemoryPath>,
+}
+
+/// Why the memory tool refuses a path; its text is what the model reads.
+///
+/// The first two texts are the memory tool's own, which models are trained on,
+/// so they repeat the whole path whatever its length.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ToolPathError {
+    /// The path is neither `/memories` nor below it.
+    #[error("Error: Path must start with /memories, got: {path}")]
+    OutsideMemories {
+        /// The path that was sent.
+        path: String,
+    },
+    /// The path could step outside.
+    #[error("Error: Path {path} would escape /memories directory")]
+    Escapes {
+        /// The path that was sent.
+        path: String,
+    },
+    /// The path breaks another rule.
+    #[error("Error: Path {} {rule}", Echo(.path))]
+    BreaksRule {
+        /// The path that was sent.
+        path: String,
+        /// The rule that it breaks; never [`PathError::Traversal`].
+        rule: PathError,
+    },
+}
+
+impl ToolPath {
+    /// Checks the path that a model sent.
+    ///
+    /// Normalises to NFC and drops one trailing slash; repairs nothing else.
+    /// Parsing its [`display`](Self::display) gives an equal path.
+    ///
+    /// # Errors
+    /// [`ToolPathError`]: first when the path is not literally `/memories` or
+    /// below `/memories/`, then when it could step outside, then when it breaks
+    /// another rule of [`MemoryPath::parse`].
+    pub fn parse(text: &str) -> Result<Self, ToolPathError> {
+        let normal: String = if text.is_ascii() {
+            text.to_owned()
+        } else {
+            text.nfc().collect()
+        };
+        let display = match normal.strip_suffix('/') {
+            Some(shorter) if !shorter.is_empty() => shorter,
+            _ => &normal,
+        };
+        let Some(below) = normal
+            .strip_prefix(TOOL_ROOT)
+            .filter(|below| below.is_empty() || below.starts_with('/'))
+        else {
+            return Err(ToolPathError::OutsideMemories {
+                path: display.to_owned(),
+            });
+        };
+        if below.is_empty() || below == "/" {
+            return Ok(Self {
+                display: display.to_owned(),
+                memory: None,
+            });
+        }
+        match MemoryPath::parse(below.strip_suffix('/').unwrap_or(below)) {
+            Ok(memory) => Ok(Self {
+                display: display.to_owned(),
+                memory: Some(memory),
+            }),
+            Err(PathError::Traversal) => Err(ToolPathError::Escapes {
+                path: display.to_owned(),
+            }),
+            // `/memories//` without its last slash would read as a legal path.
+            Err(PathError::IsRoot) => Err(ToolPathError::BreaksRule {
+                path: normal,
+                rule: PathError::EmptySegment,
+            }),
+            Err(rule) => Err(ToolPathError::BreaksRule {
+                path: display.to_owned(),
+                rule,
+            }),
+        }
+    }
+
+    /// The path as results repeat it: NFC, without a trailing slash.
+    pub fn display(&self) -> &str {
+        &self.display
+    }
+
+    /// Whether it is `/memories` itself.
+    pub const fn is_root(&self) -> bool {
+        self.memory.is_none()
+    }
+
+    /// The path inside the store; none for `/memories` itself.
+    pub const fn memory(&self) -> Option<&MemoryPath> {
+        self.memory.as_ref()
+    }
+
+    /// The path inside the store, read as a directory.
+    pub fn dir(&self) -> DirPath {
+        self.memory
+            .as_ref()
+            .map_or_else(DirPath::root, MemoryPath::as_dir)
+    }
+}
+
+impl fmt::Display for ToolPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.display)
+    }
+}
+
+/// The path by which the memory tool knows a memory.
+pub fn tool_display(path: &MemoryPath) -> String {
+    format!("{TOOL_ROOT}{path}")
+}
+
+/// Repeats a caller's text in a message, cut so that it cannot flood it.
+pub(crate) struct Echo<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Echo<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(MAX_ECHO_CHARS) {
+            Some((cut, _)) => write!(f, "{}…", &self.0[..cut]),
+            None => f.write_str(self.0),
+        }
+    }
+}
+
+/// The part of `path` that names the directory it is in, slash included.
+fn through_last_slash(path: &str) -> &str {
+    path.rfind('/').map_or("", |position| &path[..=position])
+}
+
+/// Holds `path` against every rule, the dangerous ones first.
+fn check(path: &str) -> Result<(), PathError> {
+    let Some(relative) = path.strip_prefix('/') else {
+        return Err(PathError::NotAbsolute);
+    };
+    decode::check_as_others_read_it(path)?;
+    if relative.is_empty() {
+        return Err(PathError::IsRoot);
+    }
+    check_characters(path)?;
+    if relative.split('/').any(str::is_empty) {
+        return Err(PathError::EmptySegment);
+    }
+    if path.len() > MAX_PATH_BYTES {
+        return Err(PathError::TooLong {
+            bytes: path.len(),
+            limit: MAX_PATH_BYTES,
+        });
+    }
+    let segments = relative.split('/').count();
+    if segments > MAX_SEGMENTS {
+        return Err(PathError::TooManySegments {
+            segments,
+            limit: MAX_SEGMENTS,
+        });
+    }
+    if !path.is_ascii() && !is_nfc(path) {
+        return Err(PathError::NotNfc);
+    }
+    if relative.split('/').next() == Some(RESERVED_SEGMENT) {
+        return Err(PathError::Reserved);
+    }
+    Ok(())
+}
+
+/// Refuses the characters that no path may hold; controls were refused before.
+fn check_characters(path: &str) -> Result<(), PathError> {
+    for character in path.chars().filter(|character| !character.is_ascii()) {
+        match character.general_category() {
+            GeneralCategory::Format => return Err(PathError::Format),
+            GeneralCategory::LineSeparator | GeneralCategory::ParagraphSeparator => {
+                return Err(PathError::LineSeparator);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! A call of the memory tool, as the model sent it.
+
+use serde_json::{Map, Value};
+
+use super::error::ToolError;
+use crate::path::ToolPath;
+
+/// The values of the field `command`, for messages.
+pub(super) const NAMES: &str = "one of `view`, `create`, `str_replace`, `insert`, `delete`, `rename`";
+
+const STRING: &str = "a string";
+const INTEGER: &str = "an integer";
+const RANGE: &str = "two integers, [start_line, end_line]";
+
+/// One call of the memory tool: its fields are there and of the right type.
+///
+/// Whether a line or a range is one that the file has is known only to who has
+/// the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Shows a file with line numbers, or lists a directory.
+    View {
+        /// The file or directory.
+        path: ToolPath,
+        /// The first and last line, counted from 1, where not all are wanted;
+        /// -1 is the end of the file. Has no meaning for a directory.
+        view_range: Option<(i64, i64)>,
+    },
+    /// Makes a new file; never overwrites.
+    Create {
+        /// The file.
+        path: ToolPath,
+        /// Its content.
+        file_text: String,
+    },
+    /// Replaces a text that appears in the file exactly once.
+    StrReplace {
+        /// The file.
+        path: ToolPath,
+        /// The text to be replaced.
+        old_str: String,
+        /// What takes its place; empty where the model sent none.
+        new_str: String,
+    },
+    /// Puts whole lines into a file.
+    Insert {
+        /// The file.
+        path: ToolPath,
+        /// The line after which they go; 0 is the top.
+        insert_line: i64,
+        /// The lines.
+        insert_text: String,
+    },
+    /// Removes a file, or a directory with everything in it.
+    Delete {
+        /// The file or directory.
+        path: ToolPath,
+    },
+    /// Moves a file, or a directory with everything in it.
+    Rename {
+        /// Where it is.
+        old_path: ToolPath,
+        /// Where it goes.
+        new_path: ToolPath,
+    },
+}
+
+impl Command {
+    /// Reads the input of a `tool_use` block.
+    ///
+    /// Fields that the command does not know are ignored, `null` is the same as
+    /// absent, and a float without a fraction is an integer.
+    ///
+    /// # Errors
+    /// [`ToolError`] for the first field that is missing, of the wrong type, an
+    /// unknown command, or a path that is refused.
+    pub fn parse(input: &Map<String, Value>) -> Result<Self, ToolError> {
+        let fields = Fields(input);
+        match fields.text("command", NAMES)? {
+            "view" => Ok(Self::View {
+                path: fields.path("path")?,
+                view_range: fields.range("view_range")?,
+            }),
+            "create" => Ok(Self::Create {
+                path: fields.path("path")?,
+                file_text: fields.text("file_text", STRING)?.to_owned(),
+            }),
+            "str_replace" => Ok(Self::StrReplace {
+                path: fields.path("path")?,
+                old_str: fields.text("old_str", STRING)?.to_owned(),
+                new_str: fields.optional_text("new_str")?.unwrap_or_default().to_owned(),
+            }),
+            "insert" => Ok(Self::Insert {
+                path: fields.path("path")?,
+                insert_line: fields.integer("insert_line")?,
+                insert_text: fields.text("insert_text", STRING)?.to_owned(),
+            }),
+            "delete" => Ok(Self::Delete {
+                path: fields.path("path")?,
+            }),
+            "rename" => Ok(Self::Rename {
+                old_path: fields.path("old_path")?,
+                new_path: fields.path("new_path")?,
+            }),
+            unknown => Err(ToolError::UnknownCommand {
+                command: unknown.to_owned(),
+            }),
+        }
+    }
+
+    /// The command's name in the protocol.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::View { .. } => "view",
+            Self::Create { .. } => "create",
+            Self::StrReplace { .. } => "str_replace",
+            Self::Insert { .. } => "insert",
+            Self::Delete { .. } => "delete",
+            Self::Rename { .. } => "rename",
+        }
+    }
+
+    /// Whether it changes the store when it succeeds; only `view` does not.
+    pub const fn is_change(&self) -> bool {
+        !matches!(self, Self::View { .. })
+    }
+}
+
+/// Reads fields by name and type; a refusal names the field.
+struct Fields<'a>(&'a Map<String, Value>);
+
+impl<'a> Fields<'a> {
+    fn optional(&self, field: &str) -> Option<&'a Value> {
+        self.0.get(field).filter(|value| !value.is_null())
+    }
+
+    fn required(&self, field: &'static str, expected: &'static str) -> Result<&'a Value, ToolError> {
+        self.optional(field)
+            .ok_or(ToolError::MissingField { field, expected })
+    }
+
+    fn text(&self, field: &'static str, expected: &'static str) -> Result<&'a str, ToolError> {
+        let value = self.required(field, expected)?;
+        value.as_str().ok_or_else(|| wrong_type(field, expected, value))
+    }
+
+    fn optional_text(&self, field: &'static str) -> Result<Option<&'a str>, ToolError> {
+        self.optional(field)
+            .map(|value| value.as_str().ok_or_else(|| wrong_type(field, STRING, value)))
+            .transpose()
+    }
+
+    fn path(&self, field: &'static str) -> Result<ToolPath, ToolError> {
+        Ok(ToolPath::parse(self.text(field, STRING)?)?)
+    }
+
+    fn integer(&self, field: &'static str) -> Result<i64, ToolError> {
+        let value = self.required(field, INTEGER)?;
+        integer(value).ok_or_else(|| wrong_type(field, INTEGER, value))
+    }
+
+    fn range(&self, field: &'static str) -> Result<Option<(i64, i64)>, ToolError> {
+        let Some(value) = self.optional(field) else {
+            return Ok(None);
+        };
+        let ends = match value.as_array().map(Vec::as_slice) {
+            Some([start, end]) => integer(start).zip(integer(end)),
+            _ => None,
+        };
+        ends.map(Some).ok_or_else(|| wrong_type(field, RANGE, value))
+    }
+}
+
+/// The integer that a JSON number is; one beyond 64 bits is the nearest there.
+fn integer(value: &Value) -> Option<i64> {
+    if let Some(integer) = value.as_i64() {
+        return Some(integer);
+    }
+    if value.is_u64() {
+        return Some(i64::MAX);
+    }
+    let float = value.as_f64().filter(|float| float.fract() == 0.0)?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it has no fraction, and the cast saturates"
+    )]
+    Some(float as i64)
+}
+
+fn wrong_type(field: &'static str, expected: &'static str, value: &Value) -> ToolError {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(number) if number.is_f64() => "a number with a fraction",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) if expected == RANGE => "another array",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    };
+    ToolError::WrongType {
+        field,
+        expected,
+        found,
+    }
+}

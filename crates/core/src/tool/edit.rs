@@ -1,0 +1,160 @@
+//! The two commands that edit a file: from a content to the next.
+
+use super::error::ToolError;
+use super::view::push_numbered_lines;
+use crate::path::ToolPath;
+
+/// Lines that a snippet shows before and after the change.
+const SNIPPET_CONTEXT_LINES: usize = 2;
+
+/// What an edit leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    /// The file's new content.
+    pub content: String,
+    /// The result that the model reads once the content is kept.
+    pub message: String,
+}
+
+/// Replaces `old_str`, which must appear in `content` exactly once.
+///
+/// The message shows the changed lines with two more on either side.
+///
+/// # Errors
+/// [`ToolError::EmptyOldStr`], [`ToolError::NoMatch`], or
+/// [`ToolError::ManyMatches`] (overlapping matches count).
+pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str) -> Result<Edit, ToolError> {
+    let Some(first_character) = old_str.chars().next() else {
+        return Err(ToolError::EmptyOldStr);
+    };
+    let Some(start) = content.find(old_str) else {
+        return Err(ToolError::NoMatch {
+            old_str: old_str.to_owned(),
+            path: path.display().to_owned(),
+        });
+    };
+    if content[start + first_character.len_utf8()..].contains(old_str) {
+        let lines = match_lines(content, old_str);
+        return Err(ToolError::ManyMatches {
+            old_str: old_str.to_owned(),
+            lines,
+        });
+    }
+    let rest = &content[start + old_str.len()..];
+    let mut edited = String::with_capacity(start + new_str.len() + rest.len());
+    edited.extend([&content[..start], new_str, rest]);
+
+    let first_line = count_newlines(&content[..start]) + 1;
+    let last_line = first_line + count_newlines(new_str);
+    // What follows a line break was changed only if it did not start a line before.
+    let rest_kept_its_start = new_str.ends_with('\n') && old_str.ends_with('\n');
+    let message = snippet(&edited, first_line, last_line - usize::from(rest_kept_its_start));
+    Ok(Edit {
+        content: edited,
+        message,
+    })
+}
+
+/// The result of an edit whose changed lines are `first_line..=last_line`.
+fn snippet(content: &str, first_line: usize, last_line: usize) -> String {
+    let from_line = first_line.saturating_sub(SNIPPET_CONTEXT_LINES).max(1);
+    let line_count = last_line + SNIPPET_CONTEXT_LINES + 1 - from_line;
+    let lines = content.split('\n').skip(from_line - 1).take(line_count);
+    let mut message =
+        "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
+            .to_owned();
+    push_numbered_lines(&mut message, from_line, lines);
+    message
+}
+
+/// The line in which each match of `needle` starts, overlapping ones included.
+///
+/// Knuth, Morris and Pratt's search, because restarting a search after every
+/// match would take quadratic time for a needle such as `aaaa…`.
+fn match_lines(content: &str, needle: &str) -> Vec<usize> {
+    let needle = needle.as_bytes();
+    let fallbacks = fallbacks(needle);
+    let mut lines = Vec::new();
+    let mut line = 1;
+    let mut counted_to = 0;
+    let mut matched = 0;
+    for (position, &byte) in content.as_bytes().iter().enumerate() {
+        while matched > 0 && (matched == needle.len() || needle[matched] != byte) {
+            matched = fallbacks[matched - 1];
+        }
+        if needle[matched] == byte {
+            matched += 1;
+        }
+        if matched == needle.len() {
+            let start = position + 1 - needle.len();
+            line += count_newlines(&content[counted_to..start]);
+            counted_to = start;
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+/// For each prefix of `needle`, its longest proper prefix that also ends it.
+fn fallbacks(needle: &[u8]) -> Vec<usize> {
+    let mut fallbacks = vec![0; needle.len()];
+    let mut matched = 0;
+    for position in 1..needle.len() {
+        while matched > 0 && needle[matched] != needle[position] {
+            matched = fallbacks[matched - 1];
+        }
+        if needle[matched] == needle[position] {
+            matched += 1;
+        }
+        fallbacks[position] = matched;
+    }
+    fallbacks
+}
+
+/// Inserts `insert_text` after line `insert_line`; 0 is the top.
+///
+/// Its trailing newlines count as one, so that it is whole lines (one empty
+/// line if there is nothing else), and the new content ends with a newline.
+/// The empty tail after a last newline is not a line to insert after.
+///
+/// # Errors
+/// [`ToolError::InvalidInsertLine`] when `content` has no such line.
+pub fn insert(
+    path: &ToolPath,
+    content: &str,
+    insert_line: i64,
+    insert_text: &str,
+) -> Result<Edit, ToolError> {
+    let lacks_last_newline = !content.is_empty() && !content.ends_with('\n');
+    let line_count = count_newlines(content) + usize::from(lacks_last_newline);
+    let after_line = usize::try_from(insert_line)
+        .ok()
+        .filter(|&line| line <= line_count)
+        .ok_or(ToolError::InvalidInsertLine {
+            line: insert_line,
+            lines: line_count,
+        })?;
+
+    let split: usize = content.split_inclusive('\n').take(after_line).map(str::len).sum();
+    let (before, after) = content.split_at(split);
+    let inserted = insert_text.trim_end_matches('\n');
+    let mut edited = String::with_capacity(content.len() + inserted.len() + 2);
+    edited.push_str(before);
+    if !before.is_empty() && !before.ends_with('\n') {
+        edited.push('\n');
+    }
+    edited.push_str(inserted);
+    edited.push('\n');
+    edited.push_str(after);
+    if !edited.ends_with('\n') {
+        edited.push('\n');
+    }
+    Ok(Edit {
+        content: edited,
+        message: format!("The file {path} has been edited."),
+    })
+}
+
+fn count_newlines(text: &str) -> usize {
+    text.bytes().filter(|&byte| byte == b'\n').count()
+}

@@ -1,0 +1,234 @@
+//! What the memory tool answers when it cannot do what was asked.
+
+use std::fmt;
+
+use crate::path::{Echo, PathError, ToolPathError};
+
+/// Why a call was not carried out; its text is what the model reads.
+///
+/// A call that ends in one of these changed nothing. Paths are as the memory
+/// tool writes them (`/memories/...`), as [`ToolPath`](crate::path::ToolPath)
+/// displays them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ToolError {
+    /// The call lacks a field that its command needs.
+    #[error("Error: Field `{field}` is missing; it must be {expected}")]
+    MissingField {
+        /// The field's name.
+        field: &'static str,
+        /// What the field must be, such as "a string".
+        expected: &'static str,
+    },
+    /// A field of the call is not what it must be.
+    #[error("Error: Field `{field}` must be {expected}, but is {found}")]
+    WrongType {
+        /// The field's name.
+        field: &'static str,
+        /// What the field must be, such as "a string".
+        expected: &'static str,
+        /// What the field is, such as "a number".
+        found: &'static str,
+    },
+    /// The field `command` names none of the six commands.
+    #[error("Error: Field `command` must be {}, but is `{}`", super::command::NAMES, Echo(.command))]
+    UnknownCommand {
+        /// What the call asked for.
+        command: String,
+    },
+    /// A path is refused.
+    #[error(transparent)]
+    Path(#[from] ToolPathError),
+    /// `view`: nothing is there.
+    #[error("The path {path} does not exist. Please provide a valid path.")]
+    NotFoundView {
+        /// What was asked for.
+        path: String,
+    },
+    /// `str_replace`: no file is there (perhaps a directory).
+    #[error("Error: The path {path} does not exist. Please provide a valid path.")]
+    NotFoundEdit {
+        /// What was asked for.
+        path: String,
+    },
+    /// `insert`, `delete`, the source of `rename`: nothing is there.
+    #[error("Error: The path {path} does not exist")]
+    NotFound {
+        /// What was asked for.
+        path: String,
+    },
+    /// `create`: a file or directory is there.
+    #[error("Error: File {path} already exists")]
+    AlreadyExists {
+        /// What was to be created.
+        path: String,
+    },
+    /// `rename`: a file or directory is at the destination.
+    #[error("Error: The destination {path} already exists")]
+    DestinationExists {
+        /// The destination.
+        path: String,
+    },
+    /// `create`, `rename`: the path leads through a file.
+    #[error("Error: Path {path} cannot be created, because {file} is a file and not a directory")]
+    ParentIsFile {
+        /// What was to be created.
+        path: String,
+        /// The file that is in the way.
+        file: String,
+    },
+    /// `delete` of `/memories`.
+    #[error("Error: Cannot delete the /memories directory itself")]
+    CannotDeleteRoot,
+    /// `rename` from or to `/memories`.
+    #[error("Error: Cannot rename the /memories directory itself")]
+    CannotRenameRoot,
+    /// `rename` of a directory to a place below it.
+    #[error("Error: Cannot rename {from} to {to}: a directory cannot be moved into itself")]
+    IntoItself {
+        /// The directory.
+        from: String,
+        /// The destination below it.
+        to: String,
+    },
+    /// `rename` of a directory: the new path of a file in it breaks a rule.
+    #[error("Error: Cannot rename the directory: the new path of {path} {rule}. Nothing was renamed.")]
+    PathBelowBreaksRule {
+        /// Where the file is now.
+        path: String,
+        /// The rule that its new path breaks.
+        rule: PathError,
+    },
+    /// `view`: the range is not one of lines that the file has.
+    #[error(
+        "Error: Invalid `view_range` parameter: [{start}, {end}]. \
+         It should be within the range of lines of the file: [1, {lines}]"
+    )]
+    InvalidViewRange {
+        /// The first line asked for.
+        start: i64,
+        /// The last line asked for, or -1 for the end of the file.
+        end: i64,
+        /// How many lines the file has.
+        lines: usize,
+    },
+    /// `view`: line numbers would not fit their column.
+    #[error("File {path} exceeds maximum line limit of 999,999 lines.")]
+    TooManyLines {
+        /// The file.
+        path: String,
+    },
+    /// `str_replace`: the text is not in the file.
+    #[error("No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.")]
+    NoMatch {
+        /// What was to be replaced.
+        old_str: String,
+        /// The file.
+        path: String,
+    },
+    /// `str_replace`: the text is in the file more than once.
+    #[error(
+        "No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines: {}. \
+         Please ensure it is unique",
+        CommaSeparated(.lines)
+    )]
+    ManyMatches {
+        /// What was to be replaced.
+        old_str: String,
+        /// The line each match starts in, in order; lines repeat.
+        lines: Vec<usize>,
+    },
+    /// `str_replace`: there is nothing to look for.
+    #[error("Error: No replacement was performed, because `old_str` is empty. Give the text to be replaced.")]
+    EmptyOldStr,
+    /// `insert`: the file has no such line.
+    #[error(
+        "Error: Invalid `insert_line` parameter: {line}. \
+         It should be within the range of lines of the file: [0, {lines}]"
+    )]
+    InvalidInsertLine {
+        /// The line asked for.
+        line: i64,
+        /// How many lines the file has.
+        lines: usize,
+    },
+    /// The file would be over the limit of bytes.
+    #[error(
+        "Error: File {path} would be {size_bytes} bytes, over the limit of {limit_bytes} bytes per file. \
+         Nothing was changed. Shorten it, or split it into several files."
+    )]
+    FileTooLarge {
+        /// The file.
+        path: String,
+        /// What it would measure.
+        size_bytes: u64,
+        /// What it may measure.
+        limit_bytes: u64,
+    },
+    /// The file would hold U+0000.
+    #[error(
+        "Error: File {path} would contain a NUL character, which a memory cannot hold. \
+         Nothing was changed. Send the text without it."
+    )]
+    Nul {
+        /// The file.
+        path: String,
+    },
+    /// The store would hold more files than it may.
+    #[error(
+        "Error: The memory store would hold {count} files, over its limit of {limit} files. \
+         Nothing was changed. Delete files that are no longer needed, or add to an existing one."
+    )]
+    TooManyMemories {
+        /// How many files the store would hold.
+        count: u64,
+        /// How many it may hold.
+        limit: u64,
+    },
+    /// The store's files would measure more than they may.
+    #[error(
+        "Error: The memory store would hold {size_bytes} bytes, over its limit of {limit_bytes} bytes. \
+         Nothing was changed. Delete or shorten files that are no longer needed."
+    )]
+    StoreFull {
+        /// What the store's files would measure.
+        size_bytes: u64,
+        /// What they may measure.
+        limit_bytes: u64,
+    },
+    /// The files of all the tenant's stores would measure more than they may.
+    #[error(
+        "Error: All memory stores together would hold {size_bytes} bytes, over their limit of \
+         {limit_bytes} bytes. Nothing was changed. Delete or shorten files that are no longer needed."
+    )]
+    TenantFull {
+        /// What the files of all the stores would measure.
+        size_bytes: u64,
+        /// What they may measure.
+        limit_bytes: u64,
+    },
+    /// The store is archived, so it can only be read.
+    #[error("Error: The memory store is archived and can only be read. Nothing was changed.")]
+    Archived,
+    /// Others kept changing the same place first.
+    #[error(
+        "Error: {path} was changed by others at the same time, again and again. \
+         Nothing was changed by this call. View it, then try again."
+    )]
+    Conflict {
+        /// What the call was to change.
+        path: String,
+    },
+}
+
+/// Writes numbers as `1, 3, 3`.
+struct CommaSeparated<'a>(&'a [usize]);
+
+impl fmt::Display for CommaSeparated<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, number) in self.0.iter().enumerate() {
+            let separator = if position == 0 { "" } else { ", " };
+            write!(f, "{separator}{number}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! The command that reads: a file with line numbers, or a directory's listing.
+
+use super::error::ToolError;
+use crate::path::ToolPath;
+
+/// Lines of the longest file whose line numbers fit their column.
+const MAX_LINES: usize = 999_999;
+/// Characters before each line: the number's column and the tab.
+const NUMBER_CHARS: usize = 7;
+/// Bytes to spare for a notice after the lines.
+const NOTICE_BYTES: usize = 160;
+
+/// Renders a file's lines with their numbers.
+///
+/// At most `max_chars` characters of numbered lines (the newlines between them
+/// included, the header not) are shown; a notice says how to read on. A first
+/// line that is too long is cut, so that there is always progress. Lines end
+/// at `\n` alone, and an empty file is one empty line.
+///
+/// # Errors
+/// [`ToolError::TooManyLines`] for a file of more than 999,999 lines,
+/// [`ToolError::InvalidViewRange`] for a range of lines it does not have.
+pub fn view_file(
+    path: &ToolPath,
+    content: &str,
+    view_range: Option<(i64, i64)>,
+    max_chars: u64,
+) -> Result<String, ToolError> {
+    let line_count = content.bytes().filter(|&byte| byte == b'\n').count() + 1;
+    if line_count > MAX_LINES {
+        return Err(ToolError::TooManyLines {
+            path: path.display().to_owned(),
+        });
+    }
+    let (start, end) = view_range.unwrap_or((1, -1));
+    let Some((first, last)) = resolve_range(start, end, line_count) else {
+        return Err(ToolError::InvalidViewRange {
+            start,
+            end,
+            lines: line_count,
+        });
+    };
+    let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
+    let skipped_bytes: usize = content.split_inclusive('\n').take(first - 1).map(str::len).sum();
+    let (skipped, selected) = content.split_at(skipped_bytes);
+
+    let bytes_per_char = if selected.is_ascii() { 1 } else { 4 };
+    let numbers_bytes = NUMBER_CHARS.saturating_mul(last - first + 1);
+    let lines_bytes = (selected.len() + numbers_bytes).min(max_chars.saturating_mul(bytes_per_char));
+    let mut text = String::with_capacity(path.display().len() + lines_bytes + NOTICE_BYTES);
+    text.extend(["Here's the content of ", path.display(), " with line numbers:\n"]);
+
+    let mut number = LineNumber::new(first);
+    let mut chars_used = 0_usize;
+    for (line_index, line) in (first..=last).zip(selected.split('\n')) {
+        let line_chars = if bytes_per_char == 1 {
+            line.len()
+        } else {
+            line.chars().count()
+        };
+        let separator_chars = usize::from(line_index > first);
+        chars_used = chars_used.saturating_add(separator_chars + NUMBER_CHARS + line_chars);
+        if chars_used > max_chars {
+            if line_index == first {
+                push_cut_line(&mut text, first, end, line, skipped, max_chars);
+            } else {
+                let (shown_to, next) = (line_index - 1, line_index);
+                let notice = format!(
+                    "\n\n[Lines {first}-{shown_to} of {line_count} shown. \
+                     Continue with view_range [{next}, {end}].]"
+                );
+                text.push_str(&notice);
+            }
+            return Ok(text);
+        }
+        if separator_chars == 1 {
+            text.push('\n');
+        }
+        number.push_to(&mut text);
+        text.push_str(line);
+    }
+    Ok(text)
+}
+
+/// The lines that a range means; none if the file does not have them.
+fn resolve_range(start: i64, end: i64, line_count: usize) -> Option<(usize, usize)> {
+    let first = usize::try_from(start)
+        .ok()
+        .filter(|line| (1..=line_count).contains(line))?;
+    if end == -1 {
+        return Some((first, line_count));
+    }
+    let last = usize::try_from(end).ok().filter(|&line| line >= first)?;
+    Some((first, last.min(line_count)))
+}
+
+/// Shows what fits of a line that does not fit, and how to read on.
+fn push_cut_line(
+    text: &mut String,
+    line_index: usize,
+    end: i64,
+    line: &str,
+    skipped: &str,
+    max_chars: usize,
+) {
+    let shown_chars = max_chars.saturating_sub(NUMBER_CHARS);
+    let shown = line
+        .char_indices()
+        .nth(shown_chars)
+        .map_or(line, |(cut, _)| &line[..cut]);
+    push_numbered_lines(text, line_index, [shown]);
+    let total_chars = line.chars().count();
+    let offset_chars = skipped.chars().count() + shown_chars;
+    let next = line_index + 1;
+    let notice = format!(
+        "\n\n[Line {line_index} cut: {shown_chars} of {total_chars} characters shown. \
+         Read on with memory_read and offset {offset_chars}, or view_range [{next}, {end}].]"
+    );
+    text.push_str(&notice);
+}
+
+/// Appends lines with their numbers, newlines between them.
+pub(super) fn push_numbered_lines<'a>(
+    text: &mut String,
+    first_number: usize,
+    lines: impl IntoIterator<Item = &'a str>,
+) {
+    let mut number = LineNumber::new(first_number);
+    for (position, line) in lines.into_iter().enumerate() {
+        if position > 0 {
+            text.push('\n');
+        }
+        number.push_to(text);
+        text.push_str(line);
+    }
+}
+
+/// The column of line numbers, counted up in place.
+///
+/// Viewing is what the product does most, and formatting each number anew
+/// would be most of its time.
+struct LineNumber {
+    /// Digits, right-aligned, then the tab. Room for more than the column
+    /// holds, because a snippet may be of a file too long to view.
+    column: [u8; 21],
+    /// Where the number starts.
+    digits_from: usize,
+}
+
+impl LineNumber {
+    /// Index of the tab.
+    const TAB: usize = 20;
+
+    fn new(first: usize) -> Self {
+        let mut column = [b' '; 21];
+        column[Self::TAB] = b'\t';
+        let digits = first.to_string();
+        let digits_from = Self::TAB - digits.len();
+        column[digits_from..Self::TAB].copy_from_slice(digits.as_bytes());
+        Self { column, digits_from }
+    }
+
+    /// Appends the number and goes on to the next.
+    fn push_to(&mut self, text: &mut String) {
+        let column_from = self.digits_from.min(Self::TAB + 1 - NUMBER_CHARS);
+        text.push_str(std::str::from_utf8(&self.column[column_from..]).unwrap_or_default());
+        let mut position = Self::TAB - 1;
+        while self.column[position] == b'9' {
+            self.column[position] = b'0';
+            position -= 1;
+        }
+        if position < self.digits_from {
+            self.digits_from = position;
+            self.column[position] = b'0';
+        }
+        self.column[position] += 1;
+    }
+}
+
+/// One line of a directory's listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// The path from the viewed directory on, without a slash at either end.
+    pub path: String,
+    /// Whether it is a directory; it then shows with a slash.
+    pub is_directory: bool,
+    /// What the file, or all the files below the directory, measure.
+    pub size_bytes: u64,
+}
+
+/// Renders a directory's listing.
+///
+/// `entries` come in the order they are shown in, and may be only the first of
+/// `total_entries`. At most `max_chars` characters of listing (the newlines
+/// between lines included, the header not) are shown; the directory's own line
+/// always is, and a notice says how many entries are left.
+pub fn view_directory(
+    path: &ToolPath,
+    size_bytes: u64,
+    entries: &[DirectoryEntry],
+    total_entries: u64,
+    max_chars: u64,
+) -> String {
+    let directory = path.display();
+    let mut text = format!(
+        "Here're the files and directories up to 2 levels deep in {directory}, \
+         excluding hidden items and node_modules:\n"
+    );
+    let own_line = format!("{}\t{directory}", format_size(size_bytes));
+    let mut chars_used = chars(&own_line);
+    text.push_str(&own_line);
+
+    let mut shown = 0;
+    for entry in entries {
+        let slash = if entry.is_directory { "/" } else { "" };
+        let line = format!(
+            "\n{}\t{directory}/{}{slash}",
+            format_size(entry.size_bytes),
+            entry.path
+        );
+        chars_used = chars_used.saturating_add(chars(&line));
+        if chars_used > max_chars {
+            break;
+        }
+        text.push_str(&line);
+        shown += 1;
+    }
+    if shown < total_entries {
+        let left = total_entries - shown;
+        let notice = format!("\n\n[{left} more entries not shown. View a subdirectory to see them.]");
+        text.push_str(&notice);
+    }
+    text
+}
+
+/// How many entries [`view_directory`] can show at the very most.
+///
+/// No listing of `path` within `max_chars` has more, so that no more need be
+/// read to make one.
+pub fn max_entries_shown(path: &ToolPath, max_chars: u64) -> u64 {
+    let directory_chars = chars(path.display());
+    let own_line_chars = chars("0B\t") + directory_chars;
+    let shortest_entry_chars = chars("\n0B\t/x") + directory_chars;
+    max_chars.saturating_sub(own_line_chars) / shortest_entry_chars
+}
+
+fn chars(text: &str) -> u64 {
+    text.chars().count() as u64
+}
+
+/// A size as listings show it: `0B` to `1023B`, then `1.5K`, `2.0M`, `1.2G`.
+///
+/// Units are powers of 1024, with one decimal, rounded half up.
+pub fn format_size(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let tenths_in = |shift: u32| ((u128::from(bytes) * 10) + (1 << (shift - 1))) >> shift;
+    for (unit, shift) in [("K", 10), ("M", 20)] {
+        let tenths = tenths_in(shift);
+        // What rounds up to 1024.0 of a unit is 1.0 of the next.
+        if tenths < 10_240 {
+            return format!("{}.{}{unit}", tenths / 10, tenths % 10);
+        }
+    }
+    let tenths = tenths_in(30);
+    format!("{}.{}G", tenths / 10, tenths % 10)
+}

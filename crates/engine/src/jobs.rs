@@ -1,0 +1,237 @@
+//! Scheduled jobs: who runs one, when, and what it leaves on record.
+//!
+//! tokio-cron-scheduler is the clock alone: it neither keeps runs from
+//! overlapping nor waits for them. A run claims its slot and a lease in the
+//! index, so that any number of replicas run each slot once; its fence grows
+//! with every lease, so that an owner that lost its lease cannot end another's
+//! run. A run whose owner died is taken up by the next one after its lease.
+
+mod drain;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use keepsake_core::Timestamp;
+use serde_json::Value;
+use tokio_cron_scheduler::{Job as CronJob, JobScheduler, JobSchedulerError};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::{Engine, EngineError};
+
+pub use drain::DrainDeletions;
+
+/// How long a run may go without renewing its lease.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// A job that one replica at a time runs for the whole fleet.
+///
+/// A body works in bounded batches, renews its lease between them, can be
+/// taken up after a kill, and may be run twice.
+#[async_trait]
+pub trait Job: Send + Sync {
+    /// Its name, as leases and records have it.
+    fn name(&self) -> &'static str;
+
+    /// When it runs: six cron fields, seconds first, in UTC.
+    fn schedule(&self) -> &'static str;
+
+    /// How far apart its slots are; a slot is run once.
+    fn period(&self) -> Duration;
+
+    /// Does the work; answers what it did, for the record.
+    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError>;
+}
+
+/// The right to run a job, while it is renewed.
+#[derive(Debug)]
+pub struct Lease<'a> {
+    engine: &'a Engine,
+    job: &'static str,
+    fence: i64,
+    stopping: &'a CancellationToken,
+}
+
+impl Lease<'_> {
+    /// Extends the lease between two batches, and keeps the job's cursor.
+    ///
+    /// Answers whether to go on: not when the lease was lost or the process
+    /// is about to end.
+    ///
+    /// # Errors
+    /// [`EngineError::Index`].
+    pub async fn renew(&self, cursor: Option<&str>) -> Result<bool, EngineError> {
+        if self.stopping.is_cancelled() {
+            return Ok(false);
+        }
+        let until = self.engine.now().plus(LEASE);
+        Ok(self
+            .engine
+            .0
+            .index
+            .renew_run(self.job, self.fence, until, cursor)
+            .await?)
+    }
+}
+
+/// How a job's slot was dealt with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunOutcome {
+    /// Another replica runs it, or the slot was run already.
+    NotOurs,
+    /// It ran to its end; what it did.
+    Ran(Value),
+    /// It failed; why.
+    Failed(String),
+}
+
+/// Runs a job for the slot that `now` falls into, if it is this replica's.
+///
+/// # Errors
+/// [`EngineError::Index`] when the lease or the record could not be written.
+pub async fn run_job(
+    engine: &Engine,
+    job: Arc<dyn Job>,
+    stopping: &CancellationToken,
+) -> Result<RunOutcome, EngineError> {
+    let now = engine.now();
+    let slot = slot_of(now, job.period());
+    let owner = engine.0.replica;
+    let name = job.name();
+    let Some(fence) = engine
+        .0
+        .index
+        .claim_run(name, slot, owner, now, now.plus(LEASE))
+        .await?
+    else {
+        return Ok(RunOutcome::NotOurs);
+    };
+    // In a task of its own, so that a panic ends in a record and not in silence.
+    let body = {
+        let (engine, stopping) = (engine.clone(), stopping.clone());
+        tokio::spawn(async move {
+            let lease = Lease {
+                engine: &engine,
+                job: job.name(),
+                fence,
+                stopping: &stopping,
+            };
+            job.run(&engine, &lease).await
+        })
+    };
+    let outcome = match body.await {
+        Ok(Ok(counts)) => RunOutcome::Ran(counts),
+        Ok(Err(error)) => RunOutcome::Failed(error.to_string()),
+        Err(_) => RunOutcome::Failed("the job panicked".to_owned()),
+    };
+    let (counts, error) = match &outcome {
+        RunOutcome::Ran(counts) => (counts.clone(), None),
+        RunOutcome::Failed(error) => (Value::Null, Some(error.as_str())),
+        RunOutcome::NotOurs => (Value::Null, None),
+    };
+    if !engine
+        .0
+        .index
+        .finish_run(name, slot, fence, engine.now(), &counts, error)
+        .await?
+    {
+        tracing::warn!(
+            job.name = name,
+            "job.run outlived its lease; its record is another's"
+        );
+    }
+    if let Some(error) = error {
+        tracing::error!(job.name = name, error, "job.run failed");
+    } else {
+        tracing::debug!(job.name = name, counts = %counts, "job.run ended");
+    }
+    Ok(outcome)
+}
+
+fn slot_of(now: Timestamp, period: Duration) -> Timestamp {
+    let period = i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
+    Timestamp::from_micros(now.as_micros() - now.as_micros().rem_euclid(period))
+}
+
+/// Every job of the worker role.
+fn fleet_jobs() -> Vec<Arc<dyn Job>> {
+    vec![Arc::new(DrainDeletions)]
+}
+
+/// Writes access times on every replica, half-minutely.
+const FLUSH_SCHEDULE: &str = "*/30 * * * * *";
+
+/// The schedule of one process.
+pub struct Runner {
+    scheduler: JobScheduler,
+    runs: TaskTracker,
+    stopping: CancellationToken,
+}
+
+impl Runner {
+    /// Starts the schedule: the fleet's jobs where `is_worker`, and what every
+    /// replica does for itself.
+    ///
+    /// # Errors
+    /// [`JobSchedulerError`] when the schedule cannot be set up.
+    pub async fn start(
+        engine: &Engine,
+        role: &'static str,
+        is_worker: bool,
+    ) -> Result<Self, JobSchedulerError> {
+        let scheduler = JobScheduler::new().await?;
+        let (runs, stopping) = (TaskTracker::new(), CancellationToken::new());
+        for job in fleet_jobs().into_iter().filter(|_| is_worker) {
+            let (engine, runs, stopping) = (engine.clone(), runs.clone(), stopping.clone());
+            let schedule = job.schedule();
+            let tick = move |_, _| {
+                let (engine, job, stopping) = (engine.clone(), Arc::clone(&job), stopping.clone());
+                runs.spawn(async move {
+                    let name = job.name();
+                    if let Err(error) = run_job(&engine, job, &stopping).await {
+                        tracing::warn!(job.name = name, error = %error, "job.claim failed");
+                    }
+                });
+            };
+            scheduler.add(CronJob::new(schedule, tick)?).await?;
+        }
+        let (engine, flushes) = (engine.clone(), runs.clone());
+        let flush = move |_, _| {
+            let engine = engine.clone();
+            flushes.spawn(async move {
+                if let Err(error) = engine.flush_access(role).await {
+                    tracing::warn!(error = %error, "engine.flush_access failed; tried again at the next tick");
+                }
+            });
+        };
+        scheduler.add(CronJob::new(FLUSH_SCHEDULE, flush)?).await?;
+        scheduler.start().await?;
+        Ok(Self {
+            scheduler,
+            runs,
+            stopping,
+        })
+    }
+
+    /// Ends the schedule and waits for the runs under way, which stop at their
+    /// next batch, at most `deadline`.
+    pub async fn stop(mut self, deadline: Duration) {
+        self.stopping.cancel();
+        if let Err(error) = self.scheduler.shutdown().await {
+            tracing::warn!(error = %error, "job.scheduler did not shut down");
+        }
+        self.runs.close();
+        if tokio::time::timeout(deadline, self.runs.wait()).await.is_err() {
+            tracing::warn!("job.run was still under way at the deadline; another replica takes it up");
+        }
+    }
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner")
+            .field("runs", &self.runs.len())
+            .finish_non_exhaustive()
+    }
+}

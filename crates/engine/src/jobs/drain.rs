@@ -1,0 +1,88 @@
+//! `drain-deletions`: removes blobs that no row names any more.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use keepsake_core::BlobKey;
+use keepsake_index::DueDeletion;
+use serde_json::{Value, json};
+
+use super::{Job, Lease};
+use crate::{Engine, EngineError};
+
+/// Blobs of one batch.
+const BATCH: u32 = 100;
+/// The first wait after a failed removal; it doubles with each.
+const FIRST_RETRY: Duration = Duration::from_secs(30);
+/// The longest wait.
+const LAST_RETRY: Duration = Duration::from_secs(6 * 3600);
+/// How long an orphan stays condemned after it was removed: longer than any
+/// write that may still come to commit it could live.
+const ORPHAN_CONDEMNED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Removes queued blobs, each minute; a failed removal is tried again later.
+#[derive(Debug, Clone, Copy)]
+pub struct DrainDeletions;
+
+#[async_trait]
+impl Job for DrainDeletions {
+    fn name(&self) -> &'static str {
+        "drain-deletions"
+    }
+
+    fn schedule(&self) -> &'static str {
+        "0 * * * * *"
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
+    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let (mut removed, mut failed) = (0_u64, 0_u64);
+        loop {
+            let due = engine.0.index.due_deletions(engine.now(), BATCH).await?;
+            if due.is_empty() {
+                break;
+            }
+            let mut gone = Vec::with_capacity(due.len());
+            for deletion in due {
+                if self.remove(engine, &deletion).await? {
+                    gone.push(deletion.key);
+                } else {
+                    failed += 1;
+                }
+            }
+            removed += gone.len() as u64;
+            self.settle(engine, &gone).await?;
+            if !lease.renew(None).await? {
+                break;
+            }
+        }
+        Ok(json!({ "removed": removed, "failed": failed }))
+    }
+}
+
+impl DrainDeletions {
+    /// Removes one blob, or puts it back for later.
+    async fn remove(&self, engine: &Engine, deletion: &DueDeletion) -> Result<bool, EngineError> {
+        let Err(error) = engine.0.blobs.delete(&deletion.key).await else {
+            return Ok(true);
+        };
+        tracing::warn!(blob.key = %deletion.key, attempts = deletion.attempts, error = %error, "blob.delete failed");
+        let wait = FIRST_RETRY
+            .saturating_mul(1 << deletion.attempts.min(20))
+            .min(LAST_RETRY);
+        engine
+            .0
+            .index
+            .deletion_failed(&deletion.key, engine.now().plus(wait))
+            .await?;
+        Ok(false)
+    }
+
+    async fn settle(&self, engine: &Engine, gone: &[BlobKey]) -> Result<(), EngineError> {
+        let orphans_until = engine.now().plus(ORPHAN_CONDEMNED_FOR);
+        Ok(engine.0.index.deletions_done(gone, orphans_until).await?)
+    }
+}

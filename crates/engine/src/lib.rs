@@ -1,0 +1,164 @@
+//! What Keepsake does: one method per operation, and the commit protocol.
+//!
+//! [`Engine`] stands between the surfaces (HTTP today) and the two stores: the
+//! index, which says what exists, and the blobs, which hold it. It knows no
+//! HTTP. The way of a change:
+//!
+//! 1. [`tool`] reads the head and its content, and applies a pure edit.
+//! 2. [`protocol`] puts the new content under a new key, then commits.
+//! 3. A commit that lost a race is tried again from a fresh read.
+//!
+//! Content goes to the blob store first and to the index second, and a write
+//! is acknowledged only after the index has it. Every change runs to its end
+//! in a task of its own: a client that goes away cancels the answer alone.
+
+mod access;
+mod auth;
+pub mod clock;
+mod content;
+mod edits;
+mod error;
+pub mod jobs;
+mod operator;
+mod protocol;
+mod stores;
+mod tool;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_blobs::{BlobError, BlobStore};
+use keepsake_core::{Limits, Timestamp};
+use keepsake_index::{Index, IndexError};
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+pub use auth::Principal;
+pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
+pub use error::EngineError;
+pub use operator::{NewKey, NewTenant, Operator};
+pub use stores::StoreDraft;
+pub use tool::{ToolAnswer, ToolCall};
+
+/// What an engine is made with.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Limits of a tenant that has none of its own.
+    pub limits: Limits,
+    /// Bytes of content kept in memory, for all tenants together.
+    pub cache_bytes: u64,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where randomness comes from.
+    pub ids: Arc<dyn IdSource>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            cache_bytes: 256 << 20,
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(RandomIds),
+        }
+    }
+}
+
+/// Serves every operation; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Engine(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    index: Arc<dyn Index>,
+    blobs: Arc<dyn BlobStore>,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+    /// This process, as leases and claims name it.
+    replica: Uuid,
+    principals: auth::Cache,
+    contents: content::Cache,
+    edits: edits::Queue,
+    access: access::Log,
+    /// Writes under way: shutting down waits for them.
+    writes: TaskTracker,
+}
+
+/// Whether the engine can serve.
+#[derive(Debug)]
+pub struct Readiness {
+    /// The index answers and its schema is new enough; without it, no service.
+    pub index: Result<(), IndexError>,
+    /// The blob store answers; without it, cached content is still served.
+    pub blobs: Result<(), BlobError>,
+}
+
+impl Engine {
+    /// Puts an engine together.
+    pub fn new(index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>, options: EngineOptions) -> Self {
+        let now = options.clock.now();
+        Self(Arc::new(Parts {
+            index,
+            blobs,
+            replica: options.ids.uuid(now),
+            principals: auth::Cache::new(),
+            contents: content::Cache::new(options.cache_bytes),
+            edits: edits::Queue::default(),
+            access: access::Log::default(),
+            writes: TaskTracker::new(),
+            limits: options.limits,
+            clock: options.clock,
+            ids: options.ids,
+        }))
+    }
+
+    /// The operator's side: tenants and their keys.
+    pub fn operator(&self) -> Operator<'_> {
+        Operator::new(self)
+    }
+
+    /// The limits of a tenant that has none of its own.
+    pub fn default_limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// Asks both stores whether they can serve.
+    pub async fn readiness(&self) -> Readiness {
+        let (index, blobs) = tokio::join!(self.0.index.check(), self.0.blobs.check());
+        Readiness { index, blobs }
+    }
+
+    /// A fresh id, for what a surface must name itself (a request).
+    pub fn new_uuid(&self) -> Uuid {
+        self.0.ids.uuid(self.now())
+    }
+
+    /// Waits for writes under way, at most `deadline`, and writes access times.
+    ///
+    /// No new operation may be begun. Answers whether all writes ended in time.
+    pub async fn shut_down(&self, deadline: Duration) -> bool {
+        self.0.writes.close();
+        let ended = tokio::time::timeout(deadline, self.0.writes.wait()).await.is_ok();
+        if let Err(error) = self.flush_access("all").await {
+            tracing::warn!(error = %error, "engine.flush_access failed at shutdown: the last minute's reads are lost");
+        }
+        ended
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    /// Runs a change to its end, whatever becomes of the one who asked.
+    async fn run_to_end<T, F>(&self, change: F) -> Result<T, EngineError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, EngineError>> + Send + 'static,
+    {
+        match self.0.writes.spawn(change).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(EngineError::Internal("a write's task ended without an answer")),
+        }
+    }
+}

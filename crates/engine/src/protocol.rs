@@ -1,0 +1,289 @@
+//! The commit protocol: the one way by which a memory changes.
+//!
+//! 1. New content is put under a key that was never used: the id of the
+//!    version that brings it. No connection of the database is held meanwhile.
+//! 2. The index commits the version in one transaction, which checks that
+//!    every head is the one that was read, and all limits.
+//! 3. A commit that was refused removes the blob it brought; one whose outcome
+//!    is unknown leaves it, since it may have landed. A crash at any step
+//!    leaves at most an orphan blob.
+//!
+//! Two refusals are settled here and tried again with what is in hand: a store
+//! that needs more of its tenant's bytes, and a blob that the sweep condemned
+//! while this write was slow. The others are the caller's to answer, or to
+//! retry from a fresh read.
+
+use keepsake_core::{BlobKey, Content, ContentHash, MemoryId, MemoryPath, StoreId, TenantId, VersionId};
+use keepsake_index::{Change, Commit, CommitOutcome, Grant, Guard, Head, HeadChange, Idempotency, Refusal};
+
+use crate::{Engine, EngineError, Principal};
+
+/// Commits tried for one proposal: each settles one refusal of the two kinds.
+const SETTLING_TRIES: u32 = 4;
+
+/// What a change wants of one memory, from the head that was read.
+#[derive(Debug, Clone)]
+pub(crate) enum Proposed {
+    /// A new memory.
+    Create { path: MemoryPath, content: Content },
+    /// New content in place.
+    Edit { before: Head, content: Content },
+    /// The same content at another path.
+    Move { before: Head, to: MemoryPath },
+    /// Gone.
+    Delete { before: Head },
+}
+
+/// Changes of one store that are made together.
+#[derive(Debug, Clone)]
+pub(crate) struct Proposal {
+    pub(crate) store_id: StoreId,
+    /// The store's purge epoch when it was read; names cached content.
+    pub(crate) purge_epoch: i64,
+    pub(crate) changes: Vec<Proposed>,
+    pub(crate) guard: Option<Guard>,
+    pub(crate) idempotency: Option<Idempotency>,
+}
+
+/// How a proposal ended; an unknown outcome is an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Committed {
+    /// It is done.
+    Done,
+    /// The same call had done it before.
+    Replayed {
+        /// The last version that call made.
+        seq: i64,
+    },
+    /// Nothing changed.
+    Refused(WriteRefusal),
+}
+
+/// Why nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum WriteRefusal {
+    Archived,
+    /// Something is not what was read: read again.
+    Stale,
+    /// A memory or a directory stands at the path.
+    PathTaken,
+    /// A file stands above the path.
+    ParentIsFile {
+        file: MemoryPath,
+    },
+    TooManyMemories {
+        count: u64,
+    },
+    StoreFull {
+        size_bytes: u64,
+    },
+    TenantFull {
+        size_bytes: u64,
+    },
+}
+
+/// A change made ready: ids minted, and the blob it brings, if any.
+struct Prepared {
+    change: Change,
+    brings: Option<(BlobKey, Content)>,
+}
+
+impl Engine {
+    /// Carries out a proposal, once; see the module for the steps.
+    ///
+    /// # Errors
+    /// [`EngineError::Blobs`]: nothing changed. [`EngineError::Index`]: the
+    /// change may or may not have landed. [`EngineError::StoreNotFound`].
+    pub(crate) async fn commit(
+        &self,
+        principal: &Principal,
+        proposal: Proposal,
+    ) -> Result<Committed, EngineError> {
+        let tenant_id = principal.tenant_id;
+        let mut prepared: Vec<_> = proposal
+            .changes
+            .iter()
+            .map(|wanted| self.prepare(tenant_id, proposal.store_id, wanted))
+            .collect();
+        self.put_blobs(&prepared).await?;
+        for _ in 0..SETTLING_TRIES {
+            let commit = Commit {
+                store_id: proposal.store_id,
+                now: self.now(),
+                actor: Some(principal.actor.clone()),
+                replica: self.0.replica,
+                memory_limit: principal.limits.memories_per_store,
+                byte_limit: principal.limits.bytes_per_store,
+                idempotency: proposal.idempotency,
+                guard: proposal.guard.clone(),
+                changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
+            };
+            let refusal = match self.0.index.commit(tenant_id, &commit).await? {
+                CommitOutcome::Committed { .. } => {
+                    for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
+                        self.remember(*key, proposal.purge_epoch, content).await;
+                    }
+                    return Ok(Committed::Done);
+                }
+                CommitOutcome::Replayed { seq } => {
+                    self.remove_blobs(&prepared).await;
+                    return Ok(Committed::Replayed { seq });
+                }
+                CommitOutcome::Refused(refusal) => refusal,
+            };
+            let refused = match refusal {
+                Refusal::NeedsGrant { size_bytes } => {
+                    match self
+                        .settle_grant(principal, proposal.store_id, size_bytes)
+                        .await?
+                    {
+                        None => continue,
+                        Some(refused) => refused,
+                    }
+                }
+                Refusal::BlobCondemned if prepared.iter().any(|ready| ready.brings.is_some()) => {
+                    tracing::warn!("engine.commit: a blob was condemned before its commit; written anew");
+                    prepared = proposal
+                        .changes
+                        .iter()
+                        .map(|wanted| self.prepare(tenant_id, proposal.store_id, wanted))
+                        .collect();
+                    self.put_blobs(&prepared).await?;
+                    continue;
+                }
+                // Kept content is condemned only once no row names it, so the
+                // head that was read is not the head any more.
+                Refusal::BlobCondemned | Refusal::Stale => WriteRefusal::Stale,
+                Refusal::NoStore => {
+                    self.remove_blobs(&prepared).await;
+                    return Err(EngineError::StoreNotFound);
+                }
+                Refusal::Archived => WriteRefusal::Archived,
+                Refusal::PathTaken { .. } | Refusal::PathIsDirectory { .. } => WriteRefusal::PathTaken,
+                Refusal::ParentIsFile { path, .. } => WriteRefusal::ParentIsFile {
+                    file: MemoryPath::from_trusted(path),
+                },
+                Refusal::TooManyMemories { count } => WriteRefusal::TooManyMemories { count },
+                Refusal::StoreFull { size_bytes } => WriteRefusal::StoreFull { size_bytes },
+            };
+            self.remove_blobs(&prepared).await;
+            return Ok(Committed::Refused(refused));
+        }
+        self.remove_blobs(&prepared).await;
+        Ok(Committed::Refused(WriteRefusal::Stale))
+    }
+
+    fn prepare(&self, tenant_id: TenantId, store_id: StoreId, wanted: &Proposed) -> Prepared {
+        let version_id = VersionId::from_uuid(self.new_uuid());
+        let brings = |content: &Content| {
+            Some((
+                BlobKey {
+                    tenant_id,
+                    store_id,
+                    blob_id: version_id,
+                },
+                content.clone(),
+            ))
+        };
+        let new_content = |path: &MemoryPath, content: &Content| HeadChange {
+            path: path.clone(),
+            blob_id: version_id,
+            size_bytes: content.size_bytes(),
+            sha256: content.hash(),
+            first_line: Some(content.first_line()),
+        };
+        let (memory_id, before, after, brings) = match wanted {
+            Proposed::Create { path, content } => {
+                let memory_id = MemoryId::from_uuid(self.new_uuid());
+                (memory_id, None, Some(new_content(path, content)), brings(content))
+            }
+            Proposed::Edit { before, content } => (
+                before.memory_id,
+                Some(before),
+                Some(new_content(&before.path, content)),
+                brings(content),
+            ),
+            Proposed::Move { before, to } => {
+                let after = HeadChange {
+                    path: to.clone(),
+                    blob_id: before.blob_id,
+                    size_bytes: before.size_bytes,
+                    sha256: before.sha256,
+                    first_line: None,
+                };
+                (before.memory_id, Some(before), Some(after), None)
+            }
+            Proposed::Delete { before } => (before.memory_id, Some(before), None, None),
+        };
+        Prepared {
+            change: Change {
+                memory_id,
+                version_id,
+                before: before.cloned(),
+                after,
+            },
+            brings,
+        }
+    }
+
+    async fn put_blobs(&self, prepared: &[Prepared]) -> Result<(), EngineError> {
+        for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
+            if let Err(error) = self.0.blobs.put(key, content.bytes().clone()).await {
+                // It may be there all the same: nothing names it.
+                self.remove_blobs(prepared).await;
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a refused commit brought; what stays is the sweep's.
+    async fn remove_blobs(&self, prepared: &[Prepared]) {
+        for (key, _) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
+            if let Err(error) = self.0.blobs.delete(key).await {
+                tracing::warn!(blob.key = %key, error = %error, "engine.commit left an orphan blob");
+            }
+        }
+    }
+
+    /// Asks for more of the tenant's bytes; `None`: granted.
+    async fn settle_grant(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        needed_bytes: u64,
+    ) -> Result<Option<WriteRefusal>, EngineError> {
+        let limit_bytes = principal.limits.bytes_per_tenant;
+        match self
+            .0
+            .index
+            .grant_bytes(principal.tenant_id, store_id, needed_bytes, limit_bytes)
+            .await?
+        {
+            Grant::Granted => Ok(None),
+            Grant::Refused { wanted_bytes } => Ok(Some(WriteRefusal::TenantFull {
+                size_bytes: wanted_bytes,
+            })),
+            // The next commit says the same with its own words.
+            Grant::NoStore => Ok(None),
+        }
+    }
+
+    /// The hash under which an idempotent call of a store is recorded.
+    pub(crate) fn idempotency(&self, parts: &[&[u8]]) -> Idempotency {
+        let mut joined = Vec::new();
+        for part in parts {
+            joined.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            joined.extend_from_slice(part);
+        }
+        let scope_sha256 = *ContentHash::of(&joined).as_bytes();
+        Idempotency {
+            scope_sha256,
+            request_sha256: scope_sha256,
+            since: self.now().minus(REMEMBERED_FOR),
+        }
+    }
+}
+
+/// How long the same call is recognised.
+const REMEMBERED_FOR: std::time::Duration = std::time::Duration::from_secs(24 * 3600);

@@ -1,0 +1,243 @@
+//! The memory tool's commands on a store.
+//!
+//! What the model can mend is an answer with `is_error`; what the caller must
+//! mend is an [`EngineError`].
+
+mod changes;
+mod replay;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::tool::{
+    Command, DirectoryEntry, ToolError, ToolPath, max_entries_shown, view_directory, view_file,
+};
+use keepsake_core::{MemoryPath, StoreId};
+use keepsake_index::{Directory, Entry, Head, Idempotency, Scope, StoreState, Target};
+use serde_json::{Map, Value};
+
+use crate::{Engine, EngineError, Principal};
+
+/// A call of the memory tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// The `tool_use` block's id, where there was a block; with the input it
+    /// makes a changing call idempotent.
+    pub tool_use_id: Option<String>,
+    /// The block's `input`.
+    pub input: Map<String, Value>,
+}
+
+/// What the model is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolAnswer {
+    /// The result's `content`.
+    pub content: String,
+    /// Whether the call was not carried out.
+    pub is_error: bool,
+}
+
+impl From<Result<String, ToolError>> for ToolAnswer {
+    fn from(outcome: Result<String, ToolError>) -> Self {
+        match outcome {
+            Ok(content) => Self {
+                content,
+                is_error: false,
+            },
+            Err(error) => Self {
+                content: error.to_string(),
+                is_error: true,
+            },
+        }
+    }
+}
+
+/// Why a command gave no result: the model's to mend, or not.
+#[derive(Debug)]
+enum Stop {
+    Tool(ToolError),
+    Engine(EngineError),
+}
+
+impl From<ToolError> for Stop {
+    fn from(error: ToolError) -> Self {
+        Self::Tool(error)
+    }
+}
+
+impl<E: Into<EngineError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+/// What stands at a path, content included.
+enum Found {
+    Missing,
+    Memory(Head, Arc<str>),
+    Directory(Directory),
+}
+
+/// How long a read waits before it looks again for a blob that is gone.
+const GONE_RETRIES: u32 = 1;
+
+impl Engine {
+    /// Carries out one call of the memory tool.
+    ///
+    /// A change runs to its end even when this future is dropped.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`], and
+    /// failures of index and blob store. After a failure of the index a change
+    /// may have landed: a call with a `tool_use_id` can be sent again.
+    pub async fn call_tool(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        call: ToolCall,
+    ) -> Result<ToolAnswer, EngineError> {
+        principal.require_store(store_id)?;
+        let command = match Command::parse(&call.input) {
+            Ok(command) => command,
+            Err(error) => {
+                // A missing store is the caller's to mend, and comes first.
+                self.store(principal, store_id).await?;
+                return Ok(Err(error).into());
+            }
+        };
+        let outcome = if command.is_change() {
+            principal.require(Scope::MemoryWrite)?;
+            let idempotency = call
+                .tool_use_id
+                .as_deref()
+                .map(|id| self.tool_call_key(store_id, id, &call.input));
+            let (engine, principal) = (self.clone(), Arc::clone(principal));
+            self.run_to_end(
+                async move { settle(engine.change(&principal, store_id, command, idempotency).await) },
+            )
+            .await?
+        } else {
+            principal.require(Scope::MemoryRead)?;
+            settle(self.view(principal, store_id, &command).await)?
+        };
+        Ok(outcome.into())
+    }
+
+    /// A block's id with its input names the call; the same id with another
+    /// input is another call.
+    fn tool_call_key(&self, store_id: StoreId, tool_use_id: &str, input: &Map<String, Value>) -> Idempotency {
+        let input = serde_json::to_vec(input).unwrap_or_default();
+        self.idempotency(&[
+            b"tool_use",
+            store_id.uuid().as_bytes(),
+            tool_use_id.as_bytes(),
+            &input,
+        ])
+    }
+
+    async fn view(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        command: &Command,
+    ) -> Result<String, Stop> {
+        let Command::View { path, view_range } = command else {
+            return Err(EngineError::Internal("a change was taken for a view").into());
+        };
+        let max_chars = principal.limits.max_view_chars;
+        let max_entries = max_entries_shown(path, max_chars);
+        match self
+            .find(principal, store_id, path.memory(), max_entries)
+            .await?
+            .1
+        {
+            Found::Missing => Err(ToolError::NotFoundView {
+                path: path.display().to_owned(),
+            }
+            .into()),
+            Found::Memory(head, text) => {
+                let shown = view_file(path, &text, *view_range, max_chars)?;
+                self.note_read(principal.tenant_id, store_id, head.memory_id, &principal.actor);
+                Ok(shown)
+            }
+            Found::Directory(directory) => Ok(show_directory(path, &directory, max_chars)),
+        }
+    }
+
+    /// Reads what stands at a path: one index query, and no call of the object
+    /// store when the content is in memory.
+    async fn find(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        path: Option<&MemoryPath>,
+        max_entries: u64,
+    ) -> Result<(StoreState, Found), EngineError> {
+        let tenant_id = principal.tenant_id;
+        let mut gone: Option<Head> = None;
+        for _ in 0..=GONE_RETRIES + 1 {
+            let lookup = self.0.index.head(tenant_id, store_id, path, max_entries).await?;
+            let lookup = lookup.ok_or(EngineError::StoreNotFound)?;
+            let found = match lookup.target {
+                Target::Missing => Found::Missing,
+                Target::Directory(directory) => Found::Directory(directory),
+                Target::Memory(head) => {
+                    // A row that names the same blob still, read after the blob
+                    // was found gone: that is a loss, not a race with a purge.
+                    if gone.as_ref().is_some_and(|gone| gone.blob_id == head.blob_id) {
+                        tracing::error!(
+                            tenant.id = %tenant_id, store.id = %store_id, memory.id = %head.memory_id,
+                            "blob.missing: the index names a blob that the object store does not have"
+                        );
+                        return Err(EngineError::Damaged("its blob is missing"));
+                    }
+                    match self
+                        .content_of(tenant_id, store_id, lookup.store.purge_epoch, &head)
+                        .await?
+                    {
+                        Some(text) => Found::Memory(head, text),
+                        None => {
+                            gone = Some(head);
+                            continue;
+                        }
+                    }
+                }
+            };
+            return Ok((lookup.store, found));
+        }
+        Err(EngineError::Damaged("its blob went missing again and again"))
+    }
+}
+
+fn settle(outcome: Result<String, Stop>) -> Result<Result<String, ToolError>, EngineError> {
+    match outcome {
+        Ok(content) => Ok(Ok(content)),
+        Err(Stop::Tool(error)) => Ok(Err(error)),
+        Err(Stop::Engine(error)) => Err(error),
+    }
+}
+
+fn show_directory(path: &ToolPath, directory: &Directory, max_chars: u64) -> String {
+    let above = path.dir().as_str().len();
+    let relative = |entry: &Entry| DirectoryEntry {
+        path: entry
+            .path
+            .get(above..)
+            .unwrap_or_default()
+            .trim_end_matches('/')
+            .to_owned(),
+        is_directory: entry.is_directory,
+        size_bytes: entry.size_bytes,
+    };
+    let entries: Vec<_> = directory.entries.iter().map(relative).collect();
+    view_directory(
+        path,
+        directory.size_bytes,
+        &entries,
+        directory.total_entries,
+        max_chars,
+    )
+}
+
+/// Waits between looks at a memory that another replica claimed.
+const CLAIM_POLL: Duration = Duration::from_millis(4);

@@ -1,0 +1,416 @@
+//! The five commands that change something.
+
+use std::time::Duration;
+
+use keepsake_core::tool::{
+    Command, ToolError, ToolPath, created_message, deleted_message, insert, renamed_message, str_replace,
+    tool_display,
+};
+use keepsake_core::{Content, ContentError, MemoryPath, StoreId};
+use keepsake_index::{Guard, Head, Idempotency, Lookup, Target};
+
+use super::{CLAIM_POLL, Found, Stop};
+use crate::protocol::{Committed, Proposal, Proposed, WriteRefusal};
+use crate::{Engine, EngineError, Principal};
+
+/// Tries from a fresh read before an edit answers that it kept losing.
+const ATTEMPTS: u32 = 8;
+/// How long another replica's claim is waited for, and one of ours lasts: a
+/// few times what a blob put and a commit take.
+const CLAIM_LASTS: Duration = Duration::from_secs(2);
+
+/// How one try ended.
+enum Try {
+    Done(String),
+    /// Something changed since the read: read again.
+    Again,
+    /// The same call was made before.
+    Replayed(i64),
+}
+
+/// One change's surroundings.
+struct Call<'a> {
+    engine: &'a Engine,
+    principal: &'a Principal,
+    store_id: StoreId,
+    idempotency: Option<Idempotency>,
+}
+
+impl Engine {
+    pub(super) async fn change(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        command: Command,
+        idempotency: Option<Idempotency>,
+    ) -> Result<String, Stop> {
+        let call = Call {
+            engine: self,
+            principal,
+            store_id,
+            idempotency,
+        };
+        let outcome = call.run(&command).await;
+        // A call that cannot be carried out (any more) may have been before.
+        if let (Err(Stop::Tool(_)), Some(key)) = (&outcome, &idempotency) {
+            let first = self
+                .0
+                .index
+                .replayed(principal.tenant_id, &key.scope_sha256, key.since)
+                .await?;
+            if let Some(first) = first {
+                return Ok(self.replay(principal, store_id, &command, first.seq).await?);
+            }
+        }
+        outcome
+    }
+}
+
+impl Call<'_> {
+    async fn run(&self, command: &Command) -> Result<String, Stop> {
+        // Commands on one path take turns; a rename takes that of its source.
+        let place = match command {
+            Command::View { path, .. }
+            | Command::Create { path, .. }
+            | Command::StrReplace { path, .. }
+            | Command::Insert { path, .. }
+            | Command::Delete { path } => path,
+            Command::Rename { old_path, .. } => old_path,
+        };
+        let place = (
+            self.principal.tenant_id,
+            self.store_id,
+            place.display().to_owned(),
+        );
+        let _turn = self.engine.0.edits.turn(place).await;
+        for _ in 0..ATTEMPTS {
+            let tried = match command {
+                Command::View { .. } => {
+                    return Err(EngineError::Internal("a view was taken for a change").into());
+                }
+                Command::Create { path, file_text } => self.create(path, file_text).await?,
+                Command::StrReplace {
+                    path,
+                    old_str,
+                    new_str,
+                } => {
+                    let missing = ToolError::NotFoundEdit {
+                        path: path.display().to_owned(),
+                    };
+                    self.edit(path, missing, |text| str_replace(path, text, old_str, new_str))
+                        .await?
+                }
+                Command::Insert {
+                    path,
+                    insert_line,
+                    insert_text,
+                } => {
+                    let missing = ToolError::NotFound {
+                        path: path.display().to_owned(),
+                    };
+                    self.edit(path, missing, |text| {
+                        insert(path, text, *insert_line, insert_text)
+                    })
+                    .await?
+                }
+                Command::Delete { path } => self.delete(path).await?,
+                Command::Rename { old_path, new_path } => self.rename(old_path, new_path).await?,
+            };
+            match tried {
+                Try::Done(message) => return Ok(message),
+                Try::Again => {}
+                Try::Replayed(seq) => {
+                    return Ok(self
+                        .engine
+                        .replay(self.principal, self.store_id, command, seq)
+                        .await?);
+                }
+            }
+        }
+        let path = match command {
+            Command::Rename { old_path, .. } => old_path,
+            Command::View { path, .. }
+            | Command::Create { path, .. }
+            | Command::StrReplace { path, .. }
+            | Command::Insert { path, .. }
+            | Command::Delete { path } => path,
+        };
+        Err(ToolError::Conflict {
+            path: path.display().to_owned(),
+        }
+        .into())
+    }
+
+    async fn create(&self, path: &ToolPath, file_text: &str) -> Result<Try, Stop> {
+        let Some(memory_path) = path.memory() else {
+            return Err(ToolError::AlreadyExists {
+                path: path.display().to_owned(),
+            }
+            .into());
+        };
+        let content = self.content(path, file_text.to_owned())?;
+        // No read first: that the path is free is the commit's to find out.
+        let change = Proposed::Create {
+            path: memory_path.clone(),
+            content,
+        };
+        match self.commit(0, vec![change], None).await? {
+            Committed::Refused(WriteRefusal::PathTaken) => Err(ToolError::AlreadyExists {
+                path: path.display().to_owned(),
+            }
+            .into()),
+            outcome => self.conclude(path, outcome, || created_message(path)),
+        }
+    }
+
+    async fn edit(
+        &self,
+        path: &ToolPath,
+        missing: ToolError,
+        apply: impl Fn(&str) -> Result<keepsake_core::tool::Edit, ToolError>,
+    ) -> Result<Try, Stop> {
+        let (store, found) = self.find_unclaimed(path).await?;
+        let Found::Memory(head, text) = found else {
+            return Err(missing.into());
+        };
+        let edit = apply(&text)?;
+        if store.is_archived {
+            return Err(ToolError::Archived.into());
+        }
+        let content = self.content(path, edit.content)?;
+        let memory_id = head.memory_id;
+        let change = Proposed::Edit {
+            before: head,
+            content,
+        };
+        let outcome = self.commit(store.purge_epoch, vec![change], None).await?;
+        if outcome == Committed::Refused(WriteRefusal::Stale) {
+            // Another replica was faster. Ask for the next turn among replicas,
+            // so that no edit loses again and again.
+            let now = self.engine.now();
+            let until = now.plus(CLAIM_LASTS);
+            let tenant_id = self.principal.tenant_id;
+            let replica = self.engine.0.replica;
+            self.engine
+                .0
+                .index
+                .claim_edit(tenant_id, self.store_id, memory_id, replica, now, until)
+                .await?;
+        }
+        self.conclude(path, outcome, || edit.message)
+    }
+
+    /// Reads a memory once no other replica claims its next edit.
+    async fn find_unclaimed(
+        &self,
+        path: &ToolPath,
+    ) -> Result<(keepsake_index::StoreState, Found), EngineError> {
+        let give_up_at = self.engine.now().plus(CLAIM_LASTS);
+        loop {
+            let (store, found) = self
+                .engine
+                .find(self.principal, self.store_id, path.memory(), 0)
+                .await?;
+            let Found::Memory(head, _) = &found else {
+                return Ok((store, found));
+            };
+            let now = self.engine.now();
+            let is_others = head
+                .claim
+                .is_some_and(|claim| claim.replica != self.engine.0.replica && claim.until > now);
+            if !is_others || now >= give_up_at {
+                return Ok((store, found));
+            }
+            tokio::time::sleep(CLAIM_POLL / 2 + self.engine.0.ids.jitter(CLAIM_POLL)).await;
+        }
+    }
+
+    async fn delete(&self, path: &ToolPath) -> Result<Try, Stop> {
+        if path.is_root() {
+            return Err(ToolError::CannotDeleteRoot.into());
+        }
+        let lookup = self.look_up(path).await?;
+        let (changes, guard) = match lookup.target {
+            Target::Missing => {
+                return Err(ToolError::NotFound {
+                    path: path.display().to_owned(),
+                }
+                .into());
+            }
+            Target::Memory(head) => (vec![Proposed::Delete { before: head }], None),
+            Target::Directory(directory) => {
+                let heads = self.heads_below(path).await?;
+                let guard = Guard {
+                    directory: path.dir(),
+                    files: directory.files,
+                };
+                if heads.len() as u64 != directory.files {
+                    return Ok(Try::Again); // it moved between the two reads
+                }
+                (
+                    heads
+                        .into_iter()
+                        .map(|before| Proposed::Delete { before })
+                        .collect(),
+                    Some(guard),
+                )
+            }
+        };
+        let outcome = self.commit(lookup.store.purge_epoch, changes, guard).await?;
+        self.conclude(path, outcome, || deleted_message(path))
+    }
+
+    async fn rename(&self, old_path: &ToolPath, new_path: &ToolPath) -> Result<Try, Stop> {
+        if old_path.is_root() {
+            return Err(ToolError::CannotRenameRoot.into());
+        }
+        let destination_exists = || ToolError::DestinationExists {
+            path: new_path.display().to_owned(),
+        };
+        let Some(to) = new_path.memory() else {
+            return Err(destination_exists().into());
+        };
+        if self.look_up(new_path).await?.target != Target::Missing {
+            return Err(destination_exists().into());
+        }
+        let lookup = self.look_up(old_path).await?;
+        let (changes, guard) = match lookup.target {
+            Target::Missing => {
+                return Err(ToolError::NotFound {
+                    path: old_path.display().to_owned(),
+                }
+                .into());
+            }
+            Target::Memory(before) => (
+                vec![Proposed::Move {
+                    before,
+                    to: to.clone(),
+                }],
+                None,
+            ),
+            Target::Directory(directory) => {
+                if to.is_below(&old_path.dir()) {
+                    let (from, to) = (old_path.display().to_owned(), new_path.display().to_owned());
+                    return Err(ToolError::IntoItself { from, to }.into());
+                }
+                let heads = self.heads_below(old_path).await?;
+                if heads.len() as u64 != directory.files {
+                    return Ok(Try::Again); // it moved between the two reads
+                }
+                let guard = Guard {
+                    directory: old_path.dir(),
+                    files: directory.files,
+                };
+                let moves = heads.into_iter().map(|before| rebase(before, old_path, new_path));
+                (moves.collect::<Result<_, _>>()?, Some(guard))
+            }
+        };
+        match self.commit(lookup.store.purge_epoch, changes, guard).await? {
+            Committed::Refused(WriteRefusal::PathTaken) => Err(destination_exists().into()),
+            outcome => self.conclude(new_path, outcome, || renamed_message(old_path, new_path)),
+        }
+    }
+
+    async fn look_up(&self, path: &ToolPath) -> Result<Lookup, EngineError> {
+        let lookup = self
+            .engine
+            .0
+            .index
+            .head(self.principal.tenant_id, self.store_id, path.memory(), 0)
+            .await?;
+        lookup.ok_or(EngineError::StoreNotFound)
+    }
+
+    async fn heads_below(&self, path: &ToolPath) -> Result<Vec<Head>, EngineError> {
+        Ok(self
+            .engine
+            .0
+            .index
+            .heads_below(self.principal.tenant_id, self.store_id, &path.dir())
+            .await?)
+    }
+
+    /// Checks new content against the rules of the tenant.
+    fn content(&self, path: &ToolPath, text: String) -> Result<Content, ToolError> {
+        Content::new(text, self.principal.limits.bytes_per_memory).map_err(|error| {
+            let path = path.display().to_owned();
+            match error {
+                ContentError::Nul => ToolError::Nul { path },
+                ContentError::TooLarge {
+                    size_bytes,
+                    limit_bytes,
+                } => ToolError::FileTooLarge {
+                    path,
+                    size_bytes,
+                    limit_bytes,
+                },
+            }
+        })
+    }
+
+    async fn commit(
+        &self,
+        purge_epoch: i64,
+        changes: Vec<Proposed>,
+        guard: Option<Guard>,
+    ) -> Result<Committed, EngineError> {
+        let (store_id, idempotency) = (self.store_id, self.idempotency);
+        let proposal = Proposal {
+            store_id,
+            purge_epoch,
+            changes,
+            guard,
+            idempotency,
+        };
+        self.engine.commit(self.principal, proposal).await
+    }
+
+    /// What a commit's outcome means to the model.
+    fn conclude(
+        &self,
+        path: &ToolPath,
+        outcome: Committed,
+        message: impl FnOnce() -> String,
+    ) -> Result<Try, Stop> {
+        let limits = &self.principal.limits;
+        let refusal = match outcome {
+            Committed::Done => return Ok(Try::Done(message())),
+            Committed::Replayed { seq } => return Ok(Try::Replayed(seq)),
+            Committed::Refused(refusal) => refusal,
+        };
+        Err(match refusal {
+            // A path taken under an edit's or a delete's feet cannot be: read again.
+            WriteRefusal::Stale | WriteRefusal::PathTaken => return Ok(Try::Again),
+            WriteRefusal::Archived => ToolError::Archived,
+            WriteRefusal::ParentIsFile { file } => ToolError::ParentIsFile {
+                path: path.display().to_owned(),
+                file: tool_display(&file),
+            },
+            WriteRefusal::TooManyMemories { count } => ToolError::TooManyMemories {
+                count,
+                limit: limits.memories_per_store,
+            },
+            WriteRefusal::StoreFull { size_bytes } => ToolError::StoreFull {
+                size_bytes,
+                limit_bytes: limits.bytes_per_store,
+            },
+            WriteRefusal::TenantFull { size_bytes } => ToolError::TenantFull {
+                size_bytes,
+                limit_bytes: limits.bytes_per_tenant,
+            },
+        }
+        .into())
+    }
+}
+
+/// One file's move with the directory it is in.
+fn rebase(before: Head, old_path: &ToolPath, new_path: &ToolPath) -> Result<Proposed, ToolError> {
+    let to: MemoryPath = before
+        .path
+        .rebased(&old_path.dir(), &new_path.dir())
+        .map_err(|rule| ToolError::PathBelowBreaksRule {
+            path: tool_display(&before.path),
+            rule,
+        })?;
+    Ok(Proposed::Move { before, to })
+}

@@ -1,0 +1,243 @@
+//! Metadata: which memory stands where, in which version, under which blob.
+//!
+//! The [`Index`] is split by capability into small traits; [`postgres`] and
+//! [`sqlite`] implement each of them, and one conformance suite runs against
+//! both. Every method of the request path takes the tenant first and sees that
+//! tenant alone; what crosses tenants ([`OperatorIndex`], [`MaintenanceIndex`],
+//! [`JobIndex`]) is for the operator and the jobs.
+
+mod commit;
+mod error;
+mod grants;
+pub mod migrations;
+mod model;
+pub mod postgres;
+pub mod sqlite;
+
+use async_trait::async_trait;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{BlobKey, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
+use uuid::Uuid;
+
+pub use commit::{
+    Change, Commit, CommitOutcome, CommitPlan, DirectoryDelta, Guard, HeadChange, Idempotency, Refusal,
+};
+pub use error::IndexError;
+pub use model::{
+    AccessRow, ApiKey, Claim, Credential, Directory, DueDeletion, Entry, FoundVersion, Grant, Head, Lookup,
+    NewStore, Replayed, Scope, Store, StoreCreation, StoreState, Target, Tenant, TenantStatus,
+};
+pub use postgres::PostgresIndex;
+pub use sqlite::SqliteIndex;
+
+/// Memories of one store: reading heads, and the one way to change them.
+#[async_trait]
+pub trait MemoryIndex: Send + Sync {
+    /// Finds what stands at a path, in one query; `None`: no such store.
+    ///
+    /// `path` is `None` for the root. For a directory, at most `max_entries`
+    /// of its listing come along, two levels deep in display order, and their
+    /// total; with 0 neither entries nor total are looked up.
+    async fn head(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        path: Option<&MemoryPath>,
+        max_entries: u64,
+    ) -> Result<Option<Lookup>, IndexError>;
+
+    /// Every live memory below a directory, in path order.
+    async fn heads_below(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        directory: &DirPath,
+    ) -> Result<Vec<Head>, IndexError>;
+
+    /// Makes all changes of `commit` or none, in one transaction.
+    ///
+    /// Checks, in this order and under the store's lock: the store, a replay,
+    /// archiving, that every head is the one that was read, that new paths are
+    /// free, the limits, the store's grant of bytes, and that no blob named has
+    /// been condemned. A [`CommitOutcome::Refused`] has changed nothing.
+    ///
+    /// # Errors
+    /// After [`IndexError::Unavailable`] the commit may or may not have landed.
+    async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError>;
+
+    /// Asks other replicas to let this one's next edit of a memory go first.
+    ///
+    /// Answers whether it was granted. It is a hint that ends at `until`; the
+    /// compare-and-set of the commit alone keeps edits from being lost.
+    async fn claim_edit(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        memory_id: MemoryId,
+        replica: Uuid,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<bool, IndexError>;
+
+    /// What an idempotent call recorded, if it was made after `since`.
+    async fn replayed(
+        &self,
+        tenant_id: TenantId,
+        scope_sha256: &[u8; 32],
+        since: Timestamp,
+    ) -> Result<Option<Replayed>, IndexError>;
+
+    /// The version of a store at a place in its order.
+    async fn version(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        seq: i64,
+    ) -> Result<Option<FoundVersion>, IndexError>;
+}
+
+/// Stores of one tenant.
+#[async_trait]
+pub trait StoreIndex: Send + Sync {
+    /// Makes a store, unless the tenant has `stores_limit` of them.
+    async fn create_store(
+        &self,
+        tenant_id: TenantId,
+        store: &NewStore,
+        stores_limit: u64,
+    ) -> Result<StoreCreation, IndexError>;
+
+    /// Finds a store that is not deleted.
+    async fn store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Option<Store>, IndexError>;
+
+    /// Grants a store enough of its tenant's bytes to hold `needed_bytes`.
+    ///
+    /// Grants in chunks where the tenant has room; where it has not, recalls
+    /// what its other stores were granted and do not use before it refuses.
+    /// Locks the tenant, then stores by id; no commit waits for it but those
+    /// of stores whose grants it recalls.
+    async fn grant_bytes(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        needed_bytes: u64,
+        tenant_limit_bytes: u64,
+    ) -> Result<Grant, IndexError>;
+}
+
+/// Who a credential belongs to.
+#[async_trait]
+pub trait CredentialIndex: Send + Sync {
+    /// Finds an API key by the SHA-256 of its secret, in one query.
+    async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError>;
+}
+
+/// What the operator does to tenants and their keys.
+#[async_trait]
+pub trait OperatorIndex: Send + Sync {
+    /// Makes a tenant; `false` when its external id is taken.
+    async fn create_tenant(&self, tenant: &Tenant) -> Result<bool, IndexError>;
+
+    /// Finds a tenant.
+    async fn tenant(&self, tenant_id: TenantId) -> Result<Option<Tenant>, IndexError>;
+
+    /// Sets the limits in which a tenant differs from the configured defaults.
+    ///
+    /// Answers `false` when there is no such tenant.
+    async fn set_limits(
+        &self,
+        tenant_id: TenantId,
+        limits: &LimitOverrides,
+        now: Timestamp,
+    ) -> Result<bool, IndexError>;
+
+    /// Records an API key under the hash of its secret; `false`: no such tenant.
+    async fn create_api_key(&self, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<bool, IndexError>;
+}
+
+/// What the jobs do to rows of every tenant.
+#[async_trait]
+pub trait MaintenanceIndex: Send + Sync {
+    /// Writes last-accessed times, in one transaction, never moving one back.
+    async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError>;
+
+    /// Tells that a replica lives and how far its access times are written.
+    async fn heartbeat(
+        &self,
+        replica: Uuid,
+        role: &str,
+        now: Timestamp,
+        access_flushed_through: Timestamp,
+    ) -> Result<(), IndexError>;
+
+    /// Queues a blob for deletion under its store's lock, unless a row names it.
+    ///
+    /// From then on a commit that names the blob is refused. Answers whether
+    /// the blob is condemned now.
+    async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError>;
+
+    /// Blobs queued for deletion whose time has come, oldest first.
+    async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError>;
+
+    /// Tells that blobs are gone.
+    ///
+    /// Those that a row once named leave the queue. An orphan stays condemned
+    /// until `orphans_until`: the slow write that brought it may still come to
+    /// commit, and must find it condemned.
+    async fn deletions_done(&self, keys: &[BlobKey], orphans_until: Timestamp) -> Result<(), IndexError>;
+
+    /// Puts a blob that could not be removed back for a later try.
+    async fn deletion_failed(&self, key: &BlobKey, not_before: Timestamp) -> Result<(), IndexError>;
+}
+
+/// Leases and records of scheduled jobs.
+#[async_trait]
+pub trait JobIndex: Send + Sync {
+    /// Takes the lease of a job for one slot of its schedule.
+    ///
+    /// Answers the fence of the lease, higher than every one before it, or
+    /// `None` when another holds the lease or the slot has been run to its end.
+    /// A slot whose run never ended (its owner died) can be taken again.
+    async fn claim_run(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        owner: Uuid,
+        now: Timestamp,
+        lease_until: Timestamp,
+    ) -> Result<Option<i64>, IndexError>;
+
+    /// Extends a lease and keeps the job's cursor; `false` when it was lost.
+    async fn renew_run(
+        &self,
+        job: &str,
+        fence: i64,
+        lease_until: Timestamp,
+        cursor: Option<&str>,
+    ) -> Result<bool, IndexError>;
+
+    /// Ends a run with what it did and gives the lease back.
+    ///
+    /// Answers `false`, recording nothing, when the lease was lost.
+    async fn finish_run(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        fence: i64,
+        ended_at: Timestamp,
+        counts: &serde_json::Value,
+        error: Option<&str>,
+    ) -> Result<bool, IndexError>;
+}
+
+/// The whole index, as the engine holds it.
+#[async_trait]
+pub trait Index:
+    MemoryIndex + StoreIndex + CredentialIndex + OperatorIndex + MaintenanceIndex + JobIndex + std::fmt::Debug
+{
+    /// Answers when the database does and its schema is new enough.
+    async fn check(&self) -> Result<(), IndexError>;
+
+    /// Ends the connections after what is under way on them.
+    async fn close(&self);
+}

@@ -1,0 +1,64 @@
+//! The migrations of both databases, built into the binary.
+//!
+//! A migration only expands the schema: the binary before it goes on working
+//! against it. What it makes superfluous is removed by a later release. A new
+//! one is added to both lists, under the same number.
+
+use std::borrow::Cow;
+
+use sqlx::SqlSafeStr;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+
+const POSTGRES: &[(i64, &str, &str)] = &[
+    (
+        1,
+        "tables",
+        include_str!("../../../migrations/postgres/0001_tables.sql"),
+    ),
+    (
+        2,
+        "functions v1",
+        include_str!("../../../migrations/postgres/0002_functions_v1.sql"),
+    ),
+];
+
+const SQLITE: &[(i64, &str, &str)] = &[(
+    1,
+    "tables",
+    include_str!("../../../migrations/sqlite/0001_tables.sql"),
+)];
+
+/// The migrations of the Postgres index.
+pub fn postgres() -> Migrator {
+    migrator(POSTGRES)
+}
+
+/// The migrations of the SQLite index.
+pub fn sqlite() -> Migrator {
+    migrator(SQLITE)
+}
+
+fn migrator(list: &'static [(i64, &'static str, &'static str)]) -> Migrator {
+    let migrations = list.iter().map(|&(version, description, sql)| {
+        Migration::new(
+            version,
+            Cow::Borrowed(description),
+            MigrationType::Simple,
+            sql.into_sql_str(),
+            false,
+        )
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    // A schema that a newer binary has already expanded is fine for this one.
+    migrator.set_ignore_missing(true);
+    migrator
+}
+
+/// The newest migration of a list.
+pub(crate) fn newest(migrator: &Migrator) -> i64 {
+    migrator
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or_default()
+}

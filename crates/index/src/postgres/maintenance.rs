@@ -1,0 +1,249 @@
+//! Jobs: access times, the deletion queue, leases and run records.
+
+use async_trait::async_trait;
+use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp, VersionId};
+use sqlx::Row;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::PostgresIndex;
+use crate::model::{AccessRow, DueDeletion};
+use crate::{IndexError, JobIndex, MaintenanceIndex};
+
+#[async_trait]
+impl MaintenanceIndex for PostgresIndex {
+    async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError> {
+        let mut sorted: Vec<_> = rows.iter().collect();
+        // One order for every replica: two flushes never wait for each other in a ring.
+        sorted.sort_by_key(|row| (row.tenant_id, row.store_id, row.memory_id));
+        let tenants: Vec<_> = sorted.iter().map(|row| row.tenant_id.uuid()).collect();
+        let stores: Vec<_> = sorted.iter().map(|row| row.store_id.uuid()).collect();
+        let memories: Vec<_> = sorted.iter().map(|row| row.memory_id.uuid()).collect();
+        let times: Vec<_> = sorted.iter().map(|row| row.read_at.as_micros()).collect();
+        let readers: Vec<_> = sorted.iter().map(|row| row.read_by.id()).collect();
+        sqlx::query(
+            "INSERT INTO memory_access AS a (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
+             SELECT r.tenant_id, r.store_id, r.memory_id, r.at, r.reader, r.at \
+             FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[]) \
+                  AS r(tenant_id, store_id, memory_id, at, reader) \
+             ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE \
+             SET last_read_at = excluded.last_read_at, last_read_by = excluded.last_read_by, \
+                 active_at = greatest(a.active_at, excluded.active_at) \
+             WHERE a.last_read_at < excluded.last_read_at",
+        )
+        .bind(tenants)
+        .bind(stores)
+        .bind(memories)
+        .bind(times)
+        .bind(readers)
+        .execute(&self.jobs)
+        .await?;
+        Ok(())
+    }
+
+    async fn heartbeat(
+        &self,
+        replica: Uuid,
+        role: &str,
+        now: Timestamp,
+        access_flushed_through: Timestamp,
+    ) -> Result<(), IndexError> {
+        sqlx::query(
+            "INSERT INTO replica (id, role, heartbeat_at, access_flushed_through) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, \
+             access_flushed_through = excluded.access_flushed_through",
+        )
+        .bind(replica)
+        .bind(role)
+        .bind(now.as_micros())
+        .bind(access_flushed_through.as_micros())
+        .execute(&self.jobs)
+        .await?;
+        Ok(())
+    }
+
+    async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
+        let mut transaction = self.jobs.begin().await?;
+        // The lock that commits take: one that names the blob has either
+        // landed already and is seen below, or comes later and is refused.
+        sqlx::query("SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE")
+            .bind(key.tenant_id.uuid())
+            .bind(key.store_id.uuid())
+            .execute(&mut *transaction)
+            .await?;
+        // A blob is named by the version that brought it, or by one that shares it.
+        let condemned = sqlx::query(
+            "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
+             SELECT $1, $2, $3, $4, 0, 'orphan' WHERE NOT EXISTS ( \
+                 SELECT FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3 \
+             ) AND NOT EXISTS ( \
+                 SELECT FROM version WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 \
+                        AND blob_id <> version_id \
+             ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET reason = blob_deletion.reason",
+        )
+        .bind(key.tenant_id.uuid())
+        .bind(key.store_id.uuid())
+        .bind(key.blob_id.uuid())
+        .bind(not_before.as_micros())
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(condemned.rows_affected() > 0)
+    }
+
+    async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
+        let rows = sqlx::query(
+            "SELECT tenant_id, store_id, blob_id, attempts FROM blob_deletion WHERE not_before <= $1 \
+             ORDER BY not_before LIMIT $2",
+        )
+        .bind(now.as_micros())
+        .bind(i64::from(limit))
+        .fetch_all(&self.jobs)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(DueDeletion {
+                    key: BlobKey {
+                        tenant_id: TenantId::from_uuid(row.try_get(0)?),
+                        store_id: StoreId::from_uuid(row.try_get(1)?),
+                        blob_id: VersionId::from_uuid(row.try_get(2)?),
+                    },
+                    attempts: u32::try_from(row.try_get::<i64, _>(3)?).unwrap_or(u32::MAX),
+                })
+            })
+            .collect()
+    }
+
+    async fn deletions_done(&self, keys: &[BlobKey], orphans_until: Timestamp) -> Result<(), IndexError> {
+        let tenants: Vec<_> = keys.iter().map(|key| key.tenant_id.uuid()).collect();
+        let stores: Vec<_> = keys.iter().map(|key| key.store_id.uuid()).collect();
+        let blobs: Vec<_> = keys.iter().map(|key| key.blob_id.uuid()).collect();
+        // In one statement both parts see the rows as they were before it.
+        sqlx::query(
+            "WITH k AS (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS k(t, s, id)), \
+             kept AS ( \
+                 UPDATE blob_deletion b SET reason = 'gone', not_before = $4 FROM k \
+                 WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id AND b.reason = 'orphan' \
+             ) \
+             DELETE FROM blob_deletion b USING k \
+             WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id AND b.reason <> 'orphan'",
+        )
+        .bind(tenants)
+        .bind(stores)
+        .bind(blobs)
+        .bind(orphans_until.as_micros())
+        .execute(&self.jobs)
+        .await?;
+        Ok(())
+    }
+
+    async fn deletion_failed(&self, key: &BlobKey, not_before: Timestamp) -> Result<(), IndexError> {
+        sqlx::query(
+            "UPDATE blob_deletion SET attempts = attempts + 1, not_before = $4 \
+             WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3",
+        )
+        .bind(key.tenant_id.uuid())
+        .bind(key.store_id.uuid())
+        .bind(key.blob_id.uuid())
+        .bind(not_before.as_micros())
+        .execute(&self.jobs)
+        .await?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl JobIndex for PostgresIndex {
+    async fn claim_run(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        owner: Uuid,
+        now: Timestamp,
+        lease_until: Timestamp,
+    ) -> Result<Option<i64>, IndexError> {
+        let mut transaction = self.jobs.begin().await?;
+        let fence: Option<i64> = sqlx::query_scalar(
+            "INSERT INTO job AS j (name, owner, lease_until, fence) VALUES ($1, $2, $3, 1) \
+             ON CONFLICT (name) DO UPDATE \
+             SET owner = excluded.owner, lease_until = excluded.lease_until, fence = j.fence + 1 \
+             WHERE j.owner IS NULL OR j.lease_until <= $4 RETURNING fence",
+        )
+        .bind(job)
+        .bind(owner)
+        .bind(lease_until.as_micros())
+        .bind(now.as_micros())
+        .fetch_optional(&mut *transaction)
+        .await?;
+        let Some(fence) = fence else {
+            return Ok(None);
+        };
+        let claimed = sqlx::query(
+            "INSERT INTO job_run (name, slot, started_at) VALUES ($1, $2, $3) \
+             ON CONFLICT (name, slot) DO UPDATE SET started_at = excluded.started_at \
+             WHERE job_run.ended_at IS NULL",
+        )
+        .bind(job)
+        .bind(slot.as_micros())
+        .bind(now.as_micros())
+        .execute(&mut *transaction)
+        .await?;
+        if claimed.rows_affected() == 0 {
+            return Ok(None); // the slot was run: dropping the transaction gives the lease back
+        }
+        transaction.commit().await?;
+        Ok(Some(fence))
+    }
+
+    async fn renew_run(
+        &self,
+        job: &str,
+        fence: i64,
+        lease_until: Timestamp,
+        cursor: Option<&str>,
+    ) -> Result<bool, IndexError> {
+        let renewed = sqlx::query(
+            "UPDATE job SET lease_until = $3, cursor = $4 WHERE name = $1 AND fence = $2 AND owner IS NOT NULL",
+        )
+        .bind(job)
+        .bind(fence)
+        .bind(lease_until.as_micros())
+        .bind(cursor)
+        .execute(&self.jobs)
+        .await?;
+        Ok(renewed.rows_affected() > 0)
+    }
+
+    async fn finish_run(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        fence: i64,
+        ended_at: Timestamp,
+        counts: &serde_json::Value,
+        error: Option<&str>,
+    ) -> Result<bool, IndexError> {
+        let mut transaction = self.jobs.begin().await?;
+        let released =
+            sqlx::query("UPDATE job SET owner = NULL WHERE name = $1 AND fence = $2 AND owner IS NOT NULL")
+                .bind(job)
+                .bind(fence)
+                .execute(&mut *transaction)
+                .await?;
+        if released.rows_affected() == 0 {
+            return Ok(false);
+        }
+        sqlx::query(
+            "UPDATE job_run SET ended_at = $3, counts = $4, error = $5 WHERE name = $1 AND slot = $2",
+        )
+        .bind(job)
+        .bind(slot.as_micros())
+        .bind(ended_at.as_micros())
+        .bind(Json(counts))
+        .bind(error)
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(true)
+    }
+}

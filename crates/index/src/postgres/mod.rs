@@ -1,0 +1,178 @@
+//! The index on Postgres.
+//!
+//! Reads and commits of the request path are functions of the database, one
+//! round trip each, that set the tenant for their transaction; row-level
+//! security makes a query that forgets its tenant find nothing. Two pools: the
+//! app's sessions run as `keepsake_app`, which sees one tenant at a time, the
+//! jobs' and the operator's as `keepsake_jobs`, which may cross tenants.
+
+mod commit;
+mod maintenance;
+mod reads;
+mod tenants;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use keepsake_core::TenantId;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, Executor, Postgres, Transaction};
+
+use crate::{Index, IndexError, migrations};
+
+/// How to reach the database.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    /// URL of the sessions that serve requests.
+    pub url: String,
+    /// URL of the sessions of jobs and operator; the app's where unset.
+    pub jobs_url: Option<String>,
+    /// Connections that serve requests, at most.
+    pub max_connections: u32,
+    /// How long a request waits for a connection.
+    pub acquire_timeout: Duration,
+}
+
+impl PostgresOptions {
+    /// The defaults, for a URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            jobs_url: None,
+            max_connections: 16,
+            acquire_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The index on Postgres.
+#[derive(Debug, Clone)]
+pub struct PostgresIndex {
+    app: PgPool,
+    jobs: PgPool,
+}
+
+/// Connections of jobs and operator, at most.
+const JOBS_CONNECTIONS: u32 = 4;
+
+impl PostgresIndex {
+    /// Connects, and checks that the schema is new enough.
+    ///
+    /// # Errors
+    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
+    /// [`IndexError::SchemaTooOld`].
+    pub async fn connect(options: &PostgresOptions) -> Result<Self, IndexError> {
+        let jobs_url = options.jobs_url.as_deref().unwrap_or(&options.url);
+        let app = pool(
+            &options.url,
+            "keepsake_app",
+            options.max_connections,
+            options.acquire_timeout,
+        )?;
+        let jobs = pool(
+            jobs_url,
+            "keepsake_jobs",
+            JOBS_CONNECTIONS,
+            options.acquire_timeout,
+        )?;
+        let index = Self { app, jobs };
+        index.check().await?;
+        Ok(index)
+    }
+
+    /// Brings the schema at `url` to what this binary needs; the owner's URL.
+    ///
+    /// Safe to run from several processes at once, and twice.
+    ///
+    /// # Errors
+    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
+    /// [`IndexError::Migration`].
+    pub async fn migrate(url: &str) -> Result<(), IndexError> {
+        let mut connection = parse(url)?.connect().await?;
+        migrations::postgres().run(&mut connection).await?;
+        connection.close().await?;
+        Ok(())
+    }
+
+    /// Begins a transaction that sees one tenant.
+    async fn begin(&self, tenant_id: TenantId) -> Result<Transaction<'static, Postgres>, IndexError> {
+        let mut transaction = self.app.begin().await?;
+        sqlx::query("SELECT set_config('keepsake.tenant', $1, true)")
+            .bind(tenant_id.uuid().to_string())
+            .execute(&mut *transaction)
+            .await?;
+        Ok(transaction)
+    }
+
+    /// The pool that serves requests, for tests that look from its side.
+    pub fn app_pool(&self) -> &PgPool {
+        &self.app
+    }
+}
+
+fn parse(url: &str) -> Result<PgConnectOptions, IndexError> {
+    // The parser's own message may quote the URL, and with it a password.
+    PgConnectOptions::from_str(url)
+        .map_err(|_| IndexError::BadUrl("is not a valid postgres:// URL".to_owned()))
+}
+
+fn pool(
+    url: &str,
+    role: &'static str,
+    max_connections: u32,
+    acquire: Duration,
+) -> Result<PgPool, IndexError> {
+    let options = parse(url)?
+        .application_name("keepsake")
+        .log_statements(tracing::log::LevelFilter::Off);
+    // A transaction that its task abandoned must not keep the store's lock.
+    let on_connect: &'static str = match role {
+        "keepsake_app" => "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'",
+        _ => "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '60s'",
+    };
+    Ok(PgPoolOptions::new()
+        .max_connections(max_connections)
+        .acquire_timeout(acquire)
+        .idle_timeout(Duration::from_secs(600))
+        .max_lifetime(Duration::from_secs(1800))
+        .test_before_acquire(false)
+        .after_connect(move |connection, _| {
+            Box::pin(async move {
+                connection.execute(on_connect).await?;
+                Ok(())
+            })
+        })
+        .connect_lazy_with(options))
+}
+
+#[async_trait]
+impl Index for PostgresIndex {
+    async fn check(&self) -> Result<(), IndexError> {
+        let found: Option<i64> = sqlx::query_scalar("SELECT keepsake_schema_version()")
+            .fetch_one(&self.app)
+            .await
+            .or_else(|error| {
+                // The function is missing where nothing was ever migrated.
+                let undefined = error.as_database_error().and_then(|answer| answer.code());
+                if undefined.as_deref() == Some("42883") {
+                    Ok(None)
+                } else {
+                    Err(error)
+                }
+            })?;
+        let (found, needed) = (
+            found.unwrap_or_default(),
+            migrations::newest(&migrations::postgres()),
+        );
+        if found < needed {
+            return Err(IndexError::SchemaTooOld { found, needed });
+        }
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.app.close().await;
+        self.jobs.close().await;
+    }
+}

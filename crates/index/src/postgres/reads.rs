@@ -1,0 +1,230 @@
+//! Reads of the request path.
+
+use async_trait::async_trait;
+use keepsake_core::{
+    ApiKeyId, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
+};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::PostgresIndex;
+use crate::model::{
+    Claim, Credential, Directory, Entry, FoundVersion, Head, Lookup, Replayed, StoreState, Target,
+    TenantStatus,
+};
+use crate::{CredentialIndex, IndexError};
+
+impl PostgresIndex {
+    pub(super) async fn read_head(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        path: Option<&MemoryPath>,
+        max_entries: u64,
+    ) -> Result<Option<Lookup>, IndexError> {
+        let directory = path.map_or_else(DirPath::root, MemoryPath::as_dir);
+        let rows = sqlx::query(
+            "SELECT kind, path, size_bytes, archived_at, purge_epoch, memory_id, version_id, head_seq, blob_id, \
+             sha256, claimed_by, claimed_until, files, total_entries FROM head_v1($1, $2, $3, $4, $5)",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(path.map(MemoryPath::as_str))
+        .bind(directory.as_str())
+        .bind(i64::try_from(max_entries).unwrap_or(i64::MAX))
+        .fetch_all(&self.app)
+        .await?;
+        let Some((first, rest)) = rows.split_first() else {
+            return Ok(None);
+        };
+        let archived_at: Option<i64> = first.try_get(3)?;
+        let store = StoreState {
+            is_archived: archived_at.is_some(),
+            purge_epoch: first.try_get(4)?,
+        };
+        let target = match first.try_get::<i32, _>(0)? {
+            1 => Target::Memory(head_of(first, [1, 2, 5, 6, 7, 8, 9, 10, 11])?),
+            2 => Target::Directory(Directory {
+                files: unsigned(first.try_get(12)?),
+                size_bytes: unsigned(first.try_get(2)?),
+                total_entries: unsigned(first.try_get::<Option<i64>, _>(13)?.unwrap_or_default()),
+                entries: rest.iter().map(entry_of).collect::<Result<_, _>>()?,
+            }),
+            _ => Target::Missing,
+        };
+        Ok(Some(Lookup { store, target }))
+    }
+
+    pub(super) async fn read_heads_below(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        directory: &DirPath,
+    ) -> Result<Vec<Head>, IndexError> {
+        let (from, to) = path_range(directory);
+        let mut transaction = self.begin(tenant_id).await?;
+        let rows = sqlx::query(
+            "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until \
+             FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 \
+             AND deleted_at IS NULL ORDER BY path",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(from)
+        .bind(to)
+        .fetch_all(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        rows.iter()
+            .map(|row| head_of(row, [0, 1, 2, 3, 4, 5, 6, 7, 8]))
+            .collect()
+    }
+
+    pub(super) async fn read_replayed(
+        &self,
+        tenant_id: TenantId,
+        scope_sha256: &[u8; 32],
+        since: Timestamp,
+    ) -> Result<Option<Replayed>, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        let row = sqlx::query(
+            "SELECT version_seq, object_id FROM idempotency \
+             WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3 AND version_seq IS NOT NULL",
+        )
+        .bind(tenant_id.uuid())
+        .bind(scope_sha256.as_slice())
+        .bind(since.as_micros())
+        .fetch_optional(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        row.map(|row| {
+            Ok(Replayed {
+                seq: row.try_get(0)?,
+                memory_id: row.try_get::<Option<Uuid>, _>(1)?.map(MemoryId::from_uuid),
+            })
+        })
+        .transpose()
+    }
+
+    pub(super) async fn read_version(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        seq: i64,
+    ) -> Result<Option<FoundVersion>, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        let row = sqlx::query(
+            "SELECT prev_seq, blob_id, sha256 FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = $3",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(seq)
+        .fetch_optional(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        row.map(|row| {
+            Ok(FoundVersion {
+                prev_seq: row.try_get(0)?,
+                blob_id: row.try_get::<Option<Uuid>, _>(1)?.map(VersionId::from_uuid),
+                sha256: row
+                    .try_get::<Option<&[u8]>, _>(2)?
+                    .map(|bytes| hash_of(bytes, "version"))
+                    .transpose()?,
+            })
+        })
+        .transpose()
+    }
+}
+
+#[async_trait]
+impl CredentialIndex for PostgresIndex {
+    async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError> {
+        let row = sqlx::query(
+            "SELECT tenant_id, api_key_id, scopes, store_ids, expires_at, revoked_at, tenant_status, limits \
+             FROM authenticate_v1($1)",
+        )
+        .bind(secret_sha256.as_slice())
+        .fetch_optional(&self.app)
+        .await?;
+        row.map(|row| {
+            let store_ids: Option<Json<Vec<StoreId>>> = row.try_get(3)?;
+            let revoked_at: Option<i64> = row.try_get(5)?;
+            let status: &str = row.try_get(6)?;
+            Ok(Credential {
+                tenant_id: TenantId::from_uuid(row.try_get(0)?),
+                api_key_id: ApiKeyId::from_uuid(row.try_get(1)?),
+                scopes: row.try_get::<Json<_>, _>(2)?.0,
+                store_ids: store_ids.map(|ids| ids.0),
+                expires_at: row.try_get::<Option<i64>, _>(4)?.map(Timestamp::from_micros),
+                is_revoked: revoked_at.is_some(),
+                tenant_status: TenantStatus::parse(status).ok_or(IndexError::Corrupt {
+                    table: "tenant",
+                    what: "unknown status",
+                })?,
+                limits: row.try_get::<Json<_>, _>(7)?.0,
+            })
+        })
+        .transpose()
+    }
+}
+
+/// Reads a head; `columns` are the places of path, size, memory, version, seq,
+/// blob, hash, claimant and claim's end.
+fn head_of(row: &PgRow, columns: [usize; 9]) -> Result<Head, IndexError> {
+    let [
+        path,
+        size,
+        memory,
+        version,
+        seq,
+        blob,
+        sha256,
+        claimed_by,
+        claimed_until,
+    ] = columns;
+    let claimant: Option<Uuid> = row.try_get(claimed_by)?;
+    let until: Option<i64> = row.try_get(claimed_until)?;
+    Ok(Head {
+        memory_id: MemoryId::from_uuid(row.try_get(memory)?),
+        path: MemoryPath::from_trusted(row.try_get(path)?),
+        version_id: VersionId::from_uuid(row.try_get(version)?),
+        seq: row.try_get(seq)?,
+        blob_id: VersionId::from_uuid(row.try_get(blob)?),
+        size_bytes: unsigned(row.try_get(size)?),
+        sha256: hash_of(row.try_get(sha256)?, "memory")?,
+        claim: claimant.zip(until).map(|(replica, until)| Claim {
+            replica,
+            until: Timestamp::from_micros(until),
+        }),
+    })
+}
+
+fn entry_of(row: &PgRow) -> Result<Entry, IndexError> {
+    Ok(Entry {
+        path: row.try_get(1)?,
+        is_directory: row.try_get::<i32, _>(0)? == 4,
+        size_bytes: unsigned(row.try_get(2)?),
+    })
+}
+
+fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, IndexError> {
+    <[u8; 32]>::try_from(bytes)
+        .map(ContentHash::from)
+        .map_err(|_| IndexError::Corrupt {
+            table,
+            what: "a hash that is not 32 bytes",
+        })
+}
+
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+/// The half-open range of paths below a directory.
+fn path_range(directory: &DirPath) -> (&str, String) {
+    // `0` follows `/` in byte order: the first string past everything below.
+    let end = format!("{}0", directory.as_str().trim_end_matches('/'));
+    (directory.as_str(), end)
+}

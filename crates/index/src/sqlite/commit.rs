@@ -1,0 +1,438 @@
+//! The commit: a gate that reads all it needs, a decision in Rust, the writes.
+//!
+//! A commit takes two calls of the write connection: the gate's one SELECT,
+//! and all writes at once. Those that wait for the connection at the same time
+//! share a transaction, so that one flush of the disk serves them all.
+
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use keepsake_core::path::is_visible;
+use keepsake_core::{Actor, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
+use serde_json::{Value, json};
+use sqlx::Row;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::reads::unsigned;
+use super::{SqliteIndex, Writer};
+use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Refusal};
+use crate::model::{FoundVersion, Head, Lookup, Replayed};
+use crate::{IndexError, MemoryIndex};
+
+/// Commits that share one transaction, at most: it bounds how long one waits.
+const BATCH: usize = 64;
+
+/// Commits that wait for the write connection.
+#[derive(Debug, Default)]
+pub(super) struct Queue(Mutex<Vec<Waiting>>);
+
+#[derive(Debug)]
+struct Waiting {
+    tenant_id: TenantId,
+    commit: Commit,
+    answer: oneshot::Sender<Result<CommitOutcome, IndexError>>,
+}
+
+impl Queue {
+    fn push(&self, waiting: Waiting) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(waiting);
+    }
+
+    fn take(&self) -> Vec<Waiting> {
+        let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let many = queue.len().min(BATCH);
+        queue.drain(..many).collect()
+    }
+}
+
+/// Everything the decision needs, in one query. `$5` holds the changes, `$8`
+/// the paths that become taken, `$9` the paths above them, `$10` the
+/// directories that move.
+const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, \
+    s.archived_at IS NOT NULL, \
+    (SELECT i.version_seq FROM idempotency i \
+        WHERE i.tenant_id = $1 AND i.scope_sha256 = $3 AND i.created_at > $4), \
+    EXISTS (SELECT 1 FROM json_each($5) c LEFT JOIN memory m \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 0) \
+        WHERE c.value ->> 1 IS NOT NULL \
+        AND (m.version_id IS NOT unhex(c.value ->> 1) OR m.deleted_at IS NOT NULL)), \
+    $6 IS NOT NULL AND NOT EXISTS (SELECT 1 FROM directory d \
+        WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = $6 AND d.files = $7), \
+    (SELECT m.path FROM json_each($8) n JOIN memory m \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1), \
+    (SELECT d.path FROM json_each($8) n JOIN directory d \
+        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value || '/' LIMIT 1), \
+    (SELECT m.path FROM json_each($9) n JOIN memory m \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1), \
+    EXISTS (SELECT 1 FROM json_each($5) c JOIN blob_deletion b \
+        ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 2)), \
+    (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($10) n JOIN directory d \
+        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0) \
+    FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
+/// All writes of a commit. Heads that go or stay come before new ones, so that
+/// a path they leave is free.
+const WRITE: &str = "SAVEPOINT one_commit; \
+    INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id, size_bytes, \
+        sha256, created_at, actor_type, actor_id) \
+    SELECT $1, $2, $3 + c.key + 1, unhex(c.value ->> 3), unhex(c.value ->> 0), m.head_seq, c.value ->> 4, \
+        c.value ->> 5, unhex(c.value ->> 2), c.value ->> 8, unhex(c.value ->> 9), $4, $6, $7 \
+    FROM json_each($5) c LEFT JOIN memory m \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 0); \
+    UPDATE memory SET path = c.value ->> 5, parent = c.value ->> 6, name = c.value ->> 7, \
+        head_seq = $3 + c.key + 1, version_id = unhex(c.value ->> 3), blob_id = unhex(c.value ->> 2), \
+        size_bytes = c.value ->> 8, sha256 = unhex(c.value ->> 9), \
+        first_line = CASE WHEN c.value ->> 2 = c.value ->> 3 OR c.value ->> 4 = 'deleted' THEN c.value ->> 10 \
+            ELSE first_line END, \
+        updated_at = $4, deleted_at = CASE WHEN c.value ->> 4 = 'deleted' THEN $4 END \
+    FROM json_each($5) c WHERE c.value ->> 4 <> 'created' \
+        AND memory.tenant_id = $1 AND memory.store_id = $2 AND memory.memory_id = unhex(c.value ->> 0); \
+    INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id, \
+        size_bytes, sha256, first_line, pinned, created_at, updated_at) \
+    SELECT $1, $2, unhex(c.value ->> 0), c.value ->> 5, c.value ->> 6, c.value ->> 7, $3 + c.key + 1, \
+        unhex(c.value ->> 3), unhex(c.value ->> 2), c.value ->> 8, unhex(c.value ->> 9), c.value ->> 10, 0, $4, $4 \
+    FROM json_each($5) c WHERE c.value ->> 4 = 'created'; \
+    INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
+    SELECT $1, $2, d.value ->> 0, d.value ->> 1, d.value ->> 2, d.value ->> 3, d.value ->> 4, d.value ->> 5 \
+    FROM json_each($8) d WHERE true \
+    ON CONFLICT (tenant_id, store_id, path) DO UPDATE SET files = files + excluded.files, \
+        bytes = bytes + excluded.bytes, visible_children = visible_children + excluded.visible_children; \
+    DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN (SELECT value FROM json_each($9)); \
+    UPDATE store SET seq = $10, last_version_at = $4, memory_count = memory_count + $11, \
+        live_bytes = live_bytes + $12, version_count = version_count + $13, version_bytes = version_bytes + $14 \
+        WHERE tenant_id = $1 AND store_id = $2; \
+    INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, created_at) \
+    SELECT $1, $15, $16, unhex($5 ->> '$[0][0]'), $2, $10, $17 WHERE $15 IS NOT NULL \
+    ON CONFLICT (tenant_id, scope_sha256) DO UPDATE SET request_sha256 = excluded.request_sha256, \
+        object_id = excluded.object_id, store_id = excluded.store_id, version_seq = excluded.version_seq, \
+        created_at = excluded.created_at; \
+    RELEASE one_commit";
+
+#[async_trait]
+impl MemoryIndex for SqliteIndex {
+    async fn head(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        path: Option<&MemoryPath>,
+        max_entries: u64,
+    ) -> Result<Option<Lookup>, IndexError> {
+        self.read_head(tenant_id, store_id, path, max_entries).await
+    }
+
+    async fn heads_below(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        directory: &DirPath,
+    ) -> Result<Vec<Head>, IndexError> {
+        self.read_heads_below(tenant_id, store_id, directory).await
+    }
+
+    async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError> {
+        let (answer, mut outcome) = oneshot::channel();
+        self.waiting.push(Waiting {
+            tenant_id,
+            commit: commit.clone(),
+            answer,
+        });
+        let died = || IndexError::Unavailable(sqlx::Error::WorkerCrashed);
+        let mut writer = tokio::select! {
+            biased;
+            outcome = &mut outcome => return outcome.map_err(|_| died())?,
+            writer = self.writer.lock() => writer,
+        };
+        // Another's batch may have answered while this one came by the lock.
+        if let Ok(outcome) = outcome.try_recv() {
+            return outcome;
+        }
+        run_batch(&mut writer, self.waiting.take()).await;
+        drop(writer);
+        outcome.await.map_err(|_| died())?
+    }
+
+    async fn claim_edit(
+        &self,
+        _: TenantId,
+        _: StoreId,
+        _: MemoryId,
+        _: Uuid,
+        _: Timestamp,
+        _: Timestamp,
+    ) -> Result<bool, IndexError> {
+        // One process owns the file, and it queues its own edits already.
+        Ok(true)
+    }
+
+    async fn replayed(
+        &self,
+        tenant_id: TenantId,
+        scope_sha256: &[u8; 32],
+        since: Timestamp,
+    ) -> Result<Option<Replayed>, IndexError> {
+        self.read_replayed(tenant_id, scope_sha256, since).await
+    }
+
+    async fn version(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        seq: i64,
+    ) -> Result<Option<FoundVersion>, IndexError> {
+        self.read_version(tenant_id, store_id, seq).await
+    }
+}
+
+/// Runs commits in one transaction and answers each.
+async fn run_batch(writer: &mut Writer, batch: Vec<Waiting>) {
+    let mut answers = Vec::with_capacity(batch.len());
+    let done = async {
+        let connection = writer.begin().await?;
+        for Waiting {
+            tenant_id,
+            commit,
+            answer,
+        } in batch
+        {
+            let outcome = run_one(connection, tenant_id, &commit).await;
+            if outcome.is_err() {
+                // Fails where the savepoint was never made; then nothing is to undo.
+                let _ = sqlx::query("ROLLBACK TO one_commit; RELEASE one_commit")
+                    .execute(&mut *connection)
+                    .await;
+            }
+            answers.push((answer, outcome));
+        }
+        writer.commit().await
+    }
+    .await;
+    let failed = done.is_err();
+    if let Err(error) = done {
+        tracing::error!(error = %error, "index.sqlite.commit failed");
+    }
+    for (answer, outcome) in answers {
+        // Whoever asked may be gone; the commit stands all the same.
+        let outcome = if failed {
+            Err(IndexError::Unavailable(sqlx::Error::WorkerCrashed))
+        } else {
+            outcome
+        };
+        let _ = answer.send(outcome);
+    }
+}
+
+async fn run_one(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    commit: &Commit,
+) -> Result<CommitOutcome, IndexError> {
+    let plan = CommitPlan::of(&commit.changes);
+    let changes = Value::from_iter(commit.changes.iter().filter_map(change_row)).to_string();
+    let touched = Value::from_iter(
+        plan.directories
+            .keys()
+            .map(|directory| json!([directory.as_str()])),
+    );
+    let idempotency = commit.idempotency.as_ref();
+    let row = sqlx::query(GATE)
+        .bind(tenant_id.uuid())
+        .bind(commit.store_id.uuid())
+        .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
+        .bind(idempotency.map(|call| call.since.as_micros()))
+        .bind(&changes)
+        .bind(commit.guard.as_ref().map(|guard| guard.directory.as_str()))
+        .bind(
+            commit
+                .guard
+                .as_ref()
+                .and_then(|guard| i64::try_from(guard.files).ok()),
+        )
+        .bind(json!(plan.taken_paths).to_string())
+        .bind(json!(plan.ancestor_files).to_string())
+        .bind(touched.to_string())
+        .fetch_optional(&mut *connection)
+        .await?;
+    let Some(row) = row else {
+        return Ok(CommitOutcome::Refused(Refusal::NoStore));
+    };
+    if let Some(seq) = row.try_get::<Option<i64>, _>(6)? {
+        return Ok(CommitOutcome::Replayed { seq });
+    }
+    if let Some(refusal) = decide(connection, tenant_id, commit, &plan, &row).await? {
+        return Ok(CommitOutcome::Refused(refusal));
+    }
+
+    let (seq, last_version_at): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    let directories = Directories::of(plan.directories.iter(), &row.try_get::<String, _>(13)?);
+    let new_seq = seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
+    sqlx::query(WRITE)
+        .bind(tenant_id.uuid())
+        .bind(commit.store_id.uuid())
+        .bind(seq)
+        .bind(commit.now.as_micros().max(last_version_at))
+        .bind(&changes)
+        .bind(commit.actor.as_ref().map(Actor::kind))
+        .bind(commit.actor.as_ref().map(Actor::id))
+        .bind(Value::from(directories.moved).to_string())
+        .bind(json!(directories.emptied).to_string())
+        .bind(new_seq)
+        .bind(plan.count_delta)
+        .bind(plan.byte_delta)
+        .bind(new_seq - seq)
+        .bind(new_version_bytes(&commit.changes))
+        .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
+        .bind(idempotency.map(|call| call.request_sha256.as_slice()))
+        .bind(commit.now.as_micros())
+        .execute(&mut *connection)
+        .await?;
+    Ok(CommitOutcome::Committed { seq: new_seq })
+}
+
+/// Whether a commit must be refused, from what the gate read.
+async fn decide(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    commit: &Commit,
+    plan: &CommitPlan,
+    gate: &SqliteRow,
+) -> Result<Option<Refusal>, IndexError> {
+    let is_archived: bool = gate.try_get(5)?;
+    if is_archived && commit.changes.iter().any(|change| change.after.is_some()) {
+        return Ok(Some(Refusal::Archived));
+    }
+    let (head_moved, directory_moved): (bool, bool) = (gate.try_get(7)?, gate.try_get(8)?);
+    if head_moved || directory_moved {
+        return Ok(Some(Refusal::Stale));
+    }
+    if let Some(path) = gate.try_get::<Option<String>, _>(9)? {
+        let memory_id = memory_at(connection, tenant_id, commit.store_id, &path).await?;
+        return Ok(Some(Refusal::PathTaken { path, memory_id }));
+    }
+    if let Some(path) = gate.try_get::<Option<String>, _>(10)? {
+        return Ok(Some(Refusal::PathIsDirectory { path }));
+    }
+    if let Some(path) = gate.try_get::<Option<String>, _>(11)? {
+        let memory_id = memory_at(connection, tenant_id, commit.store_id, &path).await?;
+        return Ok(Some(Refusal::ParentIsFile { path, memory_id }));
+    }
+    let count = unsigned(gate.try_get::<i64, _>(2)? + plan.count_delta);
+    if plan.count_delta > 0 && count > commit.memory_limit {
+        return Ok(Some(Refusal::TooManyMemories { count }));
+    }
+    let size_bytes = unsigned(gate.try_get::<i64, _>(3)? + plan.byte_delta);
+    if plan.byte_delta > 0 && size_bytes > commit.byte_limit {
+        return Ok(Some(Refusal::StoreFull { size_bytes }));
+    }
+    if plan.byte_delta > 0 && size_bytes > unsigned(gate.try_get(4)?) {
+        return Ok(Some(Refusal::NeedsGrant { size_bytes }));
+    }
+    Ok(gate.try_get::<bool, _>(12)?.then_some(Refusal::BlobCondemned))
+}
+
+async fn memory_at(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    path: &str,
+) -> Result<MemoryId, IndexError> {
+    let memory_id = sqlx::query_scalar(
+        "SELECT memory_id FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path = $3 AND deleted_at IS NULL",
+    )
+    .bind(tenant_id.uuid())
+    .bind(store_id.uuid())
+    .bind(path)
+    .fetch_one(connection)
+    .await?;
+    Ok(MemoryId::from_uuid(memory_id))
+}
+
+/// A change as the statements above index it.
+fn change_row(change: &Change) -> Option<Value> {
+    let path = change.path()?;
+    let after = change.after.as_ref();
+    Some(json!([
+        hex(change.memory_id.uuid()),
+        change.before.as_ref().map(|before| hex(before.version_id.uuid())),
+        after.map(|after| hex(after.blob_id.uuid())),
+        hex(change.version_id.uuid()),
+        change.operation(),
+        path.as_str(),
+        path.parent().as_str(),
+        path.name(),
+        after.map(|after| after.size_bytes),
+        after.map(|after| after.sha256.to_string()),
+        after.and_then(|after| after.first_line.as_deref()),
+    ]))
+}
+
+fn hex(uuid: Uuid) -> String {
+    uuid.simple().to_string()
+}
+
+fn new_version_bytes(changes: &[Change]) -> i64 {
+    let brought = changes.iter().filter_map(|change| {
+        let after = change.after.as_ref()?;
+        (after.blob_id == change.version_id).then_some(after.size_bytes)
+    });
+    i64::try_from(brought.sum::<u64>()).unwrap_or(i64::MAX)
+}
+
+/// What the directory rows become.
+struct Directories {
+    moved: Vec<Value>,
+    emptied: Vec<String>,
+}
+
+impl Directories {
+    /// Adds to the deltas which directories appear and which go, since each
+    /// moves the count of children of the one above it.
+    ///
+    /// `existing` is the gate's JSON of the rows there are: `[[path, files]…]`.
+    fn of<'a>(
+        deltas: impl Iterator<Item = (&'a DirPath, &'a crate::DirectoryDelta)>,
+        existing: &str,
+    ) -> Self {
+        let existing: Vec<(String, i64)> = serde_json::from_str(existing).unwrap_or_default();
+        let existing: std::collections::BTreeMap<_, _> = existing.into_iter().collect();
+        let mut deltas: std::collections::BTreeMap<_, _> = deltas
+            .map(|(directory, delta)| (directory.clone(), *delta))
+            .collect();
+        let mut emptied = Vec::new();
+        for (directory, delta) in deltas.clone() {
+            let before = existing.get(directory.as_str()).copied();
+            let (appears, goes) = (
+                before.is_none(),
+                before.is_some_and(|files| files + delta.files == 0),
+            );
+            if directory.is_root() || !(appears || goes) {
+                continue;
+            }
+            if goes {
+                emptied.push(directory.as_str().to_owned());
+            }
+            if let Some(parent) = directory.parent().filter(|_| is_visible(directory.name())) {
+                deltas.entry(parent).or_default().visible_children += if appears { 1 } else { -1 };
+            }
+        }
+        let moved = deltas.iter().map(|(directory, delta)| {
+            let parent = directory.parent().unwrap_or_else(DirPath::root);
+            json!([
+                directory.as_str(),
+                parent.as_str(),
+                directory.name(),
+                delta.files,
+                delta.size_bytes,
+                delta.visible_children,
+            ])
+        });
+        Self {
+            moved: moved.collect(),
+            emptied,
+        }
+    }
+}

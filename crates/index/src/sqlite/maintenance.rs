@@ -1,0 +1,258 @@
+//! Jobs: access times, the deletion queue, leases and run records.
+
+use async_trait::async_trait;
+use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp, VersionId};
+use serde_json::{Value, json};
+use sqlx::Row;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::SqliteIndex;
+use crate::model::{AccessRow, DueDeletion};
+use crate::{IndexError, JobIndex, MaintenanceIndex};
+
+#[async_trait]
+impl MaintenanceIndex for SqliteIndex {
+    async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError> {
+        let mut sorted: Vec<_> = rows.iter().collect();
+        sorted.sort_by_key(|row| (row.tenant_id, row.store_id, row.memory_id));
+        let rows = Value::from_iter(sorted.iter().map(|row| {
+            json!([
+                hex(row.tenant_id.uuid()),
+                hex(row.store_id.uuid()),
+                hex(row.memory_id.uuid()),
+                row.read_at.as_micros(),
+                row.read_by.id(),
+            ])
+        }));
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        sqlx::query(
+            "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
+             SELECT unhex(r.value ->> 0), unhex(r.value ->> 1), unhex(r.value ->> 2), r.value ->> 3, r.value ->> 4, \
+                 r.value ->> 3 FROM json_each($1) r WHERE true \
+             ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE \
+             SET last_read_at = excluded.last_read_at, last_read_by = excluded.last_read_by, \
+                 active_at = max(active_at, excluded.active_at) \
+             WHERE last_read_at < excluded.last_read_at",
+        )
+        .bind(rows.to_string())
+        .execute(connection)
+        .await?;
+        writer.commit().await
+    }
+
+    async fn heartbeat(
+        &self,
+        replica: Uuid,
+        role: &str,
+        now: Timestamp,
+        access_flushed_through: Timestamp,
+    ) -> Result<(), IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        sqlx::query(
+            "INSERT INTO replica (id, role, heartbeat_at, access_flushed_through) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, \
+             access_flushed_through = excluded.access_flushed_through",
+        )
+        .bind(replica)
+        .bind(role)
+        .bind(now.as_micros())
+        .bind(access_flushed_through.as_micros())
+        .execute(connection)
+        .await?;
+        writer.commit().await
+    }
+
+    async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
+        let mut writer = self.writer.lock().await;
+        // The one write connection is the store's lock here: a commit that
+        // names the blob has landed before, or comes later and is refused.
+        let connection = writer.begin().await?;
+        let condemned = sqlx::query(
+            "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
+             SELECT $1, $2, $3, $4, 0, 'orphan' WHERE NOT EXISTS ( \
+                 SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3 \
+             ) AND NOT EXISTS ( \
+                 SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 \
+                        AND blob_id <> version_id \
+             ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET reason = reason",
+        )
+        .bind(key.tenant_id.uuid())
+        .bind(key.store_id.uuid())
+        .bind(key.blob_id.uuid())
+        .bind(not_before.as_micros())
+        .execute(connection)
+        .await?;
+        writer.commit().await?;
+        Ok(condemned.rows_affected() > 0)
+    }
+
+    async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
+        let rows = sqlx::query(
+            "SELECT tenant_id, store_id, blob_id, attempts FROM blob_deletion WHERE not_before <= $1 \
+             ORDER BY not_before LIMIT $2",
+        )
+        .bind(now.as_micros())
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(DueDeletion {
+                    key: BlobKey {
+                        tenant_id: TenantId::from_uuid(row.try_get(0)?),
+                        store_id: StoreId::from_uuid(row.try_get(1)?),
+                        blob_id: VersionId::from_uuid(row.try_get(2)?),
+                    },
+                    attempts: u32::try_from(row.try_get::<i64, _>(3)?).unwrap_or(u32::MAX),
+                })
+            })
+            .collect()
+    }
+
+    async fn deletions_done(&self, keys: &[BlobKey], orphans_until: Timestamp) -> Result<(), IndexError> {
+        let keys = Value::from_iter(keys.iter().map(|key| {
+            json!([
+                hex(key.tenant_id.uuid()),
+                hex(key.store_id.uuid()),
+                hex(key.blob_id.uuid())
+            ])
+        }));
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        // Those that are not orphans go first; the orphans then become `gone`.
+        sqlx::query(
+            "DELETE FROM blob_deletion WHERE reason <> 'orphan' AND (tenant_id, store_id, blob_id) IN \
+                 (SELECT unhex(k.value ->> 0), unhex(k.value ->> 1), unhex(k.value ->> 2) FROM json_each($1) k); \
+             UPDATE blob_deletion SET reason = 'gone', not_before = $2 WHERE (tenant_id, store_id, blob_id) IN \
+                 (SELECT unhex(k.value ->> 0), unhex(k.value ->> 1), unhex(k.value ->> 2) FROM json_each($1) k)",
+        )
+        .bind(keys.to_string())
+        .bind(orphans_until.as_micros())
+        .execute(connection)
+        .await?;
+        writer.commit().await
+    }
+
+    async fn deletion_failed(&self, key: &BlobKey, not_before: Timestamp) -> Result<(), IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        sqlx::query(
+            "UPDATE blob_deletion SET attempts = attempts + 1, not_before = $4 \
+             WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3",
+        )
+        .bind(key.tenant_id.uuid())
+        .bind(key.store_id.uuid())
+        .bind(key.blob_id.uuid())
+        .bind(not_before.as_micros())
+        .execute(connection)
+        .await?;
+        writer.commit().await
+    }
+}
+
+#[async_trait]
+impl JobIndex for SqliteIndex {
+    async fn claim_run(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        owner: Uuid,
+        now: Timestamp,
+        lease_until: Timestamp,
+    ) -> Result<Option<i64>, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let fence: Option<i64> = sqlx::query_scalar(
+            "INSERT INTO job (name, owner, lease_until, fence) VALUES ($1, $2, $3, 1) \
+             ON CONFLICT (name) DO UPDATE \
+             SET owner = excluded.owner, lease_until = excluded.lease_until, fence = fence + 1 \
+             WHERE owner IS NULL OR lease_until <= $4 RETURNING fence",
+        )
+        .bind(job)
+        .bind(owner)
+        .bind(lease_until.as_micros())
+        .bind(now.as_micros())
+        .fetch_optional(&mut *connection)
+        .await?;
+        let Some(fence) = fence else {
+            return Ok(None);
+        };
+        let claimed = sqlx::query(
+            "INSERT INTO job_run (name, slot, started_at) VALUES ($1, $2, $3) \
+             ON CONFLICT (name, slot) DO UPDATE SET started_at = excluded.started_at WHERE ended_at IS NULL",
+        )
+        .bind(job)
+        .bind(slot.as_micros())
+        .bind(now.as_micros())
+        .execute(&mut *connection)
+        .await?;
+        if claimed.rows_affected() == 0 {
+            return Ok(None); // the slot was run: the transaction, and the lease with it, is undone
+        }
+        writer.commit().await?;
+        Ok(Some(fence))
+    }
+
+    async fn renew_run(
+        &self,
+        job: &str,
+        fence: i64,
+        lease_until: Timestamp,
+        cursor: Option<&str>,
+    ) -> Result<bool, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let renewed = sqlx::query(
+            "UPDATE job SET lease_until = $3, cursor = $4 WHERE name = $1 AND fence = $2 AND owner IS NOT NULL",
+        )
+        .bind(job)
+        .bind(fence)
+        .bind(lease_until.as_micros())
+        .bind(cursor)
+        .execute(connection)
+        .await?;
+        writer.commit().await?;
+        Ok(renewed.rows_affected() > 0)
+    }
+
+    async fn finish_run(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        fence: i64,
+        ended_at: Timestamp,
+        counts: &serde_json::Value,
+        error: Option<&str>,
+    ) -> Result<bool, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let released =
+            sqlx::query("UPDATE job SET owner = NULL WHERE name = $1 AND fence = $2 AND owner IS NOT NULL")
+                .bind(job)
+                .bind(fence)
+                .execute(&mut *connection)
+                .await?;
+        if released.rows_affected() == 0 {
+            return Ok(false);
+        }
+        sqlx::query(
+            "UPDATE job_run SET ended_at = $3, counts = $4, error = $5 WHERE name = $1 AND slot = $2",
+        )
+        .bind(job)
+        .bind(slot.as_micros())
+        .bind(ended_at.as_micros())
+        .bind(Json(counts))
+        .bind(error)
+        .execute(&mut *connection)
+        .await?;
+        writer.commit().await?;
+        Ok(true)
+    }
+}
+
+fn hex(uuid: Uuid) -> String {
+    uuid.simple().to_string()
+}

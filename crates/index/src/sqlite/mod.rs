@@ -1,0 +1,131 @@
+//! The index on SQLite: one process, one file.
+//!
+//! Writes go through one connection under `BEGIN IMMEDIATE`; reads through a
+//! pool of their own, which WAL lets run beside it. Commits that wait for the
+//! write connection share one transaction, and so one flush of the disk, with
+//! a savepoint each. A second process is kept off the file by the lock that
+//! the data folder's owner holds.
+
+mod commit;
+mod maintenance;
+mod reads;
+mod tenants;
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::ConnectOptions;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
+};
+use tokio::sync::Mutex;
+
+use crate::{Index, IndexError, migrations};
+
+/// Connections that read.
+const READERS: u32 = 4;
+
+/// The index on SQLite.
+#[derive(Debug, Clone)]
+pub struct SqliteIndex {
+    readers: SqlitePool,
+    writer: Arc<Mutex<Writer>>,
+    waiting: Arc<commit::Queue>,
+}
+
+/// The one connection that writes.
+#[derive(Debug)]
+struct Writer {
+    connection: SqliteConnection,
+    /// Whether a transaction was begun and not seen to its end.
+    is_open: bool,
+}
+
+impl Writer {
+    /// Begins a transaction; one that an abandoned task left open is undone.
+    async fn begin(&mut self) -> Result<&mut SqliteConnection, IndexError> {
+        if self.is_open {
+            // Fails where SQLite has already rolled back by itself.
+            let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
+        }
+        self.is_open = true;
+        sqlx::query("BEGIN IMMEDIATE")
+            .execute(&mut self.connection)
+            .await?;
+        Ok(&mut self.connection)
+    }
+
+    async fn commit(&mut self) -> Result<(), IndexError> {
+        sqlx::query("COMMIT").execute(&mut self.connection).await?;
+        self.is_open = false;
+        Ok(())
+    }
+}
+
+impl SqliteIndex {
+    /// Opens the file, making and migrating it where needed.
+    ///
+    /// # Errors
+    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
+    /// [`IndexError::Migration`].
+    pub async fn open(url: &str) -> Result<Self, IndexError> {
+        let options = SqliteConnectOptions::from_str(url)
+            .map_err(|_| IndexError::BadUrl("is not a valid sqlite:// URL".to_owned()))?
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // A commit that was acknowledged survives a power cut.
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(Duration::from_secs(5))
+            // What is deleted is overwritten, so that erasure reaches the file.
+            .pragma("secure_delete", "ON")
+            .foreign_keys(false)
+            .disable_statement_logging();
+        let mut connection = options.connect().await?;
+        migrations::sqlite().run(&mut connection).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .min_connections(0)
+            .test_before_acquire(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connect_lazy_with(options.read_only(true).create_if_missing(false));
+        Ok(Self {
+            readers,
+            writer: Arc::new(Mutex::new(Writer {
+                connection,
+                is_open: false,
+            })),
+            waiting: Arc::default(),
+        })
+    }
+}
+
+#[async_trait]
+impl Index for SqliteIndex {
+    async fn check(&self) -> Result<(), IndexError> {
+        let found: Option<i64> =
+            sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
+                .fetch_one(&self.readers)
+                .await?;
+        let (found, needed) = (
+            found.unwrap_or_default(),
+            migrations::newest(&migrations::sqlite()),
+        );
+        if found < needed {
+            return Err(IndexError::SchemaTooOld { found, needed });
+        }
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        let mut writer = self.writer.lock().await;
+        // Leaves a file without a WAL beside it where nobody else has it open.
+        let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(&mut writer.connection)
+            .await;
+    }
+}

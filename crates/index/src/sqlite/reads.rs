@@ -1,0 +1,306 @@
+//! Reads of the request path.
+
+use async_trait::async_trait;
+use keepsake_core::{
+    ApiKeyId, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
+};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::types::Json;
+use sqlx::{Connection, Row};
+use uuid::Uuid;
+
+use super::SqliteIndex;
+use crate::model::{
+    Credential, Directory, Entry, FoundVersion, Head, Lookup, Replayed, StoreState, Target, TenantStatus,
+};
+use crate::{CredentialIndex, IndexError};
+
+/// The store, and the memory or the directory at a path, in one query.
+const HEAD: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, \
+    m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, \
+    d.files, d.bytes, d.visible_children \
+    FROM store s \
+    LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = $3 AND m.deleted_at IS NULL \
+    LEFT JOIN directory d ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = $4 \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
+/// How many entries the directories one level down add to a listing.
+const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM directory \
+    WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
+    AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
+
+/// The visible children of one directory by name, merged from two index
+/// ranges that each stop at the limit.
+const CHILDREN: &str = "SELECT is_directory, path, size_bytes FROM ( \
+    SELECT * FROM (SELECT 0 AS is_directory, path, name, size_bytes FROM memory \
+        WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND deleted_at IS NULL \
+        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
+    UNION ALL \
+    SELECT * FROM (SELECT 1, path, name, bytes FROM directory \
+        WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
+        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
+    ) ORDER BY name LIMIT $4";
+
+impl SqliteIndex {
+    pub(super) async fn read_head(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        path: Option<&MemoryPath>,
+        max_entries: u64,
+    ) -> Result<Option<Lookup>, IndexError> {
+        let mut connection = self.readers.acquire().await?;
+        let found = lookup(&mut connection, tenant_id, store_id, path).await?;
+        let Some(Lookup {
+            target: Target::Directory(_),
+            ..
+        }) = &found
+        else {
+            return Ok(found);
+        };
+        if max_entries == 0 {
+            return Ok(found);
+        }
+        // The listing takes several queries: again, in one snapshot.
+        let mut snapshot = connection.begin().await?;
+        let mut found = lookup(&mut snapshot, tenant_id, store_id, path).await?;
+        if let Some(Lookup {
+            target: Target::Directory(directory),
+            ..
+        }) = &mut found
+        {
+            let at = path.map_or_else(DirPath::root, MemoryPath::as_dir);
+            list(&mut snapshot, tenant_id, store_id, &at, max_entries, directory).await?;
+        }
+        snapshot.commit().await?;
+        Ok(found)
+    }
+
+    pub(super) async fn read_heads_below(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        directory: &DirPath,
+    ) -> Result<Vec<Head>, IndexError> {
+        // `0` follows `/` in byte order: the first string past everything below.
+        let end = format!("{}0", directory.as_str().trim_end_matches('/'));
+        let rows = sqlx::query(
+            "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256 FROM memory \
+             WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 AND deleted_at IS NULL \
+             ORDER BY path",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(directory.as_str())
+        .bind(end)
+        .fetch_all(&self.readers)
+        .await?;
+        rows.iter().map(|row| head_of(row, 0)).collect()
+    }
+
+    pub(super) async fn read_replayed(
+        &self,
+        tenant_id: TenantId,
+        scope_sha256: &[u8; 32],
+        since: Timestamp,
+    ) -> Result<Option<Replayed>, IndexError> {
+        let row = sqlx::query(
+            "SELECT version_seq, object_id FROM idempotency \
+             WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3 AND version_seq IS NOT NULL",
+        )
+        .bind(tenant_id.uuid())
+        .bind(scope_sha256.as_slice())
+        .bind(since.as_micros())
+        .fetch_optional(&self.readers)
+        .await?;
+        row.map(|row| {
+            Ok(Replayed {
+                seq: row.try_get(0)?,
+                memory_id: row.try_get::<Option<Uuid>, _>(1)?.map(MemoryId::from_uuid),
+            })
+        })
+        .transpose()
+    }
+
+    pub(super) async fn read_version(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        seq: i64,
+    ) -> Result<Option<FoundVersion>, IndexError> {
+        let row = sqlx::query(
+            "SELECT prev_seq, blob_id, sha256 FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = $3",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(seq)
+        .fetch_optional(&self.readers)
+        .await?;
+        row.map(|row| {
+            Ok(FoundVersion {
+                prev_seq: row.try_get(0)?,
+                blob_id: row.try_get::<Option<Uuid>, _>(1)?.map(VersionId::from_uuid),
+                sha256: row
+                    .try_get::<Option<&[u8]>, _>(2)?
+                    .map(|bytes| hash_of(bytes, "version"))
+                    .transpose()?,
+            })
+        })
+        .transpose()
+    }
+}
+
+async fn lookup(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    path: Option<&MemoryPath>,
+) -> Result<Option<Lookup>, IndexError> {
+    let directory = path.map_or_else(DirPath::root, MemoryPath::as_dir);
+    let row = sqlx::query(HEAD)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(path.map(MemoryPath::as_str))
+        .bind(directory.as_str())
+        .fetch_optional(connection)
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let store = StoreState {
+        is_archived: row.try_get(0)?,
+        purge_epoch: row.try_get(1)?,
+    };
+    let is_memory = row.try_get::<Option<&[u8]>, _>(4)?.is_some();
+    let files: Option<i64> = row.try_get(9)?;
+    let target = match (is_memory, files) {
+        (true, _) => Target::Memory(head_of(&row, 2)?),
+        (false, Some(files)) => Target::Directory(Directory {
+            files: unsigned(files),
+            size_bytes: unsigned(row.try_get(10)?),
+            total_entries: unsigned(row.try_get(11)?),
+            entries: Vec::new(),
+        }),
+        (false, None) => Target::Missing,
+    };
+    Ok(Some(Lookup { store, target }))
+}
+
+/// Fills in a directory's listing and its total, two levels deep.
+async fn list(
+    snapshot: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    at: &DirPath,
+    max_entries: u64,
+    directory: &mut Directory,
+) -> Result<(), IndexError> {
+    let below: i64 = sqlx::query_scalar(GRANDCHILDREN)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(at.as_str())
+        .fetch_one(&mut *snapshot)
+        .await?;
+    directory.total_entries += unsigned(below);
+    let mut remaining = usize::try_from(max_entries).unwrap_or(usize::MAX);
+    for child in children(snapshot, tenant_id, store_id, at.as_str(), remaining).await? {
+        if remaining == 0 {
+            break;
+        }
+        remaining -= 1;
+        let descend = child.is_directory.then(|| child.path.clone());
+        directory.entries.push(child);
+        if let Some(path) = descend.filter(|_| remaining > 0) {
+            let grandchildren = children(snapshot, tenant_id, store_id, &path, remaining).await?;
+            remaining -= grandchildren.len();
+            directory.entries.extend(grandchildren);
+        }
+    }
+    Ok(())
+}
+
+async fn children(
+    snapshot: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    directory: &str,
+    limit: usize,
+) -> Result<Vec<Entry>, IndexError> {
+    let rows = sqlx::query(CHILDREN)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(directory)
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .fetch_all(snapshot)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Entry {
+                is_directory: row.try_get(0)?,
+                path: row.try_get(1)?,
+                size_bytes: unsigned(row.try_get(2)?),
+            })
+        })
+        .collect()
+}
+
+#[async_trait]
+impl CredentialIndex for SqliteIndex {
+    async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError> {
+        let row = sqlx::query(
+            "SELECT k.tenant_id, k.api_key_id, k.scopes, k.store_ids, k.expires_at, k.revoked_at, t.status, t.limits \
+             FROM credential c \
+             JOIN api_key k ON k.tenant_id = c.tenant_id AND k.api_key_id = c.api_key_id \
+             JOIN tenant t ON t.tenant_id = c.tenant_id WHERE c.secret_sha256 = $1",
+        )
+        .bind(secret_sha256.as_slice())
+        .fetch_optional(&self.readers)
+        .await?;
+        row.map(|row| {
+            let store_ids: Option<Json<Vec<StoreId>>> = row.try_get(3)?;
+            let revoked_at: Option<i64> = row.try_get(5)?;
+            Ok(Credential {
+                tenant_id: TenantId::from_uuid(row.try_get(0)?),
+                api_key_id: ApiKeyId::from_uuid(row.try_get(1)?),
+                scopes: row.try_get::<Json<_>, _>(2)?.0,
+                store_ids: store_ids.map(|ids| ids.0),
+                expires_at: row.try_get::<Option<i64>, _>(4)?.map(Timestamp::from_micros),
+                is_revoked: revoked_at.is_some(),
+                tenant_status: TenantStatus::parse(row.try_get(6)?).ok_or(IndexError::Corrupt {
+                    table: "tenant",
+                    what: "unknown status",
+                })?,
+                limits: row.try_get::<Json<_>, _>(7)?.0,
+            })
+        })
+        .transpose()
+    }
+}
+
+/// Reads a head whose columns begin at `first`: path, size, memory, version,
+/// seq, blob, hash. One process has no other replica to make claims.
+fn head_of(row: &SqliteRow, first: usize) -> Result<Head, IndexError> {
+    Ok(Head {
+        path: MemoryPath::from_trusted(row.try_get(first)?),
+        size_bytes: unsigned(row.try_get(first + 1)?),
+        memory_id: MemoryId::from_uuid(row.try_get(first + 2)?),
+        version_id: VersionId::from_uuid(row.try_get(first + 3)?),
+        seq: row.try_get(first + 4)?,
+        blob_id: VersionId::from_uuid(row.try_get(first + 5)?),
+        sha256: hash_of(row.try_get(first + 6)?, "memory")?,
+        claim: None,
+    })
+}
+
+fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, IndexError> {
+    <[u8; 32]>::try_from(bytes)
+        .map(ContentHash::from)
+        .map_err(|_| IndexError::Corrupt {
+            table,
+            what: "a hash that is not 32 bytes",
+        })
+}
+
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}

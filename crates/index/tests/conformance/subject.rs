@@ -1,0 +1,149 @@
+//! An index on a database of the test's own, and a look behind it.
+
+use std::sync::{Arc, Weak};
+
+use keepsake_index::postgres::PostgresOptions;
+use keepsake_index::{Index, PostgresIndex, SqliteIndex};
+use keepsake_testkit::{TestDatabase, fresh_database, fresh_database_from};
+use sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
+use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
+use sqlx::{AssertSqlSafe, Row};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+/// The index that a test examines.
+pub(crate) struct Subject {
+    pub(crate) index: Arc<dyn Index>,
+    pub(crate) raw: Raw,
+    _home: Home,
+}
+
+/// Keeps the database, and removes it at the end of the test.
+#[expect(dead_code, reason = "held for what dropping it does")]
+enum Home {
+    Folder(TempDir),
+    Database(OwnDatabase),
+}
+
+/// A test's own copy of the migrated template.
+pub(crate) struct OwnDatabase {
+    pub(crate) database: TestDatabase,
+    _template: Arc<TestDatabase>,
+}
+
+impl Subject {
+    pub(crate) async fn sqlite() -> Self {
+        let (index, raw, folder) = sqlite_index().await;
+        Self { index: Arc::new(index), raw: Raw::Sqlite(raw), _home: Home::Folder(folder) }
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        let (index, raw, database) = postgres_index().await;
+        Self { index: Arc::new(index), raw: Raw::Postgres(raw), _home: Home::Database(database) }
+    }
+}
+
+/// An index on a file of its own, with a second way into the file.
+pub(crate) async fn sqlite_index() -> (SqliteIndex, SqlitePool, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = sqlite_url(&folder);
+    let index = SqliteIndex::open(&url).await.unwrap();
+    let raw = SqlitePoolOptions::new().max_connections(1).connect(&url).await.unwrap();
+    (index, raw, folder)
+}
+
+pub(crate) fn sqlite_url(folder: &TempDir) -> String {
+    format!("sqlite://{}", folder.path().join("index.db").display())
+}
+
+/// An index on a migrated database of its own, with the server's role as a
+/// second way into it, which row-level security does not bind.
+pub(crate) async fn postgres_index() -> (PostgresIndex, PgPool, OwnDatabase) {
+    let template = migrated_template().await;
+    let database = fresh_database_from(template.name()).await;
+    let index = PostgresIndex::connect(&PostgresOptions::new(database.url())).await.unwrap();
+    let raw = postgres_pool(&database.url()).await;
+    (index, raw, OwnDatabase { database, _template: template })
+}
+
+pub(crate) async fn postgres_pool(url: &str) -> PgPool {
+    PgPoolOptions::new().max_connections(2).connect(url).await.unwrap()
+}
+
+/// A migrated database to copy, shared by the tests that run at the same time
+/// and dropped with the last of them.
+async fn migrated_template() -> Arc<TestDatabase> {
+    static TEMPLATE: Mutex<Weak<TestDatabase>> = Mutex::const_new(Weak::new());
+    let mut template = TEMPLATE.lock().await;
+    if let Some(database) = template.upgrade() {
+        return database;
+    }
+    let database = Arc::new(fresh_database().await);
+    PostgresIndex::migrate(&database.url()).await.unwrap();
+    *template = Arc::downgrade(&database);
+    database
+}
+
+/// The tables themselves, for what the traits do not show.
+#[derive(Clone)]
+pub(crate) enum Raw {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
+
+/// A row of columns that the query has cast to text.
+pub(crate) type TextRow = Vec<Option<String>>;
+
+impl Raw {
+    /// Runs a statement that both databases understand; ids are `$1` and on.
+    pub(crate) async fn execute(&self, sql: &str, ids: &[Uuid]) {
+        let sql = AssertSqlSafe(sql);
+        match self {
+            Self::Sqlite(pool) => {
+                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
+                query.execute(pool).await.unwrap();
+            }
+            Self::Postgres(pool) => {
+                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
+                query.execute(pool).await.unwrap();
+            }
+        }
+    }
+
+    /// The rows of a query whose columns are all cast to text.
+    pub(crate) async fn rows(&self, sql: &str, ids: &[Uuid]) -> Vec<TextRow> {
+        let sql = AssertSqlSafe(sql);
+        match self {
+            Self::Sqlite(pool) => {
+                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
+                let texts =
+                    |row: &SqliteRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
+                query.fetch_all(pool).await.unwrap().iter().map(texts).collect()
+            }
+            Self::Postgres(pool) => {
+                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
+                let texts = |row: &PgRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
+                query.fetch_all(pool).await.unwrap().iter().map(texts).collect()
+            }
+        }
+    }
+
+    /// The rows of a query whose columns are numbers that are never null.
+    pub(crate) async fn numbers(&self, sql: &str, ids: &[Uuid]) -> Vec<Vec<i64>> {
+        let sql = AssertSqlSafe(sql);
+        match self {
+            Self::Sqlite(pool) => {
+                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
+                let numbers =
+                    |row: &SqliteRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
+                query.fetch_all(pool).await.unwrap().iter().map(numbers).collect()
+            }
+            Self::Postgres(pool) => {
+                let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(*id));
+                let numbers = |row: &PgRow| (0..row.len()).map(|column| row.try_get(column).unwrap()).collect();
+                query.fetch_all(pool).await.unwrap().iter().map(numbers).collect()
+            }
+        }
+    }
+}

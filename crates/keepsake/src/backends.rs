@@ -1,0 +1,100 @@
+//! Opens the index and the blob store that the configuration names.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use keepsake_blobs::BlobStore;
+use keepsake_engine::{Engine, EngineOptions};
+use keepsake_index::postgres::PostgresOptions;
+use keepsake_index::{Index, PostgresIndex, SqliteIndex};
+use secrecy::ExposeSecret;
+
+use crate::config::{IndexSettings, IndexUrl, Settings};
+use crate::data_dir::FolderLock;
+use crate::failure::Failure;
+
+/// Both stores, open; the lock is held as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Backends {
+    /// What exists.
+    pub(crate) index: Arc<dyn Index>,
+    /// What it holds.
+    pub(crate) blobs: Arc<dyn BlobStore>,
+    _lock: Option<FolderLock>,
+}
+
+impl Backends {
+    /// Opens both stores; a SQLite index is locked, made and migrated.
+    ///
+    /// # Errors
+    /// [`Failure`] that names the key of the store that cannot be used.
+    pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
+        let (index, lock) = open_index(&settings.index).await?;
+        let blobs = keepsake_blobs::open(&settings.blobs.url, &settings.blobs.s3)
+            .await
+            .map_err(Failure::of(format_args!("blobs.url {}", settings.blobs.url)))?;
+        Ok(Self { index, blobs, _lock: lock })
+    }
+
+    /// An engine on these stores.
+    pub(crate) fn engine(&self, settings: &Settings) -> Engine {
+        let options = EngineOptions {
+            limits: settings.limits.clone(),
+            cache_bytes: settings.cache_blob_bytes,
+            ..EngineOptions::default()
+        };
+        Engine::new(Arc::clone(&self.index), Arc::clone(&self.blobs), options)
+    }
+}
+
+async fn open_index(settings: &IndexSettings) -> Result<(Arc<dyn Index>, Option<FolderLock>), Failure> {
+    match &settings.url {
+        IndexUrl::Sqlite { url, file } => {
+            let (index, lock) = open_sqlite(url, file).await?;
+            Ok((Arc::new(index), Some(lock)))
+        }
+        IndexUrl::Postgres(url) => {
+            let options = PostgresOptions {
+                jobs_url: settings.jobs_url.as_ref().map(|url| url.expose_secret().to_owned()),
+                max_connections: settings.max_connections,
+                ..PostgresOptions::new(url.expose_secret())
+            };
+            let index = PostgresIndex::connect(&options)
+                .await
+                .map_err(Failure::of(format_args!("index.url {}", settings.url)))?;
+            Ok((Arc::new(index), None))
+        }
+    }
+}
+
+async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock), Failure> {
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(Failure::of(format_args!("the folder {} cannot be made", folder.display())))?;
+    }
+    let lock = FolderLock::take(file)?;
+    let index = SqliteIndex::open(url).await.map_err(Failure::of(format_args!("index.url {url}")))?;
+    Ok((index, lock))
+}
+
+/// Brings the schema of a database to what this binary needs.
+///
+/// # Errors
+/// [`Failure`] that names the database.
+pub(crate) async fn migrate(url: &IndexUrl) -> Result<(), Failure> {
+    match url {
+        IndexUrl::Sqlite { url, file } => {
+            let (index, _lock) = open_sqlite(url, file).await?;
+            index.close().await;
+            Ok(())
+        }
+        IndexUrl::Postgres(secret) => PostgresIndex::migrate(secret.expose_secret())
+            .await
+            .map_err(Failure::of(format_args!("the database {url} cannot be migrated"))),
+    }
+}

@@ -1,0 +1,96 @@
+//! The floor's tables on Postgres: copies beside the server's own.
+
+use keepsake_index::postgres::PostgresOptions;
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::{Connection, Executor, PgConnection, Row};
+use uuid::Uuid;
+
+use super::{NewRow, Place};
+
+/// Tables like the server's, with its rows, its indexes, and no row-level
+/// security; `bench_floor_version` has a primary key alone. The rows are
+/// copied as the role that sees every tenant, which the owner may not be.
+const PREPARE: &str = "
+    DROP TABLE IF EXISTS bench_floor_store, bench_floor_memory, bench_floor_version;
+    CREATE TABLE bench_floor_store (LIKE store INCLUDING ALL) WITH (fillfactor = 50);
+    CREATE TABLE bench_floor_memory (LIKE memory INCLUDING ALL) WITH (fillfactor = 80);
+    CREATE TABLE bench_floor_version (LIKE version, PRIMARY KEY (tenant_id, store_id, seq));
+    GRANT INSERT ON bench_floor_store, bench_floor_memory TO keepsake_jobs;
+    SET ROLE keepsake_jobs;
+    INSERT INTO bench_floor_store SELECT * FROM store;
+    INSERT INTO bench_floor_memory SELECT * FROM memory;
+    RESET ROLE;
+    GRANT SELECT ON bench_floor_store, bench_floor_memory TO keepsake_app;
+    GRANT INSERT ON bench_floor_version TO keepsake_app";
+
+/// What the server's read of a head selects.
+const FIND: &str = "SELECT m.path, m.size_bytes, s.archived_at, s.purge_epoch, m.memory_id, m.version_id, \
+    m.head_seq, m.blob_id, m.sha256, m.claimed_by, m.claimed_until \
+    FROM bench_floor_store s \
+    LEFT JOIN bench_floor_memory m \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = $3 AND m.deleted_at IS NULL \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
+/// The columns of a version that a new memory brings.
+const INSERT: &str = "INSERT INTO bench_floor_version (tenant_id, store_id, seq, version_id, memory_id, op, path, \
+    blob_id, size_bytes, sha256, created_at, actor_type, actor_id) \
+    VALUES ($1, $2, $3, $4, $5, 'created', $6, $4, $7, $8, $9, 'api_actor', $10)";
+
+pub(super) struct PostgresFloor {
+    pool: PgPool,
+}
+
+impl PostgresFloor {
+    /// Makes the tables anew, and as many connections as the server has.
+    pub(super) async fn prepare(options: &PostgresOptions, migrate_url: &str) -> Result<Self, String> {
+        Self::try_prepare(options, migrate_url)
+            .await
+            .map_err(|error| format!("the floor's tables cannot be made: {error}"))
+    }
+
+    async fn try_prepare(options: &PostgresOptions, migrate_url: &str) -> sqlx::Result<Self> {
+        let mut owner = PgConnection::connect(migrate_url).await?;
+        owner.execute(PREPARE).await?;
+        // Not in one call: that would be a transaction, where VACUUM is refused.
+        owner.execute("VACUUM ANALYZE bench_floor_store").await?;
+        owner.execute("VACUUM ANALYZE bench_floor_memory").await?;
+        owner.close().await?;
+        let pool = PgPoolOptions::new()
+            .max_connections(options.max_connections)
+            .acquire_timeout(options.acquire_timeout)
+            .test_before_acquire(false)
+            .after_connect(|connection, _| {
+                Box::pin(async move { connection.execute("SET ROLE keepsake_app").await.map(drop) })
+            })
+            .connect(&options.url)
+            .await?;
+        Ok(Self { pool })
+    }
+
+    pub(super) async fn find(&self, place: &Place) -> sqlx::Result<bool> {
+        let row = sqlx::query(FIND)
+            .bind(place.tenant)
+            .bind(place.store)
+            .bind(&place.path)
+            .fetch_optional(&self.pool)
+            .await?;
+        row.map_or(Ok(false), |row| Ok(row.try_get::<Option<Uuid>, _>(4)?.is_some()))
+    }
+
+    pub(super) async fn insert(&self, row: &NewRow<'_>) -> sqlx::Result<()> {
+        sqlx::query(INSERT)
+            .bind(row.place.tenant)
+            .bind(row.place.store)
+            .bind(row.seq)
+            .bind(row.version)
+            .bind(row.memory)
+            .bind(&row.place.path)
+            .bind(row.size_bytes)
+            .bind(row.sha256)
+            .bind(row.created_at)
+            .bind(row.actor_id)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,338 @@
+//! `keepsake bench`: what a server bears, beside what the machine bears at best.
+//!
+//! A closed loop: each connection sends its next call when the last one is
+//! answered. With a configuration, the benchmark makes tenants and stores, runs
+//! the server (and with `--floor` the floor) as children of its own, and
+//! measures the two in turns, so that a machine that slows down slows both.
+
+mod backends;
+mod connection;
+mod floor;
+mod load;
+mod plan;
+mod process;
+mod provision;
+mod report;
+mod workload;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::RangedU64ValueParser;
+use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
+use tokio::signal::unix::{SignalKind, signal};
+
+use backends::{Backends, ConfigArgs};
+pub use floor::{FloorArgs, run_floor};
+use load::{Endpoint, Load};
+use plan::{Command, Layout, Scenario};
+use process::{Process, free_address};
+use report::{Finding, Machine, Report, Setup};
+use workload::{BenchStore, Side, Workload};
+
+/// Options of `keepsake bench`.
+#[derive(Debug, clap::Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// A running server to measure, in place of one that is started.
+    ///
+    /// With a configuration, tenants and stores are made in its database, which
+    /// must be the server's and Postgres; without one, give --credentials.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Keys and stores of a running server, which are filled with memories:
+    /// `[{"api_key": "ks_live_…", "store_ids": ["memstore_…"]}]`
+    #[arg(long, value_name = "FILE", requires = "url", conflicts_with_all = ["config", "data_dir", "floor"])]
+    credentials: Option<PathBuf>,
+    /// Measures in turns what the machine can do at best for the same work.
+    #[arg(long)]
+    floor: bool,
+    /// What to measure.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "view,create")]
+    scenarios: Vec<Scenario>,
+    /// Over which stores.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "spread,tenant,store")]
+    layouts: Vec<Layout>,
+    /// Connections, each with one call under way.
+    #[arg(long, default_value_t = 32, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    connections: usize,
+    /// Threads that drive them; a quarter of the cores where unset.
+    #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
+    client_threads: Option<usize>,
+    /// Memories that the stores of a layout hold together before it begins.
+    #[arg(long, default_value_t = 6_400, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000_000))]
+    memories: usize,
+    /// Bytes of a memory.
+    #[arg(long, default_value_t = 2_048, value_parser = RangedU64ValueParser::<usize>::new().range(16..=102_400))]
+    content_bytes: usize,
+    /// How often each measurement is made.
+    #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
+    rounds: usize,
+    /// Seconds of load before each measurement.
+    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
+    warm_up: Duration,
+    /// Seconds of each measurement.
+    #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
+    measure: Duration,
+    /// Where to write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// A remark that the results carry.
+    #[arg(long)]
+    note: Option<String>,
+    /// Counts calls that fail in place of ending with an error.
+    #[arg(long)]
+    allow_errors: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() && duration <= Duration::from_secs(86_400) => Ok(duration),
+        _ => Err("must be more than 0 and at most a day".to_owned()),
+    }
+}
+
+/// Runs the benchmark, prints what it found and writes it where asked.
+///
+/// # Errors
+/// A text for people: what could not be set up, or which calls failed.
+pub async fn run(args: BenchArgs) -> Result<(), String> {
+    args.check()?;
+    let mut terminated = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let (report, failure) = tokio::select! {
+        found = measure_all(&args) => found?,
+        _ = terminated.recv() => return Err("terminated".to_owned()),
+        _ = tokio::signal::ctrl_c() => return Err("interrupted".to_owned()),
+    };
+    println!("{report}");
+    if let Some(file) = &args.json {
+        let json = serde_json::to_vec_pretty(&report).map_err(|error| error.to_string())?;
+        std::fs::write(file, json).map_err(|error| format!("could not write {}: {error}", file.display()))?;
+    }
+    match failure {
+        Some(failure) if !args.allow_errors => Err(format!("calls failed, the first with: {failure}")),
+        _ => Ok(()),
+    }
+}
+
+impl BenchArgs {
+    fn check(&self) -> Result<(), String> {
+        if self.credentials.is_none() && self.config.is_empty() {
+            return Err("give --config or --data-dir, or --url with --credentials".to_owned());
+        }
+        if self.memories < self.connections {
+            return Err("--memories must be at least --connections: each edits memories of its own".to_owned());
+        }
+        Ok(())
+    }
+
+    fn load(&self) -> Load {
+        let threads = self.client_threads.unwrap_or_else(|| (report::cores() / 4).max(1));
+        Load {
+            connections: self.connections,
+            threads: threads.min(self.connections),
+            warm_up: self.warm_up,
+            measured: self.measure,
+        }
+    }
+
+    fn setup(&self, load: Load, backends: Option<&Backends>) -> Setup {
+        let (index, blobs) = backends.map(Backends::describe).unzip();
+        Setup {
+            index,
+            blobs,
+            connections: load.connections,
+            client_threads: load.threads,
+            memories: self.memories,
+            content_bytes: self.content_bytes,
+            rounds: self.rounds,
+            warm_up_seconds: self.warm_up.as_secs_f64(),
+            measured_seconds: self.measure.as_secs_f64(),
+            note: self.note.clone(),
+        }
+    }
+}
+
+/// A layout with the calls over its stores.
+type Laid = (Layout, Arc<Workload>);
+
+/// Sets everything up and measures every scenario over every layout.
+///
+/// Answers the first failed call beside the report.
+async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), String> {
+    let load = args.load();
+    let backends = if args.credentials.is_some() { None } else { Some(Backends::load(&args.config)?) };
+    let laid = lay_out(args, backends.as_ref()).await?;
+    let mut server = None;
+    let address = match &args.url {
+        Some(url) => resolve(url).await?,
+        None => {
+            let address = free_address()?;
+            server = Some(start_server(args, address).await?);
+            address
+        }
+    };
+    let endpoint = Endpoint { side: Side::Server, address, pid: server.as_ref().and_then(Process::pid) };
+    for (layout, workload) in &laid {
+        say(&format!("making {} memories in {}", args.memories, layout.title()));
+        load::seed(endpoint, workload, load).await?;
+    }
+    if let Some(backends) = &backends {
+        backends.settle().await?;
+    }
+    let mut floor = if args.floor { Some(start_floor(args, endpoint, &laid).await?) } else { None };
+    let floor_endpoint = floor.as_ref().map(|(process, address)| Endpoint {
+        side: Side::Floor,
+        address: *address,
+        pid: process.pid(),
+    });
+
+    let mut failure = None;
+    let mut results = Vec::new();
+    let mut scenarios = args.scenarios.clone();
+    // Reads before writes: the floor's table has as many rows as the server's
+    // had before any was added.
+    scenarios.sort_unstable();
+    scenarios.dedup();
+    for scenario in scenarios {
+        for (layout, workload) in &laid {
+            let rounds = measure_rounds(args, scenario, (*layout, workload), endpoint, floor_endpoint).await?;
+            for side in [&rounds.server, &rounds.floor] {
+                failure = failure.or_else(|| side.iter().find_map(|round| round.failure.clone()));
+            }
+            results.extend(Finding::of(
+                scenario,
+                *layout,
+                workload.store_count(),
+                &rounds.server,
+                &rounds.floor,
+            ));
+            for process in server.iter_mut().chain(floor.iter_mut().map(|(process, _)| process)) {
+                process.check()?;
+            }
+        }
+    }
+    let setup = args.setup(load, backends.as_ref());
+    let report = Report { keepsake: env!("CARGO_PKG_VERSION"), machine: Machine::this(), setup, results };
+    Ok((report, failure))
+}
+
+struct Rounds {
+    server: Vec<load::Measured>,
+    floor: Vec<load::Measured>,
+}
+
+/// Measures one scenario over one layout, floor and server in turns.
+async fn measure_rounds(
+    args: &BenchArgs,
+    scenario: Scenario,
+    (layout, workload): (Layout, &Arc<Workload>),
+    server: Endpoint,
+    floor: Option<Endpoint>,
+) -> Result<Rounds, String> {
+    let mut rounds = Rounds { server: Vec::new(), floor: Vec::new() };
+    for round in 0..args.rounds {
+        let mut endpoints: Vec<_> = floor.into_iter().chain([server]).collect();
+        // Whoever goes second meets what the first left to be flushed.
+        if round % 2 == 1 {
+            endpoints.reverse();
+        }
+        for endpoint in endpoints {
+            let seen = load::measure(endpoint, workload, scenario, args.load()).await?;
+            say(&format!(
+                "{} over {}, round {} of {}: {:?} {:.0}/s",
+                scenario.name(),
+                layout.title(),
+                round + 1,
+                args.rounds,
+                endpoint.side,
+                seen.throughput(),
+            ));
+            match endpoint.side {
+                Side::Server => rounds.server.push(seen),
+                Side::Floor => rounds.floor.push(seen),
+            }
+        }
+    }
+    Ok(rounds)
+}
+
+/// Makes the stores of every layout, or reads those that were given.
+async fn lay_out(args: &BenchArgs, backends: Option<&Backends>) -> Result<Vec<Laid>, String> {
+    let run = RandomIds.uuid(SystemClock.now()).simple().to_string();
+    let workload = |stores: &[BenchStore]| {
+        Workload::new(stores, &run, args.memories, args.content_bytes).map(Arc::new)
+    };
+    let (None, Some(backends)) = (&args.credentials, backends) else {
+        let file = args.credentials.as_deref().ok_or("no credentials are given")?;
+        let json = std::fs::read(file).map_err(|error| format!("could not read {}: {error}", file.display()))?;
+        return Ok(vec![(Layout::Given, workload(&provision::given(&json)?)?)]);
+    };
+    if args.url.is_none() {
+        backends.migrate().await?;
+    }
+    let index = backends.open_index().await?;
+    let mut layouts = args.layouts.clone();
+    layouts.sort_unstable();
+    layouts.dedup();
+    let mut laid = Vec::new();
+    for layout in layouts {
+        let stores = provision::provision(index.as_ref(), layout, &run).await?;
+        laid.push((layout, workload(&stores)?));
+    }
+    index.close().await;
+    Ok(laid)
+}
+
+async fn start_server(args: &BenchArgs, address: SocketAddr) -> Result<Process, String> {
+    Process::start("server", address, |command| {
+        command.arg("serve").args(args.config.to_options()).arg("--listen").arg(address.to_string());
+    })
+    .await
+}
+
+/// Starts the floor, with answers as long as those of the server.
+async fn start_floor(
+    args: &BenchArgs,
+    server: Endpoint,
+    laid: &[Laid],
+) -> Result<(Process, SocketAddr), String> {
+    let (_, workload) = laid.first().ok_or("no layout is given")?;
+    let mut options = vec![format!("--content-bytes={}", args.content_bytes)];
+    for (option, command) in [
+        ("--view-answer-bytes", Command::View),
+        ("--create-answer-bytes", Command::Create),
+        ("--edit-answer-bytes", Command::StrReplace),
+    ] {
+        let bytes = load::answer_bytes(server, workload, command).await?;
+        options.push(format!("{option}={bytes}"));
+    }
+    let address = free_address()?;
+    let process = Process::start("floor", address, |command| {
+        command.arg("bench-floor").args(args.config.to_options()).args(options).arg("--listen").arg(address.to_string());
+    })
+    .await?;
+    Ok((process, address))
+}
+
+/// The address of a server's URL, which must be a plain `http://` one.
+async fn resolve(url: &str) -> Result<SocketAddr, String> {
+    let refused = || "--url must be like http://127.0.0.1:8080".to_owned();
+    let uri: hyper::Uri = url.parse().map_err(|_| refused())?;
+    let (Some("http"), Some(host), "/" | "") = (uri.scheme_str(), uri.host(), uri.path()) else {
+        return Err(refused());
+    };
+    let mut addresses = tokio::net::lookup_host((host, uri.port_u16().unwrap_or(80)))
+        .await
+        .map_err(|error| format!("{host} cannot be found: {error}"))?;
+    addresses.next().ok_or_else(|| format!("{host} has no address"))
+}
+
+/// Tells on stderr how far the run is.
+fn say(what: &str) {
+    eprintln!("bench: {what}");
+}

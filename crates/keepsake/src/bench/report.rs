@@ -1,0 +1,240 @@
+//! What a run found: a table for people, JSON for programs.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::load::Measured;
+use super::plan::{Layout, Scenario};
+
+/// Everything that a run found.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) keepsake: &'static str,
+    pub(super) machine: Machine,
+    pub(super) setup: Setup,
+    pub(super) results: Vec<Finding>,
+}
+
+/// What the run was made on.
+#[derive(Debug, Serialize)]
+pub(super) struct Machine {
+    cores: usize,
+    cpu: Option<String>,
+    memory_bytes: Option<u64>,
+    kernel: Option<String>,
+}
+
+impl Machine {
+    /// This machine, as far as `/proc` tells.
+    pub(super) fn this() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        let field = |text: Option<String>, name: &str| {
+            let text = text?;
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let kibibytes = field(read("/proc/meminfo"), "MemTotal")
+            .and_then(|total| total.split(' ').next()?.parse::<u64>().ok());
+        Self {
+            cores: cores(),
+            cpu: field(read("/proc/cpuinfo"), "model name"),
+            memory_bytes: kibibytes.map(|kibibytes| kibibytes * 1_024),
+            kernel: read("/proc/sys/kernel/osrelease").map(|release| release.trim().to_owned()),
+        }
+    }
+}
+
+/// Cores that this process may use.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How the run was made.
+#[derive(Debug, Serialize)]
+pub(super) struct Setup {
+    /// `None` where the server was given by its URL alone.
+    pub(super) index: Option<&'static str>,
+    pub(super) blobs: Option<&'static str>,
+    pub(super) connections: usize,
+    pub(super) client_threads: usize,
+    pub(super) memories: usize,
+    pub(super) content_bytes: usize,
+    pub(super) rounds: usize,
+    pub(super) warm_up_seconds: f64,
+    pub(super) measured_seconds: f64,
+    /// What else was different about the run: `--note`.
+    pub(super) note: Option<String>,
+}
+
+/// One scenario over one layout.
+#[derive(Debug, Serialize)]
+pub(super) struct Finding {
+    scenario: Scenario,
+    layout: Layout,
+    stores: usize,
+    server: Summary,
+    floor: Option<Summary>,
+    /// The server's throughput as a share of the floor's, round by round.
+    ratios: Vec<f64>,
+    median_ratio: Option<f64>,
+    bar: Option<f64>,
+    meets_bar: Option<bool>,
+}
+
+/// All rounds of one side together.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    requests: u64,
+    failed: u64,
+    requests_per_second: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    p99_9_ms: f64,
+    max_ms: f64,
+    /// CPU time of the side's own process, without database and blob store.
+    server_cpu_micros_per_request: Option<f64>,
+    client_cpu_micros_per_request: Option<f64>,
+}
+
+impl Summary {
+    fn of(rounds: &[Measured]) -> Option<Self> {
+        let mut rounds = rounds.iter();
+        let mut all = rounds.next()?.clone();
+        rounds.for_each(|round| all.follow(round));
+        let per_request = |cpu: Option<Duration>| {
+            let per_second = cpu?.as_secs_f64() / all.elapsed.as_secs_f64();
+            Some(rounded(per_second / all.throughput() * 1e6)).filter(|micros| micros.is_finite())
+        };
+        Some(Self {
+            requests: all.latency.len(),
+            failed: all.failed,
+            requests_per_second: rounded(all.throughput()),
+            p50_ms: all.latency_ms(0.5),
+            p99_ms: all.latency_ms(0.99),
+            p99_9_ms: all.latency_ms(0.999),
+            max_ms: all.latency_ms(1.0),
+            server_cpu_micros_per_request: per_request(all.server_cpu),
+            client_cpu_micros_per_request: per_request(all.client_cpu),
+        })
+    }
+}
+
+impl Finding {
+    /// Puts the rounds of one scenario over one layout together.
+    ///
+    /// `floor` is empty, or has as many rounds as `server`, which has one or more.
+    pub(super) fn of(
+        scenario: Scenario,
+        layout: Layout,
+        stores: usize,
+        server: &[Measured],
+        floor: &[Measured],
+    ) -> Option<Self> {
+        let ratios: Vec<_> =
+            server.iter().zip(floor).map(|(server, floor)| server.throughput() / floor.throughput()).collect();
+        let median_ratio = median(&ratios);
+        let bar = scenario.bar(layout);
+        Some(Self {
+            scenario,
+            layout,
+            stores,
+            server: Summary::of(server)?,
+            floor: Summary::of(floor),
+            meets_bar: bar.zip(median_ratio).map(|(bar, ratio)| ratio >= bar),
+            median_ratio,
+            ratios,
+            bar,
+        })
+    }
+}
+
+fn rounded(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}
+
+/// The one in the middle; of an even number, the mean of the two there.
+fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    let lower = if sorted.len() % 2 == 0 { sorted[middle - 1] } else { upper };
+    Some(f64::midpoint(lower, upper))
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (machine, setup) = (&self.machine, &self.setup);
+        write!(f, "keepsake {}, {} cores", self.keepsake, machine.cores)?;
+        if let Some(cpu) = &machine.cpu {
+            write!(f, " ({cpu})")?;
+        }
+        if let Some(bytes) = machine.memory_bytes {
+            write!(f, ", {} GiB", bytes >> 30)?;
+        }
+        writeln!(f)?;
+        if let (Some(index), Some(blobs)) = (setup.index, setup.blobs) {
+            write!(f, "{index} + {blobs}, ")?;
+        }
+        write!(f, "{} connections, {} memories of {} bytes", setup.connections, setup.memories, setup.content_bytes)?;
+        write!(f, "; {} rounds of {} s after {} s", setup.rounds, setup.measured_seconds, setup.warm_up_seconds)?;
+        if let Some(note) = &setup.note {
+            write!(f, "; {note}")?;
+        }
+        writeln!(f, "\n")?;
+        writeln!(f, "{:<12} {:<20} {:<7} {:>9} {:>8} {:>8} {:>8} {:>8}  ratio", "scenario", "layout", "", "req/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs")?;
+        self.results.iter().try_for_each(|finding| write!(f, "{finding}"))
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scenario, layout) = (self.scenario.name(), self.layout.title());
+        write!(f, "{scenario:<12} {layout:<20} {:<7} {}", "server", self.server)?;
+        if let Some(ratio) = self.median_ratio {
+            write!(f, "  {ratio:.2}")?;
+        }
+        match (self.bar, self.meets_bar) {
+            (Some(bar), Some(true)) => write!(f, " (bar {bar:.2}: met)")?,
+            (Some(bar), Some(false)) => write!(f, " (bar {bar:.2}: MISSED)")?,
+            _ => {}
+        }
+        writeln!(f)?;
+        if let Some(floor) = &self.floor {
+            let ratios: Vec<_> = self.ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+            writeln!(f, "{:<33} {:<7} {floor}  of {}", "", "floor", ratios.join(" "))?;
+        }
+        for (side, summary) in [("server", Some(&self.server)), ("floor", self.floor.as_ref())] {
+            if let Some(failed) = summary.map(|summary| summary.failed).filter(|failed| *failed > 0) {
+                writeln!(f, "{:<33} {failed} calls of the {side} FAILED", "")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One line's numbers, without a line end.
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests_per_second, p50_ms, p99_ms, p99_9_ms, .. } = self;
+        write!(f, "{requests_per_second:>9.0} {p50_ms:>8.2} {p99_ms:>8.2} {p99_9_ms:>8.2}")?;
+        match self.server_cpu_micros_per_request {
+            Some(micros) => write!(f, " {micros:>8.0}"),
+            None => write!(f, " {:>8}", "-"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_is_the_one_in_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0]), Some(2.5));
+    }
+}

@@ -1,0 +1,248 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{StoreId, TenantId};
+use keepsake_index::Scope;
+
+use crate::config::{Role, Sources};
+
+/// Memory for agents, hosted by you.
+#[derive(Debug, Parser)]
+#[command(name = "keepsake", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serves requests and runs the scheduled jobs
+    Serve(ServeArgs),
+    /// Looks at the configuration
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Brings the database's schema to what this version needs
+    Migrate(SourceArgs),
+    /// Manages tenants
+    Tenant {
+        #[command(subcommand)]
+        command: TenantCommand,
+    },
+    /// Manages API keys
+    Key {
+        #[command(subcommand)]
+        command: KeyCommand,
+    },
+    /// Manages memory stores
+    Store {
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Prints the merged configuration, secrets hidden, and what is wrong with it
+    Check(SourceArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TenantCommand {
+    /// Makes a tenant
+    Create(CreateTenantArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Makes an API key and prints its secret, once
+    Create(CreateKeyArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Makes a memory store
+    Create(CreateStoreArgs),
+}
+
+/// Where the configuration comes from.
+///
+/// Later ones win: defaults, the file, `KEEPSAKE_*` variables, flags.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct SourceArgs {
+    /// A TOML file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Keeps the index and the blobs in this folder, without other services
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// Needs nothing: keeps all data in one folder, and makes a tenant, a store and a key at the first start
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) dev: bool,
+    /// Where to listen: host:port
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// What this process does
+    #[arg(long, value_name = "ROLE", value_enum)]
+    pub(crate) role: Option<Role>,
+    /// Migrates a Postgres database before serving; a SQLite one always is
+    #[arg(long)]
+    pub(crate) migrate: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateTenantArgs {
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// A name for people
+    #[arg(long)]
+    pub(crate) name: String,
+    /// Your own id for it, unique
+    #[arg(long, value_name = "ID")]
+    pub(crate) external_id: Option<String>,
+    /// A limit that differs from the configured one; may be repeated
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
+    pub(crate) limits: Vec<(String, u64)>,
+    /// Prints a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateKeyArgs {
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// The tenant that the key belongs to: wrkspc_…
+    #[arg(long, value_name = "ID")]
+    pub(crate) tenant: TenantId,
+    /// A name for people
+    #[arg(long)]
+    pub(crate) name: String,
+    /// What the key may do; may be repeated [default: memory:read and memory:write]
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub(crate) scopes: Vec<Scope>,
+    /// The only store that the key sees: memstore_…; may be repeated
+    #[arg(long = "store", value_name = "ID")]
+    pub(crate) stores: Vec<StoreId>,
+    /// When the key ends
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) expires_in_days: Option<u32>,
+    /// Prints a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateStoreArgs {
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// The tenant that the store belongs to: wrkspc_…
+    #[arg(long, value_name = "ID")]
+    pub(crate) tenant: TenantId,
+    /// Its name
+    #[arg(long)]
+    pub(crate) name: String,
+    /// Prints a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl SourceArgs {
+    /// These and the environment, without further flags.
+    pub(crate) fn into_sources(self) -> Sources {
+        Sources {
+            file: self.config,
+            variables: std::env::vars_os().collect(),
+            data_dir: self.data_dir,
+            ..Sources::default()
+        }
+    }
+}
+
+fn parse_limit(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("a limit is given as KEY=VALUE")?;
+    let value = value.parse().map_err(|_| "the limit's value is not a whole number".to_owned())?;
+    let limit = (name.to_owned(), value);
+    to_overrides(std::slice::from_ref(&limit))?;
+    Ok(limit)
+}
+
+/// The limits that were given, by name.
+///
+/// # Errors
+/// A text that names the limits there are, for one that there is not.
+pub(crate) fn to_overrides(limits: &[(String, u64)]) -> Result<LimitOverrides, String> {
+    let limits: serde_json::Map<_, _> =
+        limits.iter().map(|(name, value)| (name.clone(), serde_json::Value::from(*value))).collect();
+    serde_json::from_value(limits.into()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(arguments: &str) -> Result<Command, clap::Error> {
+        Cli::try_parse_from(arguments.split(' ')).map(|cli| cli.command)
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_parses() {
+        let tenant = "wrkspc_00000000000000000000000001";
+        for arguments in [
+            "keepsake serve",
+            "keepsake serve --dev --data-dir d --listen 127.0.0.1:0",
+            "keepsake serve --config c --role worker --migrate",
+            "keepsake config check --config c",
+            "keepsake migrate --config c",
+            "keepsake tenant create --name n --external-id x --limit bytes_per_memory=1 --data-dir d --json",
+            &format!("keepsake key create --tenant {tenant} --name n --scope memory:read --expires-in-days 3"),
+            &format!("keepsake store create --tenant {tenant} --name n --config c"),
+        ] {
+            assert!(parse(arguments).is_ok(), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn wrong_usage_is_refused_with_2() {
+        for arguments in [
+            "keepsake",
+            "keepsake serve --dev --config c",
+            "keepsake serve --role both",
+            "keepsake tenant create",
+            "keepsake tenant create --name n --limit bytes_per_memory",
+            "keepsake tenant create --name n --limit bytes_per_memory=many",
+            "keepsake tenant create --name n --limit bytes_per_memroy=1",
+            "keepsake key create --tenant memstore_00000000000000000000000001 --name n",
+            "keepsake key create --tenant wrkspc_00000000000000000000000001 --name n --scope all",
+            "keepsake key create --tenant wrkspc_00000000000000000000000001 --name n --expires-in-days 0",
+        ] {
+            assert_eq!(parse(arguments).unwrap_err().exit_code(), 2, "{arguments}");
+        }
+        let unknown = parse("keepsake tenant create --name n --limit bytes_per_memroy=1").unwrap_err().to_string();
+        assert!(unknown.contains("unknown field `bytes_per_memroy`, expected one of `bytes_per_memory`"), "{unknown}");
+    }
+
+    #[test]
+    fn limits_become_overrides() {
+        let limits = [("bytes_per_store".to_owned(), 5), ("stores_per_tenant".to_owned(), 0)];
+        let overrides = to_overrides(&limits).unwrap();
+        assert_eq!((overrides.bytes_per_store, overrides.stores_per_tenant), (Some(5), Some(0)));
+        assert_eq!(overrides.bytes_per_memory, None);
+    }
+}

@@ -1,0 +1,175 @@
+//! Folders of this machine that hold data, and the lock of their one owner.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// Only the owner may look into a folder of data.
+const FOLDER_MODE: u32 = 0o700;
+/// Only the owner may read a file of secrets.
+const FILE_MODE: u32 = 0o600;
+
+/// Keeps other processes off a SQLite index while it lives.
+///
+/// The operating system gives the lock back when the process ends, however it
+/// ends; the file itself stays, and means nothing.
+#[derive(Debug)]
+pub(crate) struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    /// Takes the lock beside a database file.
+    ///
+    /// # Errors
+    /// [`Failure`] that names the folder, when another process has it.
+    pub(crate) fn take(database: &Path) -> Result<Self, Failure> {
+        // The real file, so that two names of it share one lock.
+        let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
+        let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut name = database.as_os_str().to_owned();
+        name.push(".lock");
+        let path = PathBuf::from(name);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(FILE_MODE)
+            .open(&path)
+            .map_err(Failure::of(format_args!("the lock {} cannot be opened", path.display())))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(Failure::new(format!(
+                "another process is using the folder {}: end it first, or choose another folder",
+                folder.display()
+            ))),
+            Err(TryLockError::Error(error)) => {
+                Err(Failure::new(format!("the lock {} cannot be taken: {error}", path.display())))
+            }
+        }
+    }
+}
+
+/// Makes a folder for data that only its owner may look into.
+///
+/// One that is there and empty is closed to others as well; one that holds
+/// something is left as its owner made it.
+///
+/// # Errors
+/// [`Failure`] that names the folder.
+pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
+    let failed = || Failure::of(format!("the folder {} cannot be used", folder.display()));
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(failed())?;
+    let is_empty = folder.read_dir().map_err(failed())?.next().is_none();
+    if is_empty {
+        std::fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE)).map_err(failed())?;
+    }
+    Ok(())
+}
+
+/// Replaces a file as a whole, readable by its owner alone.
+///
+/// After a crash there is the old file or the new one, never half of one.
+///
+/// # Errors
+/// What the operating system said.
+pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
+    let temporary = path.with_extension("tmp");
+    // One that a crash left behind may have been made with another mode.
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// The folder that holds a user's data where none is named.
+///
+/// # Errors
+/// [`Failure`] when the environment names neither data folder nor home.
+pub(crate) fn default_folder(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<PathBuf, Failure> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
+        .map(|folder| folder.join("keepsake"))
+        .ok_or_else(|| Failure::new("neither XDG_DATA_HOME nor HOME is set: name a folder with --data-dir"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn second_lock_of_a_folder_is_refused_until_the_first_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("index.db");
+        let first = FolderLock::take(&database).unwrap();
+        let refusal = FolderLock::take(&database).unwrap_err().to_string();
+        assert!(refusal.contains(&folder.path().display().to_string()), "{refusal}");
+        drop(first);
+        FolderLock::take(&database).unwrap();
+    }
+
+    #[test]
+    fn other_names_of_a_database_share_its_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("index.db");
+        std::fs::write(&database, "").unwrap();
+        let alias = folder.path().join("alias.db");
+        std::os::unix::fs::symlink(&database, &alias).unwrap();
+        let _first = FolderLock::take(&database).unwrap();
+        FolderLock::take(&alias).unwrap_err();
+    }
+
+    #[test]
+    fn new_and_empty_folders_are_closed_to_others_and_full_ones_left_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path().join("a/b");
+        prepare(&folder).unwrap();
+        assert_eq!(mode(&folder), 0o700);
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        prepare(&folder).unwrap();
+        assert_eq!(mode(&folder), 0o700);
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(folder.join("something"), "").unwrap();
+        prepare(&folder).unwrap();
+        assert_eq!(mode(&folder), 0o755);
+    }
+
+    #[test]
+    fn private_file_is_replaced_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret.json");
+        std::fs::write(folder.path().join("secret.tmp"), "left by a crash").unwrap();
+        write_private_file(&path, "one").unwrap();
+        write_private_file(&path, "two").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn default_folder_follows_the_environment() {
+        let of = |variables: &'static [(&str, &str)]| {
+            let variable = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+            default_folder(variable)
+        };
+        assert_eq!(of(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).unwrap(), Path::new("/x/keepsake"));
+        assert_eq!(of(&[("XDG_DATA_HOME", "x"), ("HOME", "/h")]).unwrap(), Path::new("/h/.local/share/keepsake"));
+        of(&[("HOME", "")]).unwrap_err();
+    }
+}

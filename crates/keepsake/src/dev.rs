@@ -1,0 +1,172 @@
+//! `keepsake serve --dev`: a tenant, a store and a key, made at the first
+//! start and kept in the data folder.
+//!
+//! Two files beside the data: `dev-tenant.json` names the tenant and the store,
+//! `dev-credentials.json` is what a client needs, the key included. Each is
+//! written once what it names is in the index, and read with suspicion: what
+//! is missing, broken or unknown to the index is made anew. So a crash at any
+//! point, or a file deleted by hand, costs at most an empty tenant or a key
+//! that nobody knows, and never the folder.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use keepsake_core::api_key::ApiKeySecret;
+use keepsake_core::{StoreId, TenantId};
+use keepsake_engine::{Engine, NewKey, NewTenant};
+use keepsake_index::{Index, IndexError, Scope};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::backends::Backends;
+use crate::data_dir::write_private_file;
+use crate::failure::Failure;
+use crate::operator::print;
+
+/// The file that names tenant and store.
+const TENANT_FILE: &str = "dev-tenant.json";
+/// The file that a client reads.
+const CREDENTIALS_FILE: &str = "dev-credentials.json";
+/// The name of everything that is made here.
+const NAME: &str = "dev";
+
+/// The tenant of a data folder and its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct DevTenant {
+    workspace_id: TenantId,
+    memory_store_id: StoreId,
+}
+
+/// What a client needs; has no `Debug`, for the key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Credentials {
+    base_url: String,
+    api_key: String,
+    memory_store_id: StoreId,
+    workspace_id: TenantId,
+}
+
+/// Makes or finds tenant, store and key, and tells the user.
+///
+/// A new key is printed, once, with commands to try it; a known one is not,
+/// only where it is kept.
+///
+/// # Errors
+/// [`Failure`] when the index or the folder cannot be written.
+pub(crate) async fn introduce(
+    engine: &Engine,
+    backends: &Backends,
+    folder: &Path,
+    base_url: &str,
+) -> Result<(), Failure> {
+    let index = backends.index.as_ref();
+    let path = folder.join(CREDENTIALS_FILE);
+    let known = read::<Credentials>(&path)?;
+    let known = match known {
+        Some(credentials) if is_good(index, &credentials).await.map_err(Failure::of("the index"))? => {
+            Some(credentials)
+        }
+        _ => None,
+    };
+    if let Some(mut credentials) = known {
+        if credentials.base_url != base_url {
+            base_url.clone_into(&mut credentials.base_url);
+            write(&path, &credentials)?;
+        }
+        return print(&format!("Keepsake is on {base_url}; its credentials are in {}\n", path.display()));
+    }
+    let tenant = find_or_make_tenant(engine, index, folder).await?;
+    let new = NewKey {
+        tenant_id: tenant.workspace_id,
+        name: NAME.to_owned(),
+        scopes: Scope::ALL.to_vec(),
+        store_ids: None,
+        expires_at: None,
+    };
+    let (_, secret) = engine.operator().create_key(new).await.map_err(Failure::of("the API key was not made"))?;
+    let credentials = Credentials {
+        base_url: base_url.to_owned(),
+        api_key: secret.expose().to_owned(),
+        memory_store_id: tenant.memory_store_id,
+        workspace_id: tenant.workspace_id,
+    };
+    write(&path, &credentials)?;
+    print(&welcome(&credentials, &path))
+}
+
+/// Whether the index still knows the key, its tenant and the store.
+async fn is_good(index: &dyn Index, credentials: &Credentials) -> Result<bool, IndexError> {
+    let Ok(secret) = ApiKeySecret::parse(&credentials.api_key) else { return Ok(false) };
+    let Some(found) = index.authenticate(&secret.sha256()).await? else { return Ok(false) };
+    let is_of_tenant = found.tenant_id == credentials.workspace_id && !found.is_revoked;
+    Ok(is_of_tenant && index.store(credentials.workspace_id, credentials.memory_store_id).await?.is_some())
+}
+
+async fn find_or_make_tenant(engine: &Engine, index: &dyn Index, folder: &Path) -> Result<DevTenant, Failure> {
+    let path = folder.join(TENANT_FILE);
+    let known = read::<DevTenant>(&path)?;
+    let workspace_id = match known {
+        Some(known) if index.tenant(known.workspace_id).await.map_err(Failure::of("the index"))?.is_some() => {
+            known.workspace_id
+        }
+        _ => make_tenant(engine).await?,
+    };
+    let store_id = known.filter(|known| known.workspace_id == workspace_id).map(|known| known.memory_store_id);
+    let memory_store_id = match store_id {
+        Some(id) if index.store(workspace_id, id).await.map_err(Failure::of("the index"))?.is_some() => id,
+        _ => make_store(engine, workspace_id).await?,
+    };
+    let tenant = DevTenant { workspace_id, memory_store_id };
+    if known != Some(tenant) {
+        write(&path, &tenant)?;
+    }
+    Ok(tenant)
+}
+
+async fn make_tenant(engine: &Engine) -> Result<TenantId, Failure> {
+    let new = NewTenant { name: NAME.to_owned(), ..NewTenant::default() };
+    let tenant = engine.operator().create_tenant(new).await.map_err(Failure::of("the tenant was not made"))?;
+    Ok(tenant.tenant_id)
+}
+
+async fn make_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, Failure> {
+    let made = engine.operator().create_store(tenant_id, NAME).await;
+    Ok(made.map_err(Failure::of("the memory store was not made"))?.store_id)
+}
+
+/// What a file holds; `None` where it is missing or holds something else.
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::new(format!("{} cannot be read: {error}", path.display()))),
+    }
+}
+
+fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
+    let failed = || Failure::of(format!("{} cannot be written", path.display()));
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
+    write_private_file(path, &format!("{text}\n")).map_err(failed())
+}
+
+fn welcome(credentials: &Credentials, path: &Path) -> String {
+    let Credentials { base_url, api_key, memory_store_id, workspace_id } = credentials;
+    let curl = |input: &str| {
+        format!(
+            "curl -sS {base_url}/v1/memory_stores/{memory_store_id}/tool_calls \\\n  \
+             -H 'x-api-key: {api_key}' -H 'content-type: application/json' \\\n  -d '{input}'\n"
+        )
+    };
+    let create = curl(r#"{"command":"create","path":"/memories/hello.md","file_text":"Remember me.\n"}"#);
+    let view = curl(r#"{"command":"view","path":"/memories/hello.md"}"#);
+    format!(
+        "Keepsake is on {base_url}\n\n\
+         workspace     {workspace_id}\n\
+         memory store  {memory_store_id}\n\
+         API key       {api_key}\n\n\
+         The key is shown only now; it is kept in {}\n\
+         Write a memory, then read it:\n\n{create}\n{view}\n",
+        path.display()
+    )
+}

@@ -1,0 +1,23 @@
+//! Log lines on stderr.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{LogFormat, LogSettings};
+
+/// Starts logging for the rest of the process.
+///
+/// The filter was checked when the configuration was read.
+pub(crate) fn start(settings: &LogSettings) {
+    let filter = EnvFilter::builder().parse_lossy(&settings.filter);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
+    // Fails only where logging was started before.
+    let _ = match settings.format {
+        LogFormat::Human => lines.try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    };
+}

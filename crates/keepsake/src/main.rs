@@ -1,0 +1,45 @@
+//! Keepsake: memory for agents, hosted by you.
+//!
+//! The binary turns a [configuration](config) into stores, an engine and a
+//! server, and holds the operator's commands. What the product does is in the
+//! crates below it.
+
+mod backends;
+mod cli;
+mod config;
+mod data_dir;
+mod dev;
+mod failure;
+mod logs;
+mod operator;
+mod serve;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command, ConfigCommand, KeyCommand, StoreCommand, TenantCommand};
+use failure::Failure;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse().command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("keepsake: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => serve::run(args).await,
+        Command::Config { command: ConfigCommand::Check(args) } => operator::check_config(args),
+        Command::Migrate(args) => operator::migrate(args).await,
+        Command::Tenant { command: TenantCommand::Create(args) } => operator::create_tenant(args).await,
+        Command::Key { command: KeyCommand::Create(args) } => operator::create_key(args).await,
+        Command::Store { command: StoreCommand::Create(args) } => operator::create_store(args).await,
+    }
+}

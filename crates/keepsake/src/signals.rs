@@ -1,0 +1,34 @@
+//! SIGINT and SIGTERM: the first asks the server to end, the second ends it.
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// What shells expect of a process that a signal ended: 128 and its number.
+const SIGNAL_EXIT_CODE: i32 = 128;
+
+/// A token that the first signal cancels; the second one exits at once.
+///
+/// # Errors
+/// What the operating system said to catching signals.
+pub(crate) fn shutdown_token() -> io::Result<CancellationToken> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let token = CancellationToken::new();
+    let shutdown = token.clone();
+    tokio::spawn(async move {
+        let mut next = async || {
+            tokio::select! {
+                _ = interrupt.recv() => SignalKind::interrupt(),
+                _ = terminate.recv() => SignalKind::terminate(),
+            }
+        };
+        next().await;
+        tracing::info!("keepsake ends, after what is under way; a second signal ends it at once");
+        shutdown.cancel();
+        let second = next().await;
+        std::process::exit(SIGNAL_EXIT_CODE + second.as_raw_value());
+    });
+    Ok(token)
+}

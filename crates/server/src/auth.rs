@@ -1,0 +1,54 @@
+//! From headers to a principal.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use keepsake_engine::{Engine, Principal};
+
+use crate::error::ApiError;
+
+/// The header that names the tenant: told in every answer, checked where sent.
+const WORKSPACE: &str = "anthropic-workspace-id";
+
+/// Lets a request pass with its [`Principal`] in the extensions, or refuses it.
+pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, next: Next) -> Response {
+    let principal = match principal_of(&engine, request.headers()).await {
+        Ok(principal) => principal,
+        Err(error) => return error.into_response(),
+    };
+    let workspace = principal.tenant_id.to_string();
+    tracing::Span::current().record("tenant.id", &workspace);
+    let claimed = request.headers().get(WORKSPACE);
+    if claimed.is_some_and(|claimed| claimed.as_bytes() != workspace.as_bytes()) {
+        return ApiError::permission_denied(format!("`{WORKSPACE}` is not the workspace of this credential"))
+            .into_response();
+    }
+    request.extensions_mut().insert(principal);
+    let mut response = next.run(request).await;
+    if let Ok(value) = HeaderValue::try_from(workspace) {
+        response.headers_mut().insert(WORKSPACE, value);
+    }
+    response
+}
+
+async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {
+    let presented = presented(headers).ok_or_else(|| {
+        ApiError::unauthenticated("no credential: send an API key as `x-api-key` or `authorization: Bearer`")
+    })?;
+    Ok(engine.authenticate(presented).await?)
+}
+
+fn presented(headers: &HeaderMap) -> Option<&str> {
+    if let Some(key) = headers.get("x-api-key") {
+        return key.to_str().ok();
+    }
+    let (scheme, token) = headers
+        .get(header::AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}

@@ -1,0 +1,127 @@
+//! `POST /v1/memory_stores/{memory_store_id}/tool_calls`
+//!
+//! Takes a whole `tool_use` block or its bare input, and answers with a
+//! `tool_result` block that a harness appends to the next user message as it is.
+
+use axum::Json;
+use axum::extract::State;
+use keepsake_engine::{Engine, ToolAnswer, ToolCall};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::body::{Caller, InStore, JsonBody};
+use crate::error::ApiError;
+
+/// The tool's name in a block.
+const MEMORY: &str = "memory";
+
+/// A `tool_result` block.
+#[derive(Debug, Serialize)]
+pub(crate) struct ToolResult {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_use_id: Option<String>,
+    content: String,
+    is_error: bool,
+}
+
+pub(crate) async fn call(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    InStore(store_id): InStore,
+    JsonBody(body): JsonBody<Map<String, Value>>,
+) -> Result<Json<ToolResult>, ApiError> {
+    let (name, call) = parse(body)?;
+    let tool_use_id = call.tool_use_id.clone();
+    let answer = if name == MEMORY {
+        engine.call_tool(&principal, store_id, call).await?
+    } else {
+        engine.store(&principal, store_id).await?;
+        let content = format!("Error: There is no tool of this name; the tool is `{MEMORY}`");
+        ToolAnswer {
+            content,
+            is_error: true,
+        }
+    };
+    let ToolAnswer { content, is_error } = answer;
+    Ok(Json(ToolResult {
+        r#type: "tool_result",
+        tool_use_id,
+        content,
+        is_error,
+    }))
+}
+
+/// Tells a block from a bare input; what is neither is the caller's to mend.
+fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
+    if body.get("type").and_then(Value::as_str) != Some("tool_use") {
+        if body.contains_key("command") {
+            return Ok((
+                MEMORY.to_owned(),
+                ToolCall {
+                    tool_use_id: None,
+                    input: body,
+                },
+            ));
+        }
+        return Err(ApiError::invalid_request(
+            "the body is not a tool call: send a `tool_use` block, or its bare input with `command`",
+        ));
+    }
+    let tool_use_id = match body.remove("id") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(id)) if !id.is_empty() => Some(id),
+        Some(_) => {
+            return Err(ApiError::invalid_request(
+                "`id` must be a string that is not empty",
+            ));
+        }
+    };
+    let Some(Value::String(name)) = body.remove("name") else {
+        return Err(ApiError::invalid_request(
+            "`name` must be a string: the tool's name",
+        ));
+    };
+    let Some(Value::Object(input)) = body.remove("input") else {
+        return Err(ApiError::invalid_request(
+            "`input` must be an object: the tool's input",
+        ));
+    };
+    Ok((name, ToolCall { tool_use_id, input }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn body(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    #[test]
+    fn block_and_bare_input_are_told_apart() {
+        let input = json!({"command": "view", "path": "/memories"});
+        let (name, call) = parse(body(
+            json!({"type": "tool_use", "id": "t", "name": "x", "input": input}),
+        ))
+        .unwrap();
+        assert_eq!((name.as_str(), call.tool_use_id.as_deref()), ("x", Some("t")));
+        assert_eq!(Value::Object(call.input), input);
+        let (name, call) = parse(body(input.clone())).unwrap();
+        assert_eq!((name.as_str(), call.tool_use_id), (MEMORY, None));
+        assert_eq!(Value::Object(call.input), input);
+    }
+
+    #[test]
+    fn what_is_no_tool_call_is_refused_by_field() {
+        let refused = |value| parse(body(value)).unwrap_err().message;
+        assert!(refused(json!({})).contains("not a tool call"));
+        assert!(refused(json!({"type": "tool_use", "name": "memory"})).contains("`input`"));
+        assert!(refused(json!({"type": "tool_use", "input": {}})).contains("`name`"));
+        assert!(
+            refused(json!({"type": "tool_use", "id": 3, "name": "memory", "input": {}})).contains("`id`")
+        );
+    }
+}

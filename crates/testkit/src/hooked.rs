@@ -1,0 +1,258 @@
+//! A blob store that lets a test step in before and after each call.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use keepsake_blobs::{BlobError, BlobStore, ListedBlob};
+use keepsake_core::BlobKey;
+
+/// Runs at its step; an error is what the caller of the store gets.
+type Hook = Arc<dyn Fn(&BlobKey) -> BoxFuture<'static, Result<(), BlobError>> + Send + Sync>;
+
+/// A [`BlobStore`] around a real one that can fail, delay or interleave.
+///
+/// An error from a `before_*` hook keeps the call from the real store; one
+/// from `after_put` leaves the blob there and loses the answer. Hooks can be
+/// set and replaced at any time, also while calls are under way.
+pub struct HookedBlobs {
+    inner: Arc<dyn BlobStore>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    before_put: Option<Hook>,
+    after_put: Option<Hook>,
+    before_get: Option<Hook>,
+    before_delete: Option<Hook>,
+    calls: BlobCalls,
+    keys_put: Vec<BlobKey>,
+    keys_deleted: Vec<BlobKey>,
+}
+
+/// How often each method was called, failed calls included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlobCalls {
+    /// Calls of `put`.
+    pub put: usize,
+    /// Calls of `get`.
+    pub get: usize,
+    /// Calls of `delete`.
+    pub delete: usize,
+    /// Calls of `list`.
+    pub list: usize,
+    /// Calls of `check`.
+    pub check: usize,
+}
+
+impl HookedBlobs {
+    /// Wraps a store, without hooks.
+    pub fn new(inner: Arc<dyn BlobStore>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Runs `hook` before each `put` reaches the store.
+    pub fn before_put<F, R>(&self, hook: F)
+    where
+        F: Fn(&BlobKey) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), BlobError>> + Send + 'static,
+    {
+        self.state().before_put = Some(boxed(hook));
+    }
+
+    /// Runs `hook` after each `put` that the store took.
+    pub fn after_put<F, R>(&self, hook: F)
+    where
+        F: Fn(&BlobKey) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), BlobError>> + Send + 'static,
+    {
+        self.state().after_put = Some(boxed(hook));
+    }
+
+    /// Runs `hook` before each `get` reaches the store.
+    pub fn before_get<F, R>(&self, hook: F)
+    where
+        F: Fn(&BlobKey) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), BlobError>> + Send + 'static,
+    {
+        self.state().before_get = Some(boxed(hook));
+    }
+
+    /// Runs `hook` before each `delete` reaches the store.
+    pub fn before_delete<F, R>(&self, hook: F)
+    where
+        F: Fn(&BlobKey) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), BlobError>> + Send + 'static,
+    {
+        self.state().before_delete = Some(boxed(hook));
+    }
+
+    /// Takes all hooks away; counts and keys stay.
+    pub fn clear_hooks(&self) {
+        let mut state = self.state();
+        state.before_put = None;
+        state.after_put = None;
+        state.before_get = None;
+        state.before_delete = None;
+    }
+
+    /// How often each method was called so far.
+    pub fn calls(&self) -> BlobCalls {
+        self.state().calls
+    }
+
+    /// The keys that the real store took, in that order.
+    pub fn keys_put(&self) -> Vec<BlobKey> {
+        self.state().keys_put.clone()
+    }
+
+    /// The keys that the real store deleted, in that order.
+    pub fn keys_deleted(&self) -> Vec<BlobKey> {
+        self.state().keys_deleted.clone()
+    }
+
+    /// The real store.
+    pub fn inner(&self) -> &Arc<dyn BlobStore> {
+        &self.inner
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn boxed<F, R>(hook: F) -> Hook
+where
+    F: Fn(&BlobKey) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), BlobError>> + Send + 'static,
+{
+    Arc::new(move |key| Box::pin(hook(key)))
+}
+
+async fn run(hook: Option<Hook>, key: &BlobKey) -> Result<(), BlobError> {
+    match hook {
+        Some(hook) => hook(key).await,
+        None => Ok(()),
+    }
+}
+
+impl fmt::Debug for HookedBlobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookedBlobs")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl BlobStore for HookedBlobs {
+    async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
+        let before = {
+            let mut state = self.state();
+            state.calls.put += 1;
+            state.before_put.clone()
+        };
+        run(before, key).await?;
+        self.inner.put(key, bytes).await?;
+        let after = {
+            let mut state = self.state();
+            state.keys_put.push(*key);
+            state.after_put.clone()
+        };
+        run(after, key).await
+    }
+
+    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError> {
+        let before = {
+            let mut state = self.state();
+            state.calls.get += 1;
+            state.before_get.clone()
+        };
+        run(before, key).await?;
+        self.inner.get(key).await
+    }
+
+    async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
+        let before = {
+            let mut state = self.state();
+            state.calls.delete += 1;
+            state.before_delete.clone()
+        };
+        run(before, key).await?;
+        self.inner.delete(key).await?;
+        self.state().keys_deleted.push(*key);
+        Ok(())
+    }
+
+    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
+        self.state().calls.list += 1;
+        self.inner.list(after, limit).await
+    }
+
+    async fn check(&self) -> Result<(), BlobError> {
+        self.state().calls.check += 1;
+        self.inner.check().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_blobs::FileBlobs;
+    use keepsake_core::{StoreId, TenantId, VersionId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    const KEY: BlobKey = BlobKey {
+        tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
+        store_id: StoreId::from_uuid(Uuid::from_u128(2)),
+        blob_id: VersionId::from_uuid(Uuid::from_u128(3)),
+    };
+
+    fn unavailable() -> Result<(), BlobError> {
+        Err(BlobError::Unavailable("as the test wants it".to_owned()))
+    }
+
+    #[tokio::test]
+    async fn hooks_fail_calls_on_either_side_of_the_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = FileBlobs::open(folder.path().to_owned()).await.unwrap();
+        let hooked = HookedBlobs::new(Arc::new(files));
+
+        hooked.before_put(|_| async { unavailable() });
+        assert!(hooked.put(&KEY, Bytes::from_static(b"text")).await.is_err());
+        assert_eq!(hooked.get(&KEY).await.unwrap(), None);
+        assert_eq!(hooked.keys_put(), []);
+
+        hooked.clear_hooks();
+        hooked.after_put(|_| async { unavailable() });
+        assert!(hooked.put(&KEY, Bytes::from_static(b"text")).await.is_err());
+        assert_eq!(hooked.get(&KEY).await.unwrap(), Some(Bytes::from_static(b"text")));
+        assert_eq!(hooked.keys_put(), [KEY]);
+
+        hooked.before_get(|_| async { unavailable() });
+        hooked.before_delete(|_| async { unavailable() });
+        assert!(hooked.get(&KEY).await.is_err());
+        assert!(hooked.delete(&KEY).await.is_err());
+        assert_eq!(hooked.keys_deleted(), []);
+        hooked.clear_hooks();
+        hooked.delete(&KEY).await.unwrap();
+        assert_eq!(hooked.keys_deleted(), [KEY]);
+        assert_eq!(
+            hooked.calls(),
+            BlobCalls {
+                put: 2,
+                get: 3,
+                delete: 2,
+                ..BlobCalls::default()
+            }
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! Real Postgres databases, a real S3 server and running Keepsake servers.
+//!
+//! Every part is for tests: it panics when it cannot do its work, and says how
+//! to get what is missing. `tests/run` starts the servers and sets the
+//! `KEEPSAKE_TEST_*` variables that are read here.
+
+pub mod hooked;
+pub mod keepsake_server;
+pub mod postgres;
+pub mod s3;
+
+pub use hooked::HookedBlobs;
+pub use keepsake_server::{RunningServer, ServerCommand};
+pub use postgres::{TestDatabase, fresh_database, fresh_database_from};
+pub use s3::{fresh_s3, s3_options};
+
+/// The variable's value; a missing one is a failure that says how to get it.
+fn required_variable(name: &str, example: &str) -> String {
+    match std::env::var(name) {
+        Ok(value) if !value.is_empty() => value,
+        _ => panic!("{name} is not set: run ./tests/run, or set it to {example}"),
+    }
+}
+
+/// A name that no other test uses, of lowercase letters, digits and `_`.
+fn unique_name() -> String {
+    format!("keepsake_test_{}", uuid::Uuid::new_v4().simple())
+}

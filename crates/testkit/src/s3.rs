@@ -1,0 +1,53 @@
+//! Places of a test's own in the bucket of the test S3 server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use keepsake_blobs::{BlobStore, S3Blobs, S3Credentials, S3Options, S3Settings};
+
+use crate::{required_variable, unique_name};
+
+/// How to reach the test server, with all names below `prefix`.
+///
+/// Read from `KEEPSAKE_TEST_S3_ENDPOINT`, `_BUCKET`, `_ACCESS_KEY_ID` and
+/// `_SECRET_ACCESS_KEY`, and if set `_REGION` and `_CA_FILE`.
+///
+/// # Panics
+/// When one that is needed is not set.
+pub fn s3_options(prefix: &str) -> S3Options {
+    let credentials = S3Credentials {
+        access_key_id: required_variable("KEEPSAKE_TEST_S3_ACCESS_KEY_ID", "the S3 server's key"),
+        secret_access_key: required_variable("KEEPSAKE_TEST_S3_SECRET_ACCESS_KEY", "that key's secret")
+            .into(),
+    };
+    S3Options {
+        bucket: required_variable("KEEPSAKE_TEST_S3_BUCKET", "a bucket that may be filled"),
+        prefix: prefix.to_owned(),
+        settings: S3Settings {
+            endpoint: Some(required_variable(
+                "KEEPSAKE_TEST_S3_ENDPOINT",
+                "http://127.0.0.1:9000",
+            )),
+            region: Some(std::env::var("KEEPSAKE_TEST_S3_REGION").unwrap_or_else(|_| "us-east-1".to_owned())),
+            path_style: true,
+            credentials: Some(credentials),
+            sse_kms_key_id: None,
+            ca_file: std::env::var_os("KEEPSAKE_TEST_S3_CA_FILE").map(PathBuf::from),
+        },
+    }
+}
+
+/// An empty blob store on the test server: a prefix that no other test uses.
+///
+/// # Panics
+/// When no server is configured.
+pub async fn fresh_s3() -> Arc<dyn BlobStore> {
+    let blobs = S3Blobs::connect(s3_options(&unique_prefix())).await;
+    Arc::new(blobs.expect("the test S3 server's settings are wrong"))
+}
+
+/// A prefix that no other test uses.
+#[must_use]
+pub fn unique_prefix() -> String {
+    unique_name()
+}

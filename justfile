@@ -1,0 +1,44 @@
+# What CI runs, piece by piece: `just --list` shows the recipes.
+
+cache := env("XDG_CACHE_HOME", env("HOME") / ".cache") / "keepsake"
+export CARGO_TARGET_DIR := env("CARGO_TARGET_DIR", cache / "target")
+
+# `cargo deny` and `cargo machete` as CI has them, or else as installed
+export PATH := cache / "tools/cargo-deny/bin:" + cache / "tools/cargo-machete/bin:" + env("PATH")
+
+# Everything, as CI does it
+ci:
+    ./.ci/run
+
+# All tests against real servers, which are fetched and started as needed
+test *arguments:
+    ./tests/run {{ arguments }}
+
+# The servers that tests need, until Ctrl-C, with the variables to export
+servers *arguments:
+    ./tests/run --servers-only {{ arguments }}
+
+# Format the code
+fmt:
+    cargo fmt --all
+
+# Check the formatting
+fmt-check:
+    cargo fmt --all --check
+
+# Lints, warnings denied
+clippy:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# The crates' documentation, warnings denied
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+# Licences, bans and sources of dependencies, offline
+deny:
+    cargo fetch --locked
+    cargo deny --locked --offline check licenses bans sources
+
+# Dependencies that nothing uses
+machete:
+    cargo machete

@@ -1,0 +1,360 @@
+-- The functions of the request path: one round trip for a read, one for a
+-- commit. Each sets the tenant for its transaction, so row-level security
+-- holds inside it. A function is never changed once released: a new version
+-- gets a new name and the old one stays until no supported binary calls it.
+
+-- What stands at a path of a store, as rows of one shape:
+--   kind 0  nothing is there            kind 3  a file below the directory
+--   kind 1  a memory                    kind 4  a directory below it
+--   kind 2  a directory
+-- No row: no such store. The first row carries the store's state. The rows of
+-- kinds 3 and 4 come in display order, two levels deep, hidden ones left out,
+-- at most p_max_entries; `total_entries` of row 2 says how many there are.
+CREATE FUNCTION head_v1(p_tenant uuid, p_store uuid, p_path text, p_directory text, p_max_entries bigint)
+RETURNS TABLE (
+    kind integer, path text, size_bytes bigint, archived_at bigint, purge_epoch bigint,
+    memory_id uuid, version_id uuid, head_seq bigint, blob_id uuid, sha256 bytea,
+    claimed_by uuid, claimed_until bigint, files bigint, total_entries bigint
+)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    child record;
+    grandchild record;
+    remaining bigint := p_max_entries;
+    known boolean;
+BEGIN
+    PERFORM set_config('keepsake.tenant', p_tenant::text, true);
+    SELECT CASE WHEN m.memory_id IS NULL THEN 0 ELSE 1 END, m.path, m.size_bytes, s.archived_at, s.purge_epoch,
+           m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, m.claimed_until
+      INTO kind, path, size_bytes, archived_at, purge_epoch,
+           memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until
+      FROM store s
+      LEFT JOIN memory m ON m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = p_path
+           AND m.deleted_at IS NULL
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF kind = 1 THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+
+    SELECT d.path, d.bytes, d.files, d.visible_children INTO path, size_bytes, files, total_entries
+      FROM directory d
+     WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = p_directory;
+    IF NOT FOUND THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    kind := 2;
+    IF p_max_entries = 0 THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    SELECT total_entries + coalesce(sum(d.visible_children), 0) INTO total_entries
+      FROM directory d
+     WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.parent = p_directory
+           AND left(d.name, 1) <> '.' AND d.name <> 'node_modules' AND d.path <> '/';
+    RETURN NEXT;
+
+    files := NULL;
+    total_entries := NULL;
+    FOR child IN SELECT * FROM visible_children_v1(p_tenant, p_store, p_directory, remaining) LOOP
+        EXIT WHEN remaining <= 0;
+        kind := child.kind;
+        path := child.path;
+        size_bytes := child.size_bytes;
+        RETURN NEXT;
+        remaining := remaining - 1;
+        IF child.kind = 4 AND remaining > 0 THEN
+            FOR grandchild IN SELECT * FROM visible_children_v1(p_tenant, p_store, child.path, remaining) LOOP
+                kind := grandchild.kind;
+                path := grandchild.path;
+                size_bytes := grandchild.size_bytes;
+                RETURN NEXT;
+                remaining := remaining - 1;
+            END LOOP;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- The visible children of one directory by name, files and directories merged
+-- from two index ranges that each stop at the limit.
+CREATE FUNCTION visible_children_v1(p_tenant uuid, p_store uuid, p_directory text, p_limit bigint)
+RETURNS TABLE (kind integer, path text, name text, size_bytes bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM (
+        (SELECT 3 AS kind, m.path, m.name, m.size_bytes FROM memory m
+          WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.parent = p_directory
+                AND m.deleted_at IS NULL AND left(m.name, 1) <> '.' AND m.name <> 'node_modules'
+          ORDER BY m.name LIMIT p_limit)
+        UNION ALL
+        (SELECT 4 AS kind, d.path, d.name, d.bytes FROM directory d
+          WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.parent = p_directory
+                AND left(d.name, 1) <> '.' AND d.name <> 'node_modules' AND d.path <> '/'
+          ORDER BY d.name LIMIT p_limit)
+    ) children ORDER BY children.name LIMIT p_limit
+$$;
+
+-- Every change of memories: checks under the store's lock, then writes.
+--
+-- The arrays `c_…` hold one element per change; `n_path` are the paths that
+-- become taken, `n_ancestor` the paths above them that must not be files;
+-- `d_…` say how each directory moves. Nothing is written unless the outcome
+-- is `committed`. Separate statements after the lock see what committed
+-- before it was granted; one statement would not.
+CREATE FUNCTION commit_v1(
+    p_tenant uuid, p_store uuid, p_now bigint, p_actor_type text, p_actor_id text, p_replica uuid,
+    p_memory_limit bigint, p_byte_limit bigint,
+    p_scope bytea, p_request bytea, p_replay_since bigint,
+    p_guard_directory text, p_guard_files bigint,
+    p_count_delta bigint, p_byte_delta bigint, p_directories_may_go boolean,
+    c_op text[], c_memory uuid[], c_expect uuid[], c_version uuid[], c_path text[], c_parent text[], c_name text[],
+    c_blob uuid[], c_size bigint[], c_sha256 bytea[], c_first_line text[],
+    n_path text[], n_ancestor text[],
+    d_path text[], d_parent text[], d_name text[], d_files bigint[], d_bytes bigint[], d_children bigint[]
+)
+RETURNS TABLE (outcome text, seq bigint, object_id uuid, path text, measured bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_store record;
+    v_at bigint;
+    v_new_bytes bigint;
+    v_changes integer := cardinality(c_op);
+    v_moved text[];
+BEGIN
+    PERFORM set_config('keepsake.tenant', p_tenant::text, true);
+    SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at INTO v_store
+      FROM store s
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL
+       FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        outcome := 'no_store';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+
+    IF p_scope IS NOT NULL THEN
+        SELECT i.version_seq, i.object_id INTO seq, object_id FROM idempotency i
+         WHERE i.tenant_id = p_tenant AND i.scope_sha256 = p_scope AND i.created_at > p_replay_since;
+        IF FOUND THEN
+            outcome := 'replayed';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+    IF v_store.archived_at IS NOT NULL AND NOT c_op <@ ARRAY['deleted'] THEN
+        outcome := 'archived';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+
+    -- Compare-and-set: every head is still the one that was read.
+    IF EXISTS (
+        SELECT FROM unnest(c_memory, c_expect) AS c(memory_id, expected)
+          LEFT JOIN memory m ON m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c.memory_id
+         WHERE c.expected IS NOT NULL AND (m.version_id IS DISTINCT FROM c.expected OR m.deleted_at IS NOT NULL)
+    ) OR (p_guard_directory IS NOT NULL AND NOT EXISTS (
+        SELECT FROM directory d
+         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = p_guard_directory
+               AND d.files = p_guard_files
+    )) THEN
+        outcome := 'stale';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+
+    IF cardinality(n_path) > 0 THEN
+        SELECT 'taken', m.memory_id, m.path INTO outcome, object_id, path FROM memory m
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = ANY(n_path) AND m.deleted_at IS NULL
+         LIMIT 1;
+        IF NOT FOUND THEN
+            SELECT 'directory', NULL, d.path INTO outcome, object_id, path FROM unnest(n_path) AS n(path)
+              JOIN directory d ON d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = n.path || '/'
+             LIMIT 1;
+        END IF;
+        IF NOT FOUND AND cardinality(n_ancestor) > 0 THEN
+            SELECT 'parent_is_file', m.memory_id, m.path INTO outcome, object_id, path FROM memory m
+             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = ANY(n_ancestor)
+                   AND m.deleted_at IS NULL
+             LIMIT 1;
+        END IF;
+        IF FOUND THEN
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+
+    IF p_count_delta > 0 AND v_store.memory_count + p_count_delta > p_memory_limit THEN
+        outcome := 'too_many';
+        measured := v_store.memory_count + p_count_delta;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    IF p_byte_delta > 0 AND v_store.live_bytes + p_byte_delta > p_byte_limit THEN
+        outcome := 'store_full';
+        measured := v_store.live_bytes + p_byte_delta;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    IF p_byte_delta > 0 AND v_store.live_bytes + p_byte_delta > v_store.granted_bytes THEN
+        outcome := 'needs_grant';
+        measured := v_store.live_bytes + p_byte_delta;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    IF EXISTS (
+        SELECT FROM blob_deletion b
+         WHERE b.tenant_id = p_tenant AND b.store_id = p_store AND b.blob_id = ANY(c_blob)
+    ) THEN
+        outcome := 'condemned';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+
+    -- Nothing is refused from here on. Time never runs backwards along `seq`.
+    v_at := greatest(p_now, v_store.last_version_at);
+    WITH added AS (
+        INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id,
+                             size_bytes, sha256, created_at, actor_type, actor_id)
+        SELECT p_tenant, p_store, v_store.seq + c.position, c.version_id, c.memory_id, m.head_seq, c.op, c.path,
+               c.blob_id, c.size_bytes, c.sha256, v_at, p_actor_type, p_actor_id
+          FROM unnest(c_op, c_memory, c_version, c_path, c_blob, c_size, c_sha256) WITH ORDINALITY
+               AS c(op, memory_id, version_id, path, blob_id, size_bytes, sha256, position)
+          LEFT JOIN memory m ON m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c.memory_id
+        RETURNING CASE WHEN blob_id = version_id THEN size_bytes ELSE 0 END AS new_bytes
+    )
+    SELECT sum(new_bytes) INTO v_new_bytes FROM added;
+
+    -- Heads that go or stay first, so that a path they leave is free for the new ones.
+    IF c_op <> ARRAY['created'] THEN
+        UPDATE memory m
+           SET path = c.path, parent = c.parent, name = c.name, head_seq = v_store.seq + c.position,
+               version_id = c.version_id, blob_id = c.blob_id, size_bytes = c.size_bytes, sha256 = c.sha256,
+               first_line = CASE WHEN c.blob_id = c.version_id OR c.op = 'deleted' THEN c.first_line
+                                 ELSE m.first_line END,
+               updated_at = v_at, deleted_at = CASE WHEN c.op = 'deleted' THEN v_at END,
+               claimed_by = nullif(m.claimed_by, p_replica)
+          FROM unnest(c_op, c_memory, c_version, c_path, c_parent, c_name, c_blob, c_size, c_sha256, c_first_line)
+               WITH ORDINALITY AS c(op, memory_id, version_id, path, parent, name, blob_id, size_bytes, sha256,
+                                    first_line, position)
+         WHERE c.op <> 'created'
+               AND m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c.memory_id;
+    END IF;
+    IF 'created' = ANY(c_op) THEN
+        INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id,
+                            size_bytes, sha256, first_line, pinned, created_at, updated_at)
+        SELECT p_tenant, p_store, c.memory_id, c.path, c.parent, c.name, v_store.seq + c.position, c.version_id,
+               c.blob_id, c.size_bytes, c.sha256, c.first_line, false, v_at, v_at
+          FROM unnest(c_op, c_memory, c_version, c_path, c_parent, c_name, c_blob, c_size, c_sha256, c_first_line)
+               WITH ORDINALITY AS c(op, memory_id, version_id, path, parent, name, blob_id, size_bytes, sha256,
+                                    first_line, position)
+         WHERE c.op = 'created';
+    END IF;
+
+    IF cardinality(n_path) > 0 THEN
+        WITH touched AS (
+            INSERT INTO directory AS d (tenant_id, store_id, path, parent, name, files, bytes, visible_children)
+            SELECT p_tenant, p_store, c.path, c.parent, c.name, c.files, c.bytes, c.children
+              FROM unnest(d_path, d_parent, d_name, d_files, d_bytes, d_children)
+                   AS c(path, parent, name, files, bytes, children)
+            ON CONFLICT (tenant_id, store_id, path) DO UPDATE
+               SET files = d.files + excluded.files, bytes = d.bytes + excluded.bytes,
+                   visible_children = d.visible_children + excluded.visible_children
+            RETURNING d.parent, d.name, d.xmax = 0 AS is_new
+        )
+        SELECT array_agg(t.parent) INTO v_moved FROM touched t
+         WHERE t.is_new AND left(t.name, 1) <> '.' AND t.name <> 'node_modules';
+        IF v_moved IS NOT NULL THEN
+            UPDATE directory d SET visible_children = d.visible_children + c.children
+              FROM (SELECT p.parent, count(*) AS children FROM unnest(v_moved) AS p(parent) GROUP BY p.parent) c
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = c.parent;
+        END IF;
+    ELSIF cardinality(d_path) > 0 THEN
+        UPDATE directory d
+           SET files = d.files + c.files, bytes = d.bytes + c.bytes,
+               visible_children = d.visible_children + c.children
+          FROM unnest(d_path, d_files, d_bytes, d_children) AS c(path, files, bytes, children)
+         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = c.path;
+    END IF;
+    IF p_directories_may_go THEN
+        WITH gone AS (
+            DELETE FROM directory d
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = ANY(d_path)
+                   AND d.files = 0 AND d.path <> '/'
+            RETURNING d.parent, d.name
+        )
+        SELECT array_agg(g.parent) INTO v_moved FROM gone g
+         WHERE left(g.name, 1) <> '.' AND g.name <> 'node_modules';
+        IF v_moved IS NOT NULL THEN
+            UPDATE directory d SET visible_children = d.visible_children - c.children
+              FROM (SELECT p.parent, count(*) AS children FROM unnest(v_moved) AS p(parent) GROUP BY p.parent) c
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = c.parent;
+        END IF;
+    END IF;
+
+    seq := v_store.seq + v_changes;
+    UPDATE store s
+       SET seq = v_store.seq + v_changes, last_version_at = v_at,
+           memory_count = s.memory_count + p_count_delta, live_bytes = s.live_bytes + p_byte_delta,
+           version_count = s.version_count + v_changes, version_bytes = s.version_bytes + coalesce(v_new_bytes, 0)
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store;
+    object_id := c_memory[1];
+    IF p_scope IS NOT NULL THEN
+        INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, created_at)
+        VALUES (p_tenant, p_scope, p_request, c_memory[1], p_store, v_store.seq + v_changes, p_now)
+        ON CONFLICT (tenant_id, scope_sha256) DO UPDATE
+           SET request_sha256 = excluded.request_sha256, object_id = excluded.object_id,
+               store_id = excluded.store_id, version_seq = excluded.version_seq, created_at = excluded.created_at;
+    END IF;
+    outcome := 'committed';
+    RETURN NEXT;
+END
+$$;
+
+-- Asks the other replicas to let this one's next edit of a memory go first.
+CREATE FUNCTION claim_edit_v1(
+    p_tenant uuid, p_store uuid, p_memory uuid, p_replica uuid, p_now bigint, p_until bigint
+) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM set_config('keepsake.tenant', p_tenant::text, true);
+    UPDATE memory m SET claimed_by = p_replica, claimed_until = p_until
+     WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = p_memory
+           AND (m.claimed_by IS NULL OR m.claimed_by = p_replica OR m.claimed_until <= p_now);
+    RETURN FOUND;
+END
+$$;
+
+-- Who an API key belongs to, and what its tenant may hold. No row: unknown.
+CREATE FUNCTION authenticate_v1(p_secret_sha256 bytea)
+RETURNS TABLE (
+    tenant_id uuid, api_key_id uuid, scopes jsonb, store_ids jsonb, expires_at bigint, revoked_at bigint,
+    tenant_status text, limits jsonb
+)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    SELECT c.tenant_id, c.api_key_id INTO tenant_id, api_key_id FROM credential c
+     WHERE c.secret_sha256 = p_secret_sha256;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('keepsake.tenant', tenant_id::text, true);
+    RETURN QUERY
+        SELECT k.tenant_id, k.api_key_id, k.scopes, k.store_ids, k.expires_at, k.revoked_at, t.status, t.limits
+          FROM api_key k JOIN tenant t ON t.tenant_id = k.tenant_id
+         WHERE k.tenant_id = authenticate_v1.tenant_id AND k.api_key_id = authenticate_v1.api_key_id;
+END
+$$;
+
+-- The newest migration applied; a binary starts only where it finds its own.
+-- The owner's rights, since the migrations' table is not the app's to read.
+CREATE FUNCTION keepsake_schema_version() RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+    SELECT max(version) FROM public._sqlx_migrations WHERE success
+$$;
