@@ -88,3 +88,27 @@ impl Engine {
             .await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::VersionId;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn cache_never_outgrows_its_bytes() {
+        let cache = Cache::new(20_000);
+        for number in 0..200_u128 {
+            let key = BlobKey {
+                tenant_id: TenantId::from_uuid(Uuid::from_u128(number % 3)),
+                store_id: StoreId::from_uuid(Uuid::nil()),
+                blob_id: VersionId::from_uuid(Uuid::from_u128(number)),
+            };
+            cache.0.insert((key, 0), "x".repeat(1_000).into()).await;
+            cache.0.run_pending_tasks().await;
+            assert!(cache.0.weighted_size() <= 20_000);
+        }
+        assert!(cache.0.entry_count() > 10);
+    }
+}

@@ -78,8 +78,9 @@ enum Found {
     Directory(Directory),
 }
 
-/// How long a read waits before it looks again for a blob that is gone.
-const GONE_RETRIES: u32 = 1;
+/// Looks at a path whose blob was found gone each time: twice is a race with
+/// two edits and two removals, more is none.
+const LOOKS: u32 = 3;
 
 impl Engine {
     /// Carries out one call of the memory tool.
@@ -175,7 +176,7 @@ impl Engine {
     ) -> Result<(StoreState, Found), EngineError> {
         let tenant_id = principal.tenant_id;
         let mut gone: Option<Head> = None;
-        for _ in 0..=GONE_RETRIES + 1 {
+        for _ in 0..LOOKS {
             let lookup = self.0.index.head(tenant_id, store_id, path, max_entries).await?;
             let lookup = lookup.ok_or(EngineError::StoreNotFound)?;
             let found = match lookup.target {

@@ -26,7 +26,7 @@ pub(crate) struct Backends {
 }
 
 impl Backends {
-    /// Opens both stores; a SQLite index is locked, made and migrated.
+    /// Opens both stores; an index in a file is locked, made and migrated.
     ///
     /// # Errors
     /// [`Failure`] that names the key of the store that cannot be used.
@@ -35,7 +35,11 @@ impl Backends {
         let blobs = keepsake_blobs::open(&settings.blobs.url, &settings.blobs.s3)
             .await
             .map_err(Failure::of(format_args!("blobs.url {}", settings.blobs.url)))?;
-        Ok(Self { index, blobs, _lock: lock })
+        Ok(Self {
+            index,
+            blobs,
+            _lock: lock,
+        })
     }
 
     /// An engine on these stores.
@@ -57,7 +61,10 @@ async fn open_index(settings: &IndexSettings) -> Result<(Arc<dyn Index>, Option<
         }
         IndexUrl::Postgres(url) => {
             let options = PostgresOptions {
-                jobs_url: settings.jobs_url.as_ref().map(|url| url.expose_secret().to_owned()),
+                jobs_url: settings
+                    .jobs_url
+                    .as_ref()
+                    .map(|url| url.expose_secret().to_owned()),
                 max_connections: settings.max_connections,
                 ..PostgresOptions::new(url.expose_secret())
             };
@@ -75,10 +82,15 @@ async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock)
             .recursive(true)
             .mode(0o700)
             .create(folder)
-            .map_err(Failure::of(format_args!("the folder {} cannot be made", folder.display())))?;
+            .map_err(Failure::of(format_args!(
+                "the folder {} cannot be made",
+                folder.display()
+            )))?;
     }
     let lock = FolderLock::take(file)?;
-    let index = SqliteIndex::open(url).await.map_err(Failure::of(format_args!("index.url {url}")))?;
+    let index = SqliteIndex::open(url)
+        .await
+        .map_err(Failure::of(format_args!("index.url {url}")))?;
     Ok((index, lock))
 }
 

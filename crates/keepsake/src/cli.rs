@@ -7,6 +7,7 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_index::Scope;
 
+use crate::bench::{BenchArgs, FloorArgs};
 use crate::config::{Role, Sources};
 
 /// Memory for agents, hosted by you.
@@ -43,6 +44,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: StoreCommand,
     },
+    /// Measures what a server bears, beside what this machine can do at best
+    Bench(BenchArgs),
+    /// The machine's best, as `bench --floor` runs it
+    #[command(hide = true)]
+    BenchFloor(FloorArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -95,7 +101,7 @@ pub(crate) struct ServeArgs {
     /// What this process does
     #[arg(long, value_name = "ROLE", value_enum)]
     pub(crate) role: Option<Role>,
-    /// Migrates a Postgres database before serving; a SQLite one always is
+    /// Migrates a Postgres database before serving; a sqlite:// one always is
     #[arg(long)]
     pub(crate) migrate: bool,
 }
@@ -171,7 +177,9 @@ impl SourceArgs {
 
 fn parse_limit(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or("a limit is given as KEY=VALUE")?;
-    let value = value.parse().map_err(|_| "the limit's value is not a whole number".to_owned())?;
+    let value = value
+        .parse()
+        .map_err(|_| "the limit's value is not a whole number".to_owned())?;
     let limit = (name.to_owned(), value);
     to_overrides(std::slice::from_ref(&limit))?;
     Ok(limit)
@@ -182,8 +190,10 @@ fn parse_limit(text: &str) -> Result<(String, u64), String> {
 /// # Errors
 /// A text that names the limits there are, for one that there is not.
 pub(crate) fn to_overrides(limits: &[(String, u64)]) -> Result<LimitOverrides, String> {
-    let limits: serde_json::Map<_, _> =
-        limits.iter().map(|(name, value)| (name.clone(), serde_json::Value::from(*value))).collect();
+    let limits: serde_json::Map<_, _> = limits
+        .iter()
+        .map(|(name, value)| (name.clone(), serde_json::Value::from(*value)))
+        .collect();
     serde_json::from_value(limits.into()).map_err(|error| error.to_string())
 }
 
@@ -211,7 +221,9 @@ mod tests {
             "keepsake config check --config c",
             "keepsake migrate --config c",
             "keepsake tenant create --name n --external-id x --limit bytes_per_memory=1 --data-dir d --json",
-            &format!("keepsake key create --tenant {tenant} --name n --scope memory:read --expires-in-days 3"),
+            &format!(
+                "keepsake key create --tenant {tenant} --name n --scope memory:read --expires-in-days 3"
+            ),
             &format!("keepsake store create --tenant {tenant} --name n --config c"),
         ] {
             assert!(parse(arguments).is_ok(), "{arguments}");
@@ -234,15 +246,26 @@ mod tests {
         ] {
             assert_eq!(parse(arguments).unwrap_err().exit_code(), 2, "{arguments}");
         }
-        let unknown = parse("keepsake tenant create --name n --limit bytes_per_memroy=1").unwrap_err().to_string();
-        assert!(unknown.contains("unknown field `bytes_per_memroy`, expected one of `bytes_per_memory`"), "{unknown}");
+        let unknown = parse("keepsake tenant create --name n --limit bytes_per_memroy=1")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            unknown.contains("unknown field `bytes_per_memroy`, expected one of `bytes_per_memory`"),
+            "{unknown}"
+        );
     }
 
     #[test]
     fn limits_become_overrides() {
-        let limits = [("bytes_per_store".to_owned(), 5), ("stores_per_tenant".to_owned(), 0)];
+        let limits = [
+            ("bytes_per_store".to_owned(), 5),
+            ("stores_per_tenant".to_owned(), 0),
+        ];
         let overrides = to_overrides(&limits).unwrap();
-        assert_eq!((overrides.bytes_per_store, overrides.stores_per_tenant), (Some(5), Some(0)));
+        assert_eq!(
+            (overrides.bytes_per_store, overrides.stores_per_tenant),
+            (Some(5), Some(0))
+        );
         assert_eq!(overrides.bytes_per_memory, None);
     }
 }

@@ -12,7 +12,7 @@ const FOLDER_MODE: u32 = 0o700;
 /// Only the owner may read a file of secrets.
 const FILE_MODE: u32 = 0o600;
 
-/// Keeps other processes off a SQLite index while it lives.
+/// Keeps other processes off an index in a file while it lives.
 ///
 /// The operating system gives the lock back when the process ends, however it
 /// ends; the file itself stays, and means nothing.
@@ -29,7 +29,10 @@ impl FolderLock {
     pub(crate) fn take(database: &Path) -> Result<Self, Failure> {
         // The real file, so that two names of it share one lock.
         let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
-        let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = database
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let mut name = database.as_os_str().to_owned();
         name.push(".lock");
         let path = PathBuf::from(name);
@@ -39,16 +42,20 @@ impl FolderLock {
             .write(true)
             .mode(FILE_MODE)
             .open(&path)
-            .map_err(Failure::of(format_args!("the lock {} cannot be opened", path.display())))?;
+            .map_err(Failure::of(format_args!(
+                "the lock {} cannot be opened",
+                path.display()
+            )))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(Failure::new(format!(
                 "another process is using the folder {}: end it first, or choose another folder",
                 folder.display()
             ))),
-            Err(TryLockError::Error(error)) => {
-                Err(Failure::new(format!("the lock {} cannot be taken: {error}", path.display())))
-            }
+            Err(TryLockError::Error(error)) => Err(Failure::new(format!(
+                "the lock {} cannot be taken: {error}",
+                path.display()
+            ))),
         }
     }
 }
@@ -62,7 +69,11 @@ impl FolderLock {
 /// [`Failure`] that names the folder.
 pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     let failed = || Failure::of(format!("the folder {} cannot be used", folder.display()));
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(failed())?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(FOLDER_MODE)
+        .create(folder)
+        .map_err(failed())?;
     let is_empty = folder.read_dir().map_err(failed())?.next().is_none();
     if is_empty {
         std::fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE)).map_err(failed())?;
@@ -83,7 +94,11 @@ pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .open(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
@@ -97,8 +112,14 @@ pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// [`Failure`] when the environment names neither data folder nor home.
-pub(crate) fn default_folder(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<PathBuf, Failure> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+pub(crate) fn default_folder(
+    variable: impl Fn(&str) -> Option<std::ffi::OsString>,
+) -> Result<PathBuf, Failure> {
+    let absolute = |name| {
+        variable(name)
+            .map(PathBuf::from)
+            .filter(|path: &PathBuf| path.is_absolute())
+    };
     absolute("XDG_DATA_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .map(|folder| folder.join("keepsake"))
@@ -119,7 +140,10 @@ mod tests {
         let database = folder.path().join("index.db");
         let first = FolderLock::take(&database).unwrap();
         let refusal = FolderLock::take(&database).unwrap_err().to_string();
-        assert!(refusal.contains(&folder.path().display().to_string()), "{refusal}");
+        assert!(
+            refusal.contains(&folder.path().display().to_string()),
+            "{refusal}"
+        );
         drop(first);
         FolderLock::take(&database).unwrap();
     }
@@ -165,11 +189,22 @@ mod tests {
     #[test]
     fn default_folder_follows_the_environment() {
         let of = |variables: &'static [(&str, &str)]| {
-            let variable = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+            let variable = |name: &str| {
+                variables
+                    .iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| value.into())
+            };
             default_folder(variable)
         };
-        assert_eq!(of(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).unwrap(), Path::new("/x/keepsake"));
-        assert_eq!(of(&[("XDG_DATA_HOME", "x"), ("HOME", "/h")]).unwrap(), Path::new("/h/.local/share/keepsake"));
+        assert_eq!(
+            of(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).unwrap(),
+            Path::new("/x/keepsake")
+        );
+        assert_eq!(
+            of(&[("XDG_DATA_HOME", "x"), ("HOME", "/h")]).unwrap(),
+            Path::new("/h/.local/share/keepsake")
+        );
         of(&[("HOME", "")]).unwrap_err();
     }
 }

@@ -64,7 +64,11 @@ pub(crate) async fn introduce(
     let path = folder.join(CREDENTIALS_FILE);
     let known = read::<Credentials>(&path)?;
     let known = match known {
-        Some(credentials) if is_good(index, &credentials).await.map_err(Failure::of("the index"))? => {
+        Some(credentials)
+            if is_good(index, &credentials)
+                .await
+                .map_err(Failure::of("the index"))? =>
+        {
             Some(credentials)
         }
         _ => None,
@@ -74,7 +78,10 @@ pub(crate) async fn introduce(
             base_url.clone_into(&mut credentials.base_url);
             write(&path, &credentials)?;
         }
-        return print(&format!("Keepsake is on {base_url}; its credentials are in {}\n", path.display()));
+        return print(&format!(
+            "Keepsake is on {base_url}; its credentials are in {}\n",
+            path.display()
+        ));
     }
     let tenant = find_or_make_tenant(engine, index, folder).await?;
     let new = NewKey {
@@ -84,7 +91,11 @@ pub(crate) async fn introduce(
         store_ids: None,
         expires_at: None,
     };
-    let (_, secret) = engine.operator().create_key(new).await.map_err(Failure::of("the API key was not made"))?;
+    let (_, secret) = engine
+        .operator()
+        .create_key(new)
+        .await
+        .map_err(Failure::of("the API key was not made"))?;
     let credentials = Credentials {
         base_url: base_url.to_owned(),
         api_key: secret.expose().to_owned(),
@@ -97,27 +108,58 @@ pub(crate) async fn introduce(
 
 /// Whether the index still knows the key, its tenant and the store.
 async fn is_good(index: &dyn Index, credentials: &Credentials) -> Result<bool, IndexError> {
-    let Ok(secret) = ApiKeySecret::parse(&credentials.api_key) else { return Ok(false) };
-    let Some(found) = index.authenticate(&secret.sha256()).await? else { return Ok(false) };
+    let Ok(secret) = ApiKeySecret::parse(&credentials.api_key) else {
+        return Ok(false);
+    };
+    let Some(found) = index.authenticate(&secret.sha256()).await? else {
+        return Ok(false);
+    };
     let is_of_tenant = found.tenant_id == credentials.workspace_id && !found.is_revoked;
-    Ok(is_of_tenant && index.store(credentials.workspace_id, credentials.memory_store_id).await?.is_some())
+    Ok(is_of_tenant
+        && index
+            .store(credentials.workspace_id, credentials.memory_store_id)
+            .await?
+            .is_some())
 }
 
-async fn find_or_make_tenant(engine: &Engine, index: &dyn Index, folder: &Path) -> Result<DevTenant, Failure> {
+async fn find_or_make_tenant(
+    engine: &Engine,
+    index: &dyn Index,
+    folder: &Path,
+) -> Result<DevTenant, Failure> {
     let path = folder.join(TENANT_FILE);
     let known = read::<DevTenant>(&path)?;
     let workspace_id = match known {
-        Some(known) if index.tenant(known.workspace_id).await.map_err(Failure::of("the index"))?.is_some() => {
+        Some(known)
+            if index
+                .tenant(known.workspace_id)
+                .await
+                .map_err(Failure::of("the index"))?
+                .is_some() =>
+        {
             known.workspace_id
         }
         _ => make_tenant(engine).await?,
     };
-    let store_id = known.filter(|known| known.workspace_id == workspace_id).map(|known| known.memory_store_id);
+    let store_id = known
+        .filter(|known| known.workspace_id == workspace_id)
+        .map(|known| known.memory_store_id);
     let memory_store_id = match store_id {
-        Some(id) if index.store(workspace_id, id).await.map_err(Failure::of("the index"))?.is_some() => id,
+        Some(id)
+            if index
+                .store(workspace_id, id)
+                .await
+                .map_err(Failure::of("the index"))?
+                .is_some() =>
+        {
+            id
+        }
         _ => make_store(engine, workspace_id).await?,
     };
-    let tenant = DevTenant { workspace_id, memory_store_id };
+    let tenant = DevTenant {
+        workspace_id,
+        memory_store_id,
+    };
     if known != Some(tenant) {
         write(&path, &tenant)?;
     }
@@ -125,14 +167,23 @@ async fn find_or_make_tenant(engine: &Engine, index: &dyn Index, folder: &Path) 
 }
 
 async fn make_tenant(engine: &Engine) -> Result<TenantId, Failure> {
-    let new = NewTenant { name: NAME.to_owned(), ..NewTenant::default() };
-    let tenant = engine.operator().create_tenant(new).await.map_err(Failure::of("the tenant was not made"))?;
+    let new = NewTenant {
+        name: NAME.to_owned(),
+        ..NewTenant::default()
+    };
+    let tenant = engine
+        .operator()
+        .create_tenant(new)
+        .await
+        .map_err(Failure::of("the tenant was not made"))?;
     Ok(tenant.tenant_id)
 }
 
 async fn make_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, Failure> {
     let made = engine.operator().create_store(tenant_id, NAME).await;
-    Ok(made.map_err(Failure::of("the memory store was not made"))?.store_id)
+    Ok(made
+        .map_err(Failure::of("the memory store was not made"))?
+        .store_id)
 }
 
 /// What a file holds; `None` where it is missing or holds something else.
@@ -140,7 +191,10 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     match fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::new(format!("{} cannot be read: {error}", path.display()))),
+        Err(error) => Err(Failure::new(format!(
+            "{} cannot be read: {error}",
+            path.display()
+        ))),
     }
 }
 
@@ -151,7 +205,12 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
 }
 
 fn welcome(credentials: &Credentials, path: &Path) -> String {
-    let Credentials { base_url, api_key, memory_store_id, workspace_id } = credentials;
+    let Credentials {
+        base_url,
+        api_key,
+        memory_store_id,
+        workspace_id,
+    } = credentials;
     let curl = |input: &str| {
         format!(
             "curl -sS {base_url}/v1/memory_stores/{memory_store_id}/tool_calls \\\n  \
@@ -169,4 +228,137 @@ fn welcome(credentials: &Credentials, path: &Path) -> String {
          Write a memory, then read it:\n\n{create}\n{view}\n",
         path.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::config::Sources;
+
+    const URL: &str = "http://127.0.0.1:8080";
+
+    struct DevFolder(tempfile::TempDir);
+
+    impl DevFolder {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn file(&self, name: &str) -> std::path::PathBuf {
+            self.0.path().join(name)
+        }
+
+        /// What a client finds after a start; checked against the index.
+        async fn start(&self, base_url: &str) -> Credentials {
+            let sources = Sources {
+                data_dir: Some(self.0.path().to_owned()),
+                ..Sources::default()
+            };
+            let settings = sources.merge().settings().unwrap();
+            let backends = Backends::open(&settings).await.unwrap();
+            introduce(&backends.engine(&settings), &backends, self.0.path(), base_url)
+                .await
+                .unwrap();
+            let credentials = read::<Credentials>(&self.file(CREDENTIALS_FILE))
+                .unwrap()
+                .unwrap();
+            assert!(is_good(backends.index.as_ref(), &credentials).await.unwrap());
+            backends.index.close().await;
+            credentials
+        }
+    }
+
+    #[tokio::test]
+    async fn second_start_finds_the_first_ones_credentials() {
+        let folder = DevFolder::new();
+        let first = folder.start(URL).await;
+        assert_eq!(first.base_url, URL);
+        let mode = folder
+            .file(CREDENTIALS_FILE)
+            .metadata()
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(first == folder.start(URL).await);
+    }
+
+    #[tokio::test]
+    async fn other_address_changes_the_url_alone() {
+        let folder = DevFolder::new();
+        let first = folder.start(URL).await;
+        let second = folder.start("http://127.0.0.1:9090").await;
+        assert_eq!(second.base_url, "http://127.0.0.1:9090");
+        assert!(
+            first
+                == Credentials {
+                    base_url: URL.to_owned(),
+                    ..second
+                }
+        );
+    }
+
+    #[tokio::test]
+    async fn lost_or_broken_credentials_cost_a_key_and_nothing_else() {
+        let folder = DevFolder::new();
+        let first = folder.start(URL).await;
+        let path = folder.file(CREDENTIALS_FILE);
+        let other_key = ApiKeySecret::from_random([1; 32]);
+        let unknown_key = serde_json::to_string(&Credentials {
+            api_key: other_key.expose().to_owned(),
+            ..first.clone()
+        });
+        for broken in [
+            None,
+            Some(String::new()),
+            Some("{\"api_key\":".to_owned()),
+            unknown_key.ok(),
+        ] {
+            match broken {
+                None => fs::remove_file(&path).unwrap(),
+                Some(text) => fs::write(&path, text).unwrap(),
+            }
+            let next = folder.start(URL).await;
+            assert!(next.api_key != first.api_key);
+            assert_eq!(next.workspace_id, first.workspace_id);
+            assert_eq!(next.memory_store_id, first.memory_store_id);
+        }
+    }
+
+    #[tokio::test]
+    async fn start_that_crashed_after_making_the_tenant_is_followed_by_a_good_one() {
+        let folder = DevFolder::new();
+        let first = folder.start(URL).await;
+        fs::remove_file(folder.file(CREDENTIALS_FILE)).unwrap();
+        fs::remove_file(folder.file(TENANT_FILE)).unwrap();
+        let second = folder.start(URL).await;
+        assert_ne!(second.workspace_id, first.workspace_id);
+        assert!(second == folder.start(URL).await);
+    }
+
+    #[tokio::test]
+    async fn index_that_was_deleted_is_filled_anew() {
+        let folder = DevFolder::new();
+        let first = folder.start(URL).await;
+        fs::remove_file(folder.file("index.db")).unwrap();
+        assert_ne!(folder.start(URL).await.workspace_id, first.workspace_id);
+    }
+
+    #[test]
+    fn welcome_has_commands_to_paste() {
+        let credentials = Credentials {
+            base_url: URL.to_owned(),
+            api_key: "ks_live_x".to_owned(),
+            memory_store_id: StoreId::from_uuid(uuid::Uuid::from_u128(1)),
+            workspace_id: TenantId::from_uuid(uuid::Uuid::from_u128(2)),
+        };
+        let text = welcome(&credentials, Path::new("/d/dev-credentials.json"));
+        assert!(text.contains(
+            "curl -sS http://127.0.0.1:8080/v1/memory_stores/memstore_00000000000000000000000001/tool_calls \\\n  \
+             -H 'x-api-key: ks_live_x' -H 'content-type: application/json' \\\n  \
+             -d '{\"command\":\"view\",\"path\":\"/memories/hello.md\"}'\n"
+        ));
+    }
 }

@@ -5,6 +5,7 @@
 //! crates below it.
 
 mod backends;
+mod bench;
 mod cli;
 mod config;
 mod data_dir;
@@ -41,5 +42,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Tenant { command: TenantCommand::Create(args) } => operator::create_tenant(args).await,
         Command::Key { command: KeyCommand::Create(args) } => operator::create_key(args).await,
         Command::Store { command: StoreCommand::Create(args) } => operator::create_store(args).await,
+        Command::Bench(args) => bench::run(args).await,
+        Command::BenchFloor(args) => bench::run_floor(args).await,
     }
 }

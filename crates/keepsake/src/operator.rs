@@ -1,10 +1,10 @@
 //! The operator's commands: the configuration, the schema, tenants and keys.
 
 use std::io::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use keepsake_core::Timestamp;
-use keepsake_engine::{Engine, NewKey, NewTenant};
+use keepsake_engine::{Clock, Engine, NewKey, NewTenant, SystemClock};
 use keepsake_index::Scope;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::cli::{CreateKeyArgs, CreateStoreArgs, CreateTenantArgs, SourceArgs, t
 use crate::failure::Failure;
 use crate::{data_dir, logs};
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY: Duration = Duration::from_hours(24);
 /// What a key may do that was given no scope: what an agent needs.
 const DEFAULT_SCOPES: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryWrite];
 
@@ -49,7 +49,11 @@ pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
 pub(crate) async fn create_tenant(args: CreateTenantArgs) -> Result<(), Failure> {
     let limits = to_overrides(&args.limits).map_err(Failure::new)?;
     let (engine, backends) = open(args.sources).await?;
-    let new = NewTenant { name: args.name, external_id: args.external_id, limits };
+    let new = NewTenant {
+        name: args.name,
+        external_id: args.external_id,
+        limits,
+    };
     let made = engine.operator().create_tenant(new).await;
     backends.index.close().await;
     let tenant = made.map_err(Failure::of("the tenant was not made"))?;
@@ -74,9 +78,19 @@ pub(crate) async fn create_key(args: CreateKeyArgs) -> Result<(), Failure> {
     let new = NewKey {
         tenant_id: args.tenant,
         name: args.name,
-        scopes: if args.scopes.is_empty() { DEFAULT_SCOPES.to_vec() } else { args.scopes },
-        store_ids: if args.stores.is_empty() { None } else { Some(args.stores) },
-        expires_at: args.expires_in_days.map(|days| now().plus(DAY * days)),
+        scopes: if args.scopes.is_empty() {
+            DEFAULT_SCOPES.to_vec()
+        } else {
+            args.scopes
+        },
+        store_ids: if args.stores.is_empty() {
+            None
+        } else {
+            Some(args.stores)
+        },
+        expires_at: args
+            .expires_in_days
+            .map(|days| SystemClock.now().plus(DAY * days)),
     };
     let made = engine.operator().create_key(new).await;
     backends.index.close().await;
@@ -142,9 +156,4 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
     print(&format!("{value}\n"))
-}
-
-fn now() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_micros(0).plus(since_epoch)
 }

@@ -1,6 +1,7 @@
 //! `keepsake serve`: from a configuration to a running server, and its end.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use keepsake_engine::Engine;
@@ -60,7 +61,7 @@ async fn serve(
     engine: &Engine,
     backends: &Backends,
     settings: &Settings,
-    dev_folder: Option<&std::path::Path>,
+    dev_folder: Option<&Path>,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     let listener = match settings.role {
@@ -74,22 +75,19 @@ async fn serve(
     let runner = Runner::start(engine, settings.role.name(), is_worker)
         .await
         .map_err(Failure::of("the scheduled jobs cannot be started"))?;
-    let served = match listener {
-        Some((listener, address)) => {
-            tracing::info!("keepsake listens on http://{address}");
-            let options = ServerOptions {
-                request_deadline: settings.server.request_deadline,
-                shutdown_deadline: settings.server.shutdown_deadline,
-            };
-            keepsake_server::serve(engine.clone(), listener, options, shutdown)
-                .await
-                .map_err(Failure::of(format_args!("the listener on {address} broke")))
-        }
-        None => {
-            tracing::info!("keepsake runs the scheduled jobs");
-            shutdown.cancelled().await;
-            Ok(())
-        }
+    let served = if let Some((listener, address)) = listener {
+        tracing::info!("keepsake listens on http://{address}");
+        let options = ServerOptions {
+            request_deadline: settings.server.request_deadline,
+            shutdown_deadline: settings.server.shutdown_deadline,
+        };
+        keepsake_server::serve(engine.clone(), listener, options, shutdown)
+            .await
+            .map_err(Failure::of(format_args!("the listener on {address} broke")))
+    } else {
+        tracing::info!("keepsake runs the scheduled jobs");
+        shutdown.cancelled().await;
+        Ok(())
     };
     runner.stop(settings.server.shutdown_deadline).await;
     served
@@ -105,7 +103,11 @@ async fn listen(settings: &ServerSettings) -> Result<(TcpListener, SocketAddr), 
 /// Where a client on this machine reaches the listener.
 fn base_url(mut address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+        address.set_ip(if address.is_ipv4() {
+            Ipv4Addr::LOCALHOST.into()
+        } else {
+            Ipv6Addr::LOCALHOST.into()
+        });
     }
     format!("http://{address}")
 }

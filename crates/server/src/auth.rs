@@ -22,12 +22,14 @@ pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, 
     let workspace = principal.tenant_id.to_string();
     tracing::Span::current().record("tenant.id", &workspace);
     let claimed = request.headers().get(WORKSPACE);
-    if claimed.is_some_and(|claimed| claimed.as_bytes() != workspace.as_bytes()) {
-        return ApiError::permission_denied(format!("`{WORKSPACE}` is not the workspace of this credential"))
-            .into_response();
-    }
-    request.extensions_mut().insert(principal);
-    let mut response = next.run(request).await;
+    let is_foreign = claimed.is_some_and(|claimed| claimed.as_bytes() != workspace.as_bytes());
+    let mut response = if is_foreign {
+        ApiError::permission_denied(format!("`{WORKSPACE}` is not the workspace of this credential"))
+            .into_response()
+    } else {
+        request.extensions_mut().insert(principal);
+        next.run(request).await
+    };
     if let Ok(value) = HeaderValue::try_from(workspace) {
         response.headers_mut().insert(WORKSPACE, value);
     }

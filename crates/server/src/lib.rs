@@ -39,10 +39,15 @@ impl Default for ServerOptions {
 
 /// Every route of the public listener.
 pub fn router(engine: Engine, options: &ServerOptions) -> Router {
-    let authenticated = routes::v1().route_layer(axum::middleware::from_fn_with_state(
-        engine.clone(),
-        auth::require,
-    ));
+    // Around the fallbacks too: who sends a credential is told its tenant even
+    // where there is nothing.
+    let authenticated = routes::v1()
+        .fallback(routes::no_such_route)
+        .method_not_allowed_fallback(routes::no_such_method)
+        .layer(axum::middleware::from_fn_with_state(
+            engine.clone(),
+            auth::require,
+        ));
     Router::new()
         .nest("/v1", authenticated)
         .merge(routes::health())

@@ -1,10 +1,11 @@
 //! A real server process that a test starts, kills and starts again.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -18,6 +19,8 @@ pub const PORT_PLACEHOLDER: &str = "{port}";
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const FIRST_PORT: u32 = 15_000;
+const PORTS: u32 = 17_000;
 
 /// How to start a server; each start of the same command is a restart.
 #[derive(Debug)]
@@ -234,17 +237,26 @@ impl fmt::Debug for RunningServer {
     }
 }
 
-/// A loopback port that is free now.
+/// A loopback port that is free now, and that nobody is handed by chance.
+///
+/// Below the ports that the system gives to outgoing connections: one of those
+/// could be taken between this call and a server's start, or its restart.
+/// Within a process no port is told twice until all were.
 ///
 /// # Panics
 /// When there is none.
 #[must_use]
 pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("no free port");
-    listener
-        .local_addr()
-        .expect("a bound listener has an address")
-        .port()
+    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU32::new(uuid::Uuid::new_v4().as_fields().0 % PORTS));
+    for _ in 0..PORTS {
+        let offset = next.fetch_add(1, Ordering::Relaxed) % PORTS;
+        let port = u16::try_from(FIRST_PORT + offset).expect("ports are below 65536");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port");
 }
 
 async fn collect(stream: impl AsyncRead + Unpin, output: Arc<Mutex<String>>) {

@@ -205,7 +205,7 @@ impl Call<'_> {
         &self,
         path: &ToolPath,
     ) -> Result<(keepsake_index::StoreState, Found), EngineError> {
-        let give_up_at = self.engine.now().plus(CLAIM_LASTS);
+        let mut polls_left = CLAIM_LASTS.as_micros() / CLAIM_POLL.as_micros();
         loop {
             let (store, found) = self
                 .engine
@@ -218,9 +218,10 @@ impl Call<'_> {
             let is_others = head
                 .claim
                 .is_some_and(|claim| claim.replica != self.engine.0.replica && claim.until > now);
-            if !is_others || now >= give_up_at {
+            if !is_others || polls_left == 0 {
                 return Ok((store, found));
             }
+            polls_left -= 1;
             tokio::time::sleep(CLAIM_POLL / 2 + self.engine.0.ids.jitter(CLAIM_POLL)).await;
         }
     }
@@ -276,6 +277,7 @@ impl Call<'_> {
         let lookup = self.look_up(old_path).await?;
         let (changes, guard) = match lookup.target {
             Target::Missing => {
+                self.refuse_below_a_file(new_path, to).await?;
                 return Err(ToolError::NotFound {
                     path: old_path.display().to_owned(),
                 }
@@ -311,12 +313,33 @@ impl Call<'_> {
         }
     }
 
+    /// Refuses a destination below a file. The commit does so by itself: this
+    /// is for a call that does not come so far, since the destination is judged
+    /// before the source.
+    async fn refuse_below_a_file(&self, path: &ToolPath, memory_path: &MemoryPath) -> Result<(), Stop> {
+        for ancestor in memory_path.ancestor_files() {
+            let file = MemoryPath::from_trusted(ancestor.to_owned());
+            if let Target::Memory(_) = self.look_up_memory(Some(&file)).await?.target {
+                return Err(ToolError::ParentIsFile {
+                    path: path.display().to_owned(),
+                    file: tool_display(&file),
+                }
+                .into());
+            }
+        }
+        Ok(())
+    }
+
     async fn look_up(&self, path: &ToolPath) -> Result<Lookup, EngineError> {
+        self.look_up_memory(path.memory()).await
+    }
+
+    async fn look_up_memory(&self, path: Option<&MemoryPath>) -> Result<Lookup, EngineError> {
         let lookup = self
             .engine
             .0
             .index
-            .head(self.principal.tenant_id, self.store_id, path.memory(), 0)
+            .head(self.principal.tenant_id, self.store_id, path, 0)
             .await?;
         lookup.ok_or(EngineError::StoreNotFound)
     }

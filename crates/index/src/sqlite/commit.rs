@@ -89,7 +89,8 @@ const WRITE: &str = "SAVEPOINT one_commit; \
         size_bytes = c.value ->> 8, sha256 = unhex(c.value ->> 9), \
         first_line = CASE WHEN c.value ->> 2 = c.value ->> 3 OR c.value ->> 4 = 'deleted' THEN c.value ->> 10 \
             ELSE first_line END, \
-        updated_at = $4, deleted_at = CASE WHEN c.value ->> 4 = 'deleted' THEN $4 END \
+        updated_at = $4, deleted_at = CASE WHEN c.value ->> 4 = 'deleted' THEN $4 END, \
+        claimed_by = nullif(claimed_by, $18) \
     FROM json_each($5) c WHERE c.value ->> 4 <> 'created' \
         AND memory.tenant_id = $1 AND memory.store_id = $2 AND memory.memory_id = unhex(c.value ->> 0); \
     INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id, \
@@ -158,15 +159,30 @@ impl MemoryIndex for SqliteIndex {
 
     async fn claim_edit(
         &self,
-        _: TenantId,
-        _: StoreId,
-        _: MemoryId,
-        _: Uuid,
-        _: Timestamp,
-        _: Timestamp,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        memory_id: MemoryId,
+        replica: Uuid,
+        now: Timestamp,
+        until: Timestamp,
     ) -> Result<bool, IndexError> {
-        // One process owns the file, and it queues its own edits already.
-        Ok(true)
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let claimed = sqlx::query(
+            "UPDATE memory SET claimed_by = $4, claimed_until = $6 \
+             WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 \
+             AND (claimed_by IS NULL OR claimed_by = $4 OR claimed_until <= $5)",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(memory_id.uuid())
+        .bind(replica)
+        .bind(now.as_micros())
+        .bind(until.as_micros())
+        .execute(connection)
+        .await?;
+        writer.commit().await?;
+        Ok(claimed.rows_affected() > 0)
     }
 
     async fn replayed(
@@ -288,6 +304,7 @@ async fn run_one(
         .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
         .bind(idempotency.map(|call| call.request_sha256.as_slice()))
         .bind(commit.now.as_micros())
+        .bind(commit.replica)
         .execute(&mut *connection)
         .await?;
     Ok(CommitOutcome::Committed { seq: new_seq })

@@ -101,6 +101,11 @@ impl SqliteIndex {
             waiting: Arc::default(),
         })
     }
+
+    /// The pool that reads, for tests that look from its side.
+    pub fn reader_pool(&self) -> &SqlitePool {
+        &self.readers
+    }
 }
 
 #[async_trait]

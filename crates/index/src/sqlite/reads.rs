@@ -11,14 +11,14 @@ use uuid::Uuid;
 
 use super::SqliteIndex;
 use crate::model::{
-    Credential, Directory, Entry, FoundVersion, Head, Lookup, Replayed, StoreState, Target, TenantStatus,
+    Claim, Credential, Directory, Entry, FoundVersion, Head, Lookup, Replayed, StoreState, Target, TenantStatus,
 };
 use crate::{CredentialIndex, IndexError};
 
 /// The store, and the memory or the directory at a path, in one query.
 const HEAD: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, \
     m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, \
-    d.files, d.bytes, d.visible_children \
+    m.claimed_by, m.claimed_until, d.files, d.bytes, d.visible_children \
     FROM store s \
     LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = $3 AND m.deleted_at IS NULL \
     LEFT JOIN directory d ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = $4 \
@@ -85,7 +85,8 @@ impl SqliteIndex {
         // `0` follows `/` in byte order: the first string past everything below.
         let end = format!("{}0", directory.as_str().trim_end_matches('/'));
         let rows = sqlx::query(
-            "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256 FROM memory \
+            "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, \
+             claimed_by, claimed_until FROM memory \
              WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 AND deleted_at IS NULL \
              ORDER BY path",
         )
@@ -172,13 +173,13 @@ async fn lookup(
         purge_epoch: row.try_get(1)?,
     };
     let is_memory = row.try_get::<Option<&[u8]>, _>(4)?.is_some();
-    let files: Option<i64> = row.try_get(9)?;
+    let files: Option<i64> = row.try_get(11)?;
     let target = match (is_memory, files) {
         (true, _) => Target::Memory(head_of(&row, 2)?),
         (false, Some(files)) => Target::Directory(Directory {
             files: unsigned(files),
-            size_bytes: unsigned(row.try_get(10)?),
-            total_entries: unsigned(row.try_get(11)?),
+            size_bytes: unsigned(row.try_get(12)?),
+            total_entries: unsigned(row.try_get(13)?),
             entries: Vec::new(),
         }),
         (false, None) => Target::Missing,
@@ -278,8 +279,10 @@ impl CredentialIndex for SqliteIndex {
 }
 
 /// Reads a head whose columns begin at `first`: path, size, memory, version,
-/// seq, blob, hash. One process has no other replica to make claims.
+/// seq, blob, hash, claimant, claim's end.
 fn head_of(row: &SqliteRow, first: usize) -> Result<Head, IndexError> {
+    let claimant: Option<Uuid> = row.try_get(first + 7)?;
+    let until: Option<i64> = row.try_get(first + 8)?;
     Ok(Head {
         path: MemoryPath::from_trusted(row.try_get(first)?),
         size_bytes: unsigned(row.try_get(first + 1)?),
@@ -288,7 +291,10 @@ fn head_of(row: &SqliteRow, first: usize) -> Result<Head, IndexError> {
         seq: row.try_get(first + 4)?,
         blob_id: VersionId::from_uuid(row.try_get(first + 5)?),
         sha256: hash_of(row.try_get(first + 6)?, "memory")?,
-        claim: None,
+        claim: claimant.zip(until).map(|(replica, until)| Claim {
+            replica,
+            until: Timestamp::from_micros(until),
+        }),
     })
 }
 

@@ -108,6 +108,10 @@ pub(crate) fn deleted(before: &Head) -> Change {
 
 /// Makes a tenant.
 pub(crate) async fn new_tenant(subject: &Subject) -> TenantId {
+    new_tenant_of(subject.index.as_ref()).await
+}
+
+async fn new_tenant_of(index: &dyn Index) -> TenantId {
     let tenant = Tenant {
         tenant_id: TenantId::from_uuid(next_uuid()),
         external_id: None,
@@ -116,7 +120,7 @@ pub(crate) async fn new_tenant(subject: &Subject) -> TenantId {
         limits: LimitOverrides::default(),
         created_at: NOW,
     };
-    assert!(subject.index.create_tenant(&tenant).await.unwrap());
+    assert!(index.create_tenant(&tenant).await.unwrap());
     tenant.tenant_id
 }
 
@@ -143,20 +147,25 @@ pub(crate) struct Place {
 impl Place {
     /// A new store of a new tenant.
     pub(crate) async fn new(subject: &Subject) -> Self {
-        Self::of_tenant(subject, new_tenant(subject).await).await
+        Self::on(Arc::clone(&subject.index), subject.raw.clone()).await
     }
 
     /// A new store of a tenant.
     pub(crate) async fn of_tenant(subject: &Subject, tenant_id: TenantId) -> Self {
+        Self::make(Arc::clone(&subject.index), subject.raw.clone(), tenant_id).await
+    }
+
+    /// A new store of a new tenant, in an index that is no subject's.
+    pub(crate) async fn on(index: Arc<dyn Index>, raw: Raw) -> Self {
+        let tenant_id = new_tenant_of(index.as_ref()).await;
+        Self::make(index, raw, tenant_id).await
+    }
+
+    async fn make(index: Arc<dyn Index>, raw: Raw, tenant_id: TenantId) -> Self {
         let store = new_store();
-        let made = subject.index.create_store(tenant_id, &store, PLENTY).await.unwrap();
+        let made = index.create_store(tenant_id, &store, PLENTY).await.unwrap();
         assert_eq!(made, StoreCreation::Created);
-        Self {
-            index: Arc::clone(&subject.index),
-            raw: subject.raw.clone(),
-            tenant_id,
-            store_id: store.store_id,
-        }
+        Self { index, raw, tenant_id, store_id: store.store_id }
     }
 
     /// Its ids, as statements of the tables take them.

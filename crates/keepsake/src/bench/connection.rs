@@ -9,17 +9,21 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use crate::failure::Failure;
+
 /// Sends requests one after another.
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
 }
 
 impl Connection {
-    pub(super) async fn open(address: SocketAddr) -> Result<Self, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("could not connect to {address}: {error}");
-        let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
-        stream.set_nodelay(true).map_err(|error| failed(&error))?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+    pub(super) async fn open(address: SocketAddr) -> Result<Self, Failure> {
+        let failed = || Failure::of(format!("{address} cannot be reached"));
+        let stream = TcpStream::connect(address).await.map_err(failed())?;
+        stream.set_nodelay(true).map_err(failed())?;
+        let (sender, connection) = handshake(TokioIo::new(stream))
+            .await
+            .map_err(Failure::of(format_args!("{address} does not speak HTTP")))?;
         // Ends with the sender; what broke it, the sender reports.
         drop(tokio::spawn(connection));
         Ok(Self { sender })

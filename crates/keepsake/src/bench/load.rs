@@ -15,9 +15,13 @@ use super::connection::Connection;
 use super::plan::{Command, Scenario};
 use super::process;
 use super::workload::{Call, Side, Worker, Workload};
+use crate::failure::Failure;
 
 /// The longest latency that is told from longer ones.
-const MAX_LATENCY: Duration = Duration::from_secs(120);
+const MAX_LATENCY: Duration = Duration::from_mins(2);
+
+/// What is said of threads and tasks that ended as they never should.
+const BROKE: &str = "the load generator broke";
 
 /// How the load is put on.
 #[derive(Debug, Clone, Copy)]
@@ -61,9 +65,10 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self, Failure> {
         let max = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
-        let latency = Histogram::new_with_bounds(1_000, max, 3).map_err(|error| error.to_string())?;
+        let latency = Histogram::new_with_bounds(1_000, max, 3);
+        let latency = latency.map_err(Failure::of("the histogram cannot be made"))?;
         Ok(Self {
             elapsed: Duration::ZERO,
             latency,
@@ -115,17 +120,23 @@ enum Work {
     /// Make the memories that are read and edited, then end.
     Seed,
     /// Repeat a scenario; measure between the two moments.
-    Repeat { scenario: Scenario, from: Instant, to: Instant },
+    Repeat {
+        scenario: Scenario,
+        from: Instant,
+        to: Instant,
+    },
 }
 
 /// Makes the memories that are read and edited.
 ///
 /// # Errors
-/// What the first failure was.
-pub(super) async fn seed(endpoint: Endpoint, workload: &Arc<Workload>, load: Load) -> Result<(), String> {
+/// [`Failure`] of the first that cannot be made.
+pub(super) async fn seed(endpoint: Endpoint, workload: &Arc<Workload>, load: Load) -> Result<(), Failure> {
     let seen = drive(endpoint, workload, Work::Seed, load).await?;
     match seen.failure {
-        Some(failure) => Err(format!("a memory to start with could not be made: {failure}")),
+        Some(failure) => Err(Failure::new(format!(
+            "a memory to start with could not be made: {failure}"
+        ))),
         None => Ok(()),
     }
 }
@@ -133,13 +144,13 @@ pub(super) async fn seed(endpoint: Endpoint, workload: &Arc<Workload>, load: Loa
 /// Repeats a scenario, and measures after the warm-up.
 ///
 /// # Errors
-/// When connections cannot be made.
+/// [`Failure`] when connections cannot be made.
 pub(super) async fn measure(
     endpoint: Endpoint,
     workload: &Arc<Workload>,
     scenario: Scenario,
     load: Load,
-) -> Result<Measured, String> {
+) -> Result<Measured, Failure> {
     let from = Instant::now() + load.warm_up;
     let to = from + load.measured;
     let cpu_times = async {
@@ -152,7 +163,12 @@ pub(super) async fn measure(
     };
     let driven = drive(endpoint, workload, Work::Repeat { scenario, from, to }, load);
     let (seen, [server_cpu, client_cpu]) = tokio::join!(driven, cpu_times);
-    Ok(Measured { elapsed: load.measured, server_cpu, client_cpu, ..seen? })
+    Ok(Measured {
+        elapsed: load.measured,
+        server_cpu,
+        client_cpu,
+        ..seen?
+    })
 }
 
 fn cpu_time(pid: Option<u32>) -> Option<Duration> {
@@ -162,22 +178,32 @@ fn cpu_time(pid: Option<u32>) -> Option<Duration> {
 /// The bytes of the body with which the server answers one command.
 ///
 /// # Errors
-/// What it answered when that is not a success.
+/// [`Failure`] when that is not a success.
 pub(super) async fn answer_bytes(
     endpoint: Endpoint,
     workload: &Workload,
     command: Command,
-) -> Result<usize, String> {
+) -> Result<usize, Failure> {
     let mut connection = Connection::open(endpoint.address).await?;
     let Call { request, expected } =
         workload.call_of(endpoint.side, command, &endpoint.host(), &mut Worker::new(0, 1));
-    let (status, body) = connection.call(request).await.map_err(|error| error.to_string())?;
-    workload.check(&expected, status, &body)?;
+    let (status, body) = connection
+        .call(request)
+        .await
+        .map_err(Failure::of("a call failed"))?;
+    workload
+        .check(&expected, status, &body)
+        .map_err(Failure::of("a call failed"))?;
     Ok(body.len())
 }
 
 /// Spreads the connections over threads and waits for all of them.
-async fn drive(endpoint: Endpoint, workload: &Arc<Workload>, work: Work, load: Load) -> Result<Measured, String> {
+async fn drive(
+    endpoint: Endpoint,
+    workload: &Arc<Workload>,
+    work: Work,
+    load: Load,
+) -> Result<Measured, Failure> {
     let threads: Vec<_> = (0..load.threads)
         .map(|thread| {
             let workload = Arc::clone(workload);
@@ -186,7 +212,7 @@ async fn drive(endpoint: Endpoint, workload: &Arc<Workload>, work: Work, load: L
         .collect();
     let mut all = Measured::new()?;
     for thread in threads {
-        all.join(&thread.await.map_err(|error| error.to_string())??);
+        all.join(&thread.await.map_err(Failure::of(BROKE))??);
     }
     Ok(all)
 }
@@ -198,9 +224,11 @@ fn drive_thread(
     work: Work,
     load: Load,
     thread: usize,
-) -> Result<Measured, String> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+) -> Result<Measured, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::of(BROKE))?;
     let seen = Rc::new(RefCell::new(Measured::new()?));
     let workers = (thread..load.connections).step_by(load.threads);
     LocalSet::new().block_on(&runtime, async {
@@ -208,14 +236,17 @@ fn drive_thread(
         for index in workers {
             let (workload, seen) = (Arc::clone(workload), Rc::clone(&seen));
             let worker = Worker::new(index, load.connections);
-            tasks.spawn_local(async move { drive_connection(endpoint, &workload, work, worker, &seen).await });
+            tasks
+                .spawn_local(async move { drive_connection(endpoint, &workload, work, worker, &seen).await });
         }
         while let Some(ended) = tasks.join_next().await {
-            ended.map_err(|error| error.to_string())??;
+            ended.map_err(Failure::of(BROKE))??;
         }
-        Ok::<_, String>(())
+        Ok::<_, Failure>(())
     })?;
-    Rc::into_inner(seen).map(RefCell::into_inner).ok_or_else(|| "a connection did not end".to_owned())
+    Rc::into_inner(seen)
+        .map(RefCell::into_inner)
+        .ok_or_else(|| Failure::new(BROKE))
 }
 
 /// Makes one call after the other until the work is done.
@@ -225,7 +256,7 @@ async fn drive_connection(
     work: Work,
     mut worker: Worker,
     seen: &RefCell<Measured>,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let host = endpoint.host();
     let mut connection = Connection::open(endpoint.address).await?;
     loop {

@@ -5,7 +5,6 @@
 //! the server (and with `--floor` the floor) as children of its own, and
 //! measures the two in turns, so that a machine that slows down slows both.
 
-mod backends;
 mod connection;
 mod floor;
 mod load;
@@ -13,85 +12,97 @@ mod plan;
 mod process;
 mod provision;
 mod report;
+mod settings;
 mod workload;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
-use tokio::signal::unix::{SignalKind, signal};
 
-use backends::{Backends, ConfigArgs};
-pub use floor::{FloorArgs, run_floor};
+pub(crate) use floor::{FloorArgs, run_floor};
 use load::{Endpoint, Load};
 use plan::{Command, Layout, Scenario};
 use process::{Process, free_address};
 use report::{Finding, Machine, Report, Setup};
 use workload::{BenchStore, Side, Workload};
 
+use crate::backends::{self, Backends};
+use crate::cli::SourceArgs;
+use crate::config::Settings;
+use crate::failure::Failure;
+use crate::signals;
+
 /// Options of `keepsake bench`.
 #[derive(Debug, clap::Args)]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     #[command(flatten)]
-    config: ConfigArgs,
+    sources: SourceArgs,
     /// A running server to measure, in place of one that is started.
     ///
     /// With a configuration, tenants and stores are made in its database, which
-    /// must be the server's and Postgres; without one, give --credentials.
+    /// must be the server's and Postgres; without one, give --credentials
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// Keys and stores of a running server, which are filled with memories:
     /// `[{"api_key": "ks_live_…", "store_ids": ["memstore_…"]}]`
     #[arg(long, value_name = "FILE", requires = "url", conflicts_with_all = ["config", "data_dir", "floor"])]
     credentials: Option<PathBuf>,
-    /// Measures in turns what the machine can do at best for the same work.
+    /// Measures in turns what the machine can do at best for the same work
     #[arg(long)]
     floor: bool,
-    /// What to measure.
+    /// What to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "view,create")]
     scenarios: Vec<Scenario>,
-    /// Over which stores.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "spread,tenant,store")]
+    /// Over which stores
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "spread,tenant,store"
+    )]
     layouts: Vec<Layout>,
-    /// Connections, each with one call under way.
+    /// Connections, each with one call under way
     #[arg(long, default_value_t = 32, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     connections: usize,
-    /// Threads that drive them; a quarter of the cores where unset.
+    /// Threads that drive them; a quarter of the cores where unset
     #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     client_threads: Option<usize>,
-    /// Memories that the stores of a layout hold together before it begins.
+    /// Memories that the stores of a layout hold together before it begins
     #[arg(long, default_value_t = 6_400, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000_000))]
     memories: usize,
-    /// Bytes of a memory.
+    /// Bytes of a memory
     #[arg(long, default_value_t = 2_048, value_parser = RangedU64ValueParser::<usize>::new().range(16..=102_400))]
     content_bytes: usize,
-    /// How often each measurement is made.
+    /// How often each measurement is made
     #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
     rounds: usize,
-    /// Seconds of load before each measurement.
+    /// Seconds of load before each measurement
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
     warm_up: Duration,
-    /// Seconds of each measurement.
+    /// Seconds of each measurement
     #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
     measure: Duration,
-    /// Where to write the results as JSON.
+    /// Where to write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A remark that the results carry.
+    /// A remark that the results carry
     #[arg(long)]
     note: Option<String>,
-    /// Counts calls that fail in place of ending with an error.
+    /// Counts calls that fail in place of ending with an error
     #[arg(long)]
     allow_errors: bool,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "must be a number of seconds".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() && duration <= Duration::from_secs(86_400) => Ok(duration),
+        Ok(duration) if !duration.is_zero() && duration <= Duration::from_hours(24) => Ok(duration),
         _ => Err("must be more than 0 and at most a day".to_owned()),
     }
 }
@@ -99,39 +110,43 @@ fn seconds(text: &str) -> Result<Duration, String> {
 /// Runs the benchmark, prints what it found and writes it where asked.
 ///
 /// # Errors
-/// A text for people: what could not be set up, or which calls failed.
-pub async fn run(args: BenchArgs) -> Result<(), String> {
+/// [`Failure`]: what could not be set up, or how calls failed.
+pub(crate) async fn run(args: BenchArgs) -> Result<(), Failure> {
     args.check()?;
-    let mut terminated = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let shutdown = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
     let (report, failure) = tokio::select! {
         found = measure_all(&args) => found?,
-        _ = terminated.recv() => return Err("terminated".to_owned()),
-        _ = tokio::signal::ctrl_c() => return Err("interrupted".to_owned()),
+        // Drops the children, and so ends them.
+        () = shutdown.cancelled() => return Err(Failure::new("interrupted")),
     };
     println!("{report}");
     if let Some(file) = &args.json {
-        let json = serde_json::to_vec_pretty(&report).map_err(|error| error.to_string())?;
-        std::fs::write(file, json).map_err(|error| format!("could not write {}: {error}", file.display()))?;
+        let json = serde_json::to_vec_pretty(&report).map_err(std::io::Error::from);
+        let written = json.and_then(|json| std::fs::write(file, json));
+        written.map_err(Failure::of(format_args!("{} cannot be written", file.display())))?;
     }
     match failure {
-        Some(failure) if !args.allow_errors => Err(format!("calls failed, the first with: {failure}")),
+        Some(failure) if !args.allow_errors => {
+            Err(Failure::new(format!("calls failed, the first with: {failure}")))
+        }
         _ => Ok(()),
     }
 }
 
 impl BenchArgs {
-    fn check(&self) -> Result<(), String> {
-        if self.credentials.is_none() && self.config.is_empty() {
-            return Err("give --config or --data-dir, or --url with --credentials".to_owned());
-        }
+    fn check(&self) -> Result<(), Failure> {
         if self.memories < self.connections {
-            return Err("--memories must be at least --connections: each edits memories of its own".to_owned());
+            return Err(Failure::new(
+                "--memories must be at least --connections: each edits memories of its own",
+            ));
         }
         Ok(())
     }
 
     fn load(&self) -> Load {
-        let threads = self.client_threads.unwrap_or_else(|| (report::cores() / 4).max(1));
+        let threads = self
+            .client_threads
+            .unwrap_or_else(|| (report::cores() / 4).max(1));
         Load {
             connections: self.connections,
             threads: threads.min(self.connections),
@@ -140,8 +155,12 @@ impl BenchArgs {
         }
     }
 
-    fn setup(&self, load: Load, backends: Option<&Backends>) -> Setup {
-        let (index, blobs) = backends.map(Backends::describe).unzip();
+    fn workload(&self, stores: &[BenchStore], run: &str) -> Result<Arc<Workload>, Failure> {
+        Workload::new(stores, run, self.memories, self.content_bytes).map(Arc::new)
+    }
+
+    fn setup(&self, load: Load, settings: Option<&Settings>) -> Setup {
+        let (index, blobs) = settings.map(settings::describe).unzip();
         Setup {
             index,
             blobs,
@@ -163,28 +182,43 @@ type Laid = (Layout, Arc<Workload>);
 /// Sets everything up and measures every scenario over every layout.
 ///
 /// Answers the first failed call beside the report.
-async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), String> {
+async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), Failure> {
     let load = args.load();
-    let backends = if args.credentials.is_some() { None } else { Some(Backends::load(&args.config)?) };
-    let laid = lay_out(args, backends.as_ref()).await?;
-    let mut server = None;
-    let address = match &args.url {
-        Some(url) => resolve(url).await?,
-        None => {
-            let address = free_address()?;
-            server = Some(start_server(args, address).await?);
-            address
-        }
+    let (settings, laid) = if let Some(file) = &args.credentials {
+        (None, vec![lay_out_given(args, file)?])
+    } else {
+        let (settings, laid) = lay_out(args).await?;
+        (Some(settings), laid)
     };
-    let endpoint = Endpoint { side: Side::Server, address, pid: server.as_ref().and_then(Process::pid) };
+    let mut server = None;
+    let address = if let Some(url) = &args.url {
+        resolve(url).await?
+    } else {
+        let address = free_address()?;
+        server = Some(start_server(args, address).await?);
+        address
+    };
+    let endpoint = Endpoint {
+        side: Side::Server,
+        address,
+        pid: server.as_ref().and_then(Process::pid),
+    };
     for (layout, workload) in &laid {
-        say(&format!("making {} memories in {}", args.memories, layout.title()));
+        say(&format!(
+            "making {} memories in {}",
+            args.memories,
+            layout.title()
+        ));
         load::seed(endpoint, workload, load).await?;
     }
-    if let Some(backends) = &backends {
-        backends.settle().await?;
+    if let Some(settings) = &settings {
+        settings::settle(settings).await?;
     }
-    let mut floor = if args.floor { Some(start_floor(args, endpoint, &laid).await?) } else { None };
+    let mut floor = if args.floor {
+        Some(start_floor(args, endpoint, &laid).await?)
+    } else {
+        None
+    };
     let floor_endpoint = floor.as_ref().map(|(process, address)| Endpoint {
         side: Side::Floor,
         address: *address,
@@ -200,7 +234,8 @@ async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), Strin
     scenarios.dedup();
     for scenario in scenarios {
         for (layout, workload) in &laid {
-            let rounds = measure_rounds(args, scenario, (*layout, workload), endpoint, floor_endpoint).await?;
+            let rounds =
+                measure_rounds(args, scenario, (*layout, workload), endpoint, floor_endpoint).await?;
             for side in [&rounds.server, &rounds.floor] {
                 failure = failure.or_else(|| side.iter().find_map(|round| round.failure.clone()));
             }
@@ -211,13 +246,21 @@ async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), Strin
                 &rounds.server,
                 &rounds.floor,
             ));
-            for process in server.iter_mut().chain(floor.iter_mut().map(|(process, _)| process)) {
+            for process in server
+                .iter_mut()
+                .chain(floor.iter_mut().map(|(process, _)| process))
+            {
                 process.check()?;
             }
         }
     }
-    let setup = args.setup(load, backends.as_ref());
-    let report = Report { keepsake: env!("CARGO_PKG_VERSION"), machine: Machine::this(), setup, results };
+    let setup = args.setup(load, settings.as_ref());
+    let report = Report {
+        keepsake: env!("CARGO_PKG_VERSION"),
+        machine: Machine::this(),
+        setup,
+        results,
+    };
     Ok((report, failure))
 }
 
@@ -233,8 +276,11 @@ async fn measure_rounds(
     (layout, workload): (Layout, &Arc<Workload>),
     server: Endpoint,
     floor: Option<Endpoint>,
-) -> Result<Rounds, String> {
-    let mut rounds = Rounds { server: Vec::new(), floor: Vec::new() };
+) -> Result<Rounds, Failure> {
+    let mut rounds = Rounds {
+        server: Vec::new(),
+        floor: Vec::new(),
+    };
     for round in 0..args.rounds {
         let mut endpoints: Vec<_> = floor.into_iter().chain([server]).collect();
         // Whoever goes second meets what the first left to be flushed.
@@ -261,36 +307,46 @@ async fn measure_rounds(
     Ok(rounds)
 }
 
-/// Makes the stores of every layout, or reads those that were given.
-async fn lay_out(args: &BenchArgs, backends: Option<&Backends>) -> Result<Vec<Laid>, String> {
-    let run = RandomIds.uuid(SystemClock.now()).simple().to_string();
-    let workload = |stores: &[BenchStore]| {
-        Workload::new(stores, &run, args.memories, args.content_bytes).map(Arc::new)
-    };
-    let (None, Some(backends)) = (&args.credentials, backends) else {
-        let file = args.credentials.as_deref().ok_or("no credentials are given")?;
-        let json = std::fs::read(file).map_err(|error| format!("could not read {}: {error}", file.display()))?;
-        return Ok(vec![(Layout::Given, workload(&provision::given(&json)?)?)]);
-    };
+/// Makes the stores of every layout in the database that is configured.
+async fn lay_out(args: &BenchArgs) -> Result<(Settings, Vec<Laid>), Failure> {
+    let merged = args.sources.clone().into_sources().merge();
+    let settings = merged.settings()?;
     if args.url.is_none() {
-        backends.migrate().await?;
+        backends::migrate(&merged.migration()?).await?;
     }
-    let index = backends.open_index().await?;
+    let backends = Backends::open(&settings).await?;
     let mut layouts = args.layouts.clone();
     layouts.sort_unstable();
     layouts.dedup();
+    let run = run_name();
     let mut laid = Vec::new();
     for layout in layouts {
-        let stores = provision::provision(index.as_ref(), layout, &run).await?;
-        laid.push((layout, workload(&stores)?));
+        let stores = provision::provision(backends.index.as_ref(), layout, &run).await?;
+        laid.push((layout, args.workload(&stores, &run)?));
     }
-    index.close().await;
-    Ok(laid)
+    backends.index.close().await;
+    Ok((settings, laid))
 }
 
-async fn start_server(args: &BenchArgs, address: SocketAddr) -> Result<Process, String> {
+/// Takes the stores that a file lists.
+fn lay_out_given(args: &BenchArgs, file: &Path) -> Result<Laid, Failure> {
+    let json = std::fs::read(file).map_err(Failure::of(format_args!("{} cannot be read", file.display())))?;
+    let stores = provision::given(&json)?;
+    Ok((Layout::Given, args.workload(&stores, &run_name())?))
+}
+
+/// Tells this run's tenants and paths from those of others.
+fn run_name() -> String {
+    RandomIds.uuid(SystemClock.now()).simple().to_string()
+}
+
+async fn start_server(args: &BenchArgs, address: SocketAddr) -> Result<Process, Failure> {
     Process::start("server", address, |command| {
-        command.arg("serve").args(args.config.to_options()).arg("--listen").arg(address.to_string());
+        command
+            .arg("serve")
+            .args(settings::to_flags(&args.sources))
+            .arg("--listen")
+            .arg(address.to_string());
     })
     .await
 }
@@ -300,8 +356,8 @@ async fn start_floor(
     args: &BenchArgs,
     server: Endpoint,
     laid: &[Laid],
-) -> Result<(Process, SocketAddr), String> {
-    let (_, workload) = laid.first().ok_or("no layout is given")?;
+) -> Result<(Process, SocketAddr), Failure> {
+    let (_, workload) = laid.first().ok_or_else(|| Failure::new("no layout is given"))?;
     let mut options = vec![format!("--content-bytes={}", args.content_bytes)];
     for (option, command) in [
         ("--view-answer-bytes", Command::View),
@@ -313,23 +369,30 @@ async fn start_floor(
     }
     let address = free_address()?;
     let process = Process::start("floor", address, |command| {
-        command.arg("bench-floor").args(args.config.to_options()).args(options).arg("--listen").arg(address.to_string());
+        command
+            .arg("bench-floor")
+            .args(settings::to_flags(&args.sources))
+            .args(options)
+            .arg("--listen")
+            .arg(address.to_string());
     })
     .await?;
     Ok((process, address))
 }
 
 /// The address of a server's URL, which must be a plain `http://` one.
-async fn resolve(url: &str) -> Result<SocketAddr, String> {
-    let refused = || "--url must be like http://127.0.0.1:8080".to_owned();
+async fn resolve(url: &str) -> Result<SocketAddr, Failure> {
+    let refused = || Failure::new("--url must be like http://127.0.0.1:8080");
     let uri: hyper::Uri = url.parse().map_err(|_| refused())?;
     let (Some("http"), Some(host), "/" | "") = (uri.scheme_str(), uri.host(), uri.path()) else {
         return Err(refused());
     };
     let mut addresses = tokio::net::lookup_host((host, uri.port_u16().unwrap_or(80)))
         .await
-        .map_err(|error| format!("{host} cannot be found: {error}"))?;
-    addresses.next().ok_or_else(|| format!("{host} has no address"))
+        .map_err(Failure::of(format_args!("{host} cannot be found")))?;
+    addresses
+        .next()
+        .ok_or_else(|| Failure::new(format!("{host} has no address")))
 }
 
 /// Tells on stderr how far the run is.

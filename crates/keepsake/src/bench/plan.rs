@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
-pub enum Scenario {
+pub(super) enum Scenario {
     /// Reads of whole memories.
     View,
     /// Edits of memories; two connections never edit the same one.
@@ -67,7 +67,7 @@ impl Scenario {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
-pub enum Layout {
+pub(super) enum Layout {
     /// 64 stores in 8 tenants.
     Spread,
     /// 64 stores of one tenant.

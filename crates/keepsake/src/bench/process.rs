@@ -11,8 +11,9 @@ use hyper::{Request, StatusCode};
 use tokio::process::{Child, Command};
 
 use super::connection::Connection;
+use crate::failure::Failure;
 
-const START_TIMEOUT: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// What `/proc` counts CPU time in; the same on every Linux.
 const TICK: Duration = Duration::from_millis(10);
@@ -31,17 +32,17 @@ impl Process {
     /// Runs this binary again and waits until it answers `GET /livez`.
     ///
     /// # Errors
-    /// A text for people with the end of the child's output.
+    /// [`Failure`] with the end of the child's output.
     pub(super) async fn start(
         name: &'static str,
         address: SocketAddr,
         prepare: impl FnOnce(&mut Command),
-    ) -> Result<Self, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("could not start the {name}: {error}");
-        let binary = std::env::current_exe().map_err(|error| failed(&error))?;
+    ) -> Result<Self, Failure> {
+        let failed = || Failure::of(format!("the {name} cannot be started"));
+        let binary = std::env::current_exe().map_err(failed())?;
         let output = std::env::temp_dir().join(format!("keepsake-bench-{}-{name}.log", std::process::id()));
-        let log = std::fs::File::create(&output).map_err(|error| failed(&error))?;
-        let log_too = log.try_clone().map_err(|error| failed(&error))?;
+        let log = std::fs::File::create(&output).map_err(failed())?;
+        let log_too = log.try_clone().map_err(failed())?;
         let mut command = Command::new(binary);
         prepare(&mut command);
         let child = command
@@ -50,20 +51,23 @@ impl Process {
             .stderr(log_too)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| failed(&error))?;
-        let mut process = Self { child, name, address, output };
+            .map_err(failed())?;
+        let mut process = Self {
+            child,
+            name,
+            address,
+            output,
+        };
         match tokio::time::timeout(START_TIMEOUT, process.until_live()).await {
             Ok(Ok(())) => Ok(process),
-            Ok(Err(why)) => Err(failed(&format!("{why}\n{}", process.shown_output()))),
-            Err(_) => Err(failed(&format!("it does not answer\n{}", process.shown_output()))),
+            Ok(Err(ended)) => Err(ended),
+            Err(_) => Err(process.failure("does not answer")),
         }
     }
 
-    async fn until_live(&mut self) -> Result<(), String> {
+    async fn until_live(&mut self) -> Result<(), Failure> {
         loop {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("it ended ({status})"));
-            }
+            self.check()?;
             if is_live(self.address).await {
                 return Ok(());
             }
@@ -79,18 +83,23 @@ impl Process {
     /// Says so if the process has ended by itself.
     ///
     /// # Errors
-    /// A text for people with the end of the child's output.
-    pub(super) fn check(&mut self) -> Result<(), String> {
+    /// [`Failure`] with the end of the child's output.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(format!("the {} ended ({status})\n{}", self.name, self.shown_output())),
-            Err(error) => Err(format!("the {} cannot be watched: {error}", self.name)),
+            Ok(Some(status)) => Err(self.failure(&format!("ended ({status})"))),
+            Err(error) => Err(self.failure(&format!("cannot be watched: {error}"))),
         }
     }
 
-    fn shown_output(&self) -> String {
+    fn failure(&self, what: &str) -> Failure {
         let output = std::fs::read(&self.output).unwrap_or_default();
-        String::from_utf8_lossy(&output[output.len().saturating_sub(SHOWN_OUTPUT_BYTES)..]).into_owned()
+        let end = &output[output.len().saturating_sub(SHOWN_OUTPUT_BYTES)..];
+        Failure::new(format!(
+            "the {} {what}; its output ends:\n{}",
+            self.name,
+            String::from_utf8_lossy(end)
+        ))
     }
 }
 
@@ -105,21 +114,25 @@ async fn is_live(address: SocketAddr) -> bool {
     let Ok(mut connection) = Connection::open(address).await else {
         return false;
     };
-    let Ok(request) =
-        Request::get("/livez").header("host", address.to_string()).body(Full::new(Bytes::new()))
+    let Ok(request) = Request::get("/livez")
+        .header("host", address.to_string())
+        .body(Full::new(Bytes::new()))
     else {
         return false;
     };
-    connection.call(request).await.is_ok_and(|(status, _)| status == StatusCode::OK)
+    connection
+        .call(request)
+        .await
+        .is_ok_and(|(status, _)| status == StatusCode::OK)
 }
 
 /// A loopback address whose port is free now.
 ///
 /// # Errors
-/// What the operating system said.
-pub(super) fn free_address() -> Result<SocketAddr, String> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.to_string())?;
-    listener.local_addr().map_err(|error| error.to_string())
+/// [`Failure`] when there is none.
+pub(super) fn free_address() -> Result<SocketAddr, Failure> {
+    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    bound.map_err(Failure::of("there is no free port"))
 }
 
 /// How long a process has used the CPU; `None` where `/proc` does not tell.

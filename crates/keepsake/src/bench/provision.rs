@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::plan::Layout;
 use super::workload::BenchStore;
+use crate::failure::Failure;
 
 /// More than any run makes: the default limits would end one in seconds.
 const LIMITS: LimitOverrides = LimitOverrides {
@@ -25,8 +26,12 @@ const STORES_LIMIT: u64 = 1 << 20;
 /// Makes the tenants and stores of a layout.
 ///
 /// # Errors
-/// A text for people, when the index refuses.
-pub(super) async fn provision(index: &dyn Index, layout: Layout, run: &str) -> Result<Vec<BenchStore>, String> {
+/// [`Failure`] when the index refuses.
+pub(super) async fn provision(
+    index: &dyn Index,
+    layout: Layout,
+    run: &str,
+) -> Result<Vec<BenchStore>, Failure> {
     let (tenants, stores_each) = layout.tenants_and_stores();
     let mut stores = Vec::with_capacity(tenants * stores_each);
     for number in 0..tenants {
@@ -34,15 +39,22 @@ pub(super) async fn provision(index: &dyn Index, layout: Layout, run: &str) -> R
         let (tenant_id, api_key) = make_tenant(index, &name).await?;
         for _ in 0..stores_each {
             let store_id = make_store(index, tenant_id, &name).await?;
-            stores.push(BenchStore { store_id, api_key: api_key.clone(), tenant_id: Some(tenant_id) });
+            stores.push(BenchStore {
+                store_id,
+                api_key: api_key.clone(),
+                tenant_id: Some(tenant_id),
+            });
         }
     }
     // Neighbours in the list are of different tenants, as callers are.
-    Ok((0..stores_each).flat_map(|store| stores.iter().skip(store).step_by(stores_each)).cloned().collect())
+    Ok((0..stores_each)
+        .flat_map(|store| stores.iter().skip(store).step_by(stores_each))
+        .cloned()
+        .collect())
 }
 
-async fn make_tenant(index: &dyn Index, name: &str) -> Result<(TenantId, String), String> {
-    let refused = |why: &dyn std::fmt::Display| format!("a tenant could not be made: {why}");
+async fn make_tenant(index: &dyn Index, name: &str) -> Result<(TenantId, String), Failure> {
+    let refused = "a tenant could not be made";
     let now = SystemClock.now();
     let tenant_id = TenantId::from_uuid(RandomIds.uuid(now));
     let tenant = Tenant {
@@ -53,7 +65,7 @@ async fn make_tenant(index: &dyn Index, name: &str) -> Result<(TenantId, String)
         limits: LIMITS,
         created_at: now,
     };
-    index.create_tenant(&tenant).await.map_err(|error| refused(&error))?;
+    index.create_tenant(&tenant).await.map_err(Failure::of(refused))?;
     let key = ApiKey {
         api_key_id: ApiKeyId::from_uuid(RandomIds.uuid(now)),
         tenant_id,
@@ -64,14 +76,18 @@ async fn make_tenant(index: &dyn Index, name: &str) -> Result<(TenantId, String)
         expires_at: None,
     };
     let secret = ApiKeySecret::from_random(RandomIds.secret());
-    match index.create_api_key(&key, &secret.sha256()).await {
-        Ok(true) => Ok((tenant_id, secret.expose().to_owned())),
-        Ok(false) => Err(refused(&"it is not there for its key")),
-        Err(error) => Err(refused(&error)),
+    if index
+        .create_api_key(&key, &secret.sha256())
+        .await
+        .map_err(Failure::of(refused))?
+    {
+        Ok((tenant_id, secret.expose().to_owned()))
+    } else {
+        Err(Failure::new("a tenant that was made is gone"))
     }
 }
 
-async fn make_store(index: &dyn Index, tenant_id: TenantId, name: &str) -> Result<StoreId, String> {
+async fn make_store(index: &dyn Index, tenant_id: TenantId, name: &str) -> Result<StoreId, Failure> {
     let now = SystemClock.now();
     let store_id = StoreId::from_uuid(RandomIds.uuid(now));
     let store = NewStore {
@@ -81,10 +97,10 @@ async fn make_store(index: &dyn Index, tenant_id: TenantId, name: &str) -> Resul
         metadata: serde_json::Map::new(),
         created_at: now,
     };
-    match index.create_store(tenant_id, &store, STORES_LIMIT).await {
-        Ok(StoreCreation::Created) => Ok(store_id),
-        Ok(refusal) => Err(format!("a store could not be made: {refusal:?}")),
-        Err(error) => Err(format!("a store could not be made: {error}")),
+    let created = index.create_store(tenant_id, &store, STORES_LIMIT).await;
+    match created.map_err(Failure::of("a store could not be made"))? {
+        StoreCreation::Created => Ok(store_id),
+        refusal => Err(Failure::new(format!("a store could not be made: {refusal:?}"))),
     }
 }
 
@@ -99,20 +115,23 @@ struct Credential {
 /// Reads the stores of a `--credentials` file.
 ///
 /// # Errors
-/// A text for people that quotes nothing of the file.
-pub(super) fn given(json: &[u8]) -> Result<Vec<BenchStore>, String> {
-    let refused = "the credentials must be JSON: [{\"api_key\": \"ks_live_…\", \"store_ids\": [\"memstore_…\"]}]";
-    let credentials: Vec<Credential> = serde_json::from_slice(json).map_err(|_| refused.to_owned())?;
+/// [`Failure`] that quotes nothing of the file.
+pub(super) fn given(json: &[u8]) -> Result<Vec<BenchStore>, Failure> {
+    let refused =
+        "the credentials must be JSON: [{\"api_key\": \"ks_live_…\", \"store_ids\": [\"memstore_…\"]}]";
+    let credentials: Vec<Credential> = serde_json::from_slice(json).map_err(|_| Failure::new(refused))?;
     let stores: Vec<_> = credentials
         .into_iter()
         .flat_map(|Credential { api_key, store_ids }| {
-            store_ids
-                .into_iter()
-                .map(move |store_id| BenchStore { store_id, api_key: api_key.clone(), tenant_id: None })
+            store_ids.into_iter().map(move |store_id| BenchStore {
+                store_id,
+                api_key: api_key.clone(),
+                tenant_id: None,
+            })
         })
         .collect();
     if stores.is_empty() {
-        return Err("the credentials name no store".to_owned());
+        return Err(Failure::new("the credentials name no store"));
     }
     Ok(stores)
 }
@@ -127,8 +146,14 @@ mod tests {
         let stores = given(format!(r#"[{{"api_key":"k","store_ids":["{id}","{id}"]}}]"#).as_bytes()).unwrap();
         assert_eq!(stores.len(), 2);
         assert_eq!((stores[1].store_id, stores[1].api_key.as_str()), (id, "k"));
-        for text in ["", "[]", "{}", r#"[{"api_key":"secret"}]"#, r#"[{"api_key":"secret","store_ids":["x"]}]"#] {
-            assert!(!given(text.as_bytes()).unwrap_err().contains("secret"));
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"[{"api_key":"secret"}]"#,
+            r#"[{"api_key":"secret","store_ids":["x"]}]"#,
+        ] {
+            assert!(!given(text.as_bytes()).unwrap_err().to_string().contains("secret"));
         }
     }
 }

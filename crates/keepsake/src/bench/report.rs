@@ -132,8 +132,11 @@ impl Finding {
         server: &[Measured],
         floor: &[Measured],
     ) -> Option<Self> {
-        let ratios: Vec<_> =
-            server.iter().zip(floor).map(|(server, floor)| server.throughput() / floor.throughput()).collect();
+        let ratios: Vec<_> = server
+            .iter()
+            .zip(floor)
+            .map(|(server, floor)| server.throughput() / floor.throughput())
+            .collect();
         let median_ratio = median(&ratios);
         let bar = scenario.bar(layout);
         Some(Self {
@@ -160,7 +163,11 @@ fn median(numbers: &[f64]) -> Option<f64> {
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     let upper = *sorted.get(middle)?;
-    let lower = if sorted.len() % 2 == 0 { sorted[middle - 1] } else { upper };
+    let lower = if sorted.len().is_multiple_of(2) {
+        sorted[middle - 1]
+    } else {
+        upper
+    };
     Some(f64::midpoint(lower, upper))
 }
 
@@ -178,13 +185,25 @@ impl fmt::Display for Report {
         if let (Some(index), Some(blobs)) = (setup.index, setup.blobs) {
             write!(f, "{index} + {blobs}, ")?;
         }
-        write!(f, "{} connections, {} memories of {} bytes", setup.connections, setup.memories, setup.content_bytes)?;
-        write!(f, "; {} rounds of {} s after {} s", setup.rounds, setup.measured_seconds, setup.warm_up_seconds)?;
+        write!(
+            f,
+            "{} connections, {} memories of {} bytes",
+            setup.connections, setup.memories, setup.content_bytes
+        )?;
+        write!(
+            f,
+            "; {} rounds of {} s after {} s",
+            setup.rounds, setup.measured_seconds, setup.warm_up_seconds
+        )?;
         if let Some(note) = &setup.note {
             write!(f, "; {note}")?;
         }
         writeln!(f, "\n")?;
-        writeln!(f, "{:<12} {:<20} {:<7} {:>9} {:>8} {:>8} {:>8} {:>8}  ratio", "scenario", "layout", "", "req/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs")?;
+        writeln!(
+            f,
+            "{:<12} {:<20} {:<7} {:>9} {:>8} {:>8} {:>8} {:>8}  ratio",
+            "scenario", "layout", "", "req/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs"
+        )?;
         self.results.iter().try_for_each(|finding| write!(f, "{finding}"))
     }
 }
@@ -218,8 +237,17 @@ impl fmt::Display for Finding {
 /// One line's numbers, without a line end.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests_per_second, p50_ms, p99_ms, p99_9_ms, .. } = self;
-        write!(f, "{requests_per_second:>9.0} {p50_ms:>8.2} {p99_ms:>8.2} {p99_9_ms:>8.2}")?;
+        let Self {
+            requests_per_second,
+            p50_ms,
+            p99_ms,
+            p99_9_ms,
+            ..
+        } = self;
+        write!(
+            f,
+            "{requests_per_second:>9.0} {p50_ms:>8.2} {p99_ms:>8.2} {p99_9_ms:>8.2}"
+        )?;
         match self.server_cpu_micros_per_request {
             Some(micros) => write!(f, " {micros:>8.0}"),
             None => write!(f, " {:>8}", "-"),

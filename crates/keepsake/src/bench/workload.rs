@@ -9,6 +9,7 @@ use hyper::{Request, StatusCode, Uri};
 use keepsake_core::{StoreId, TenantId};
 
 use super::plan::{Command, Scenario};
+use crate::failure::Failure;
 
 /// Contents that differ; memories beyond them share one.
 const CONTENTS: usize = 64;
@@ -63,7 +64,11 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(index: usize, of: usize) -> Self {
         // Any odd seed; the same in every run, so that runs are alike.
-        Self { index, of, random: 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(2 * index as u64 + 1) }
+        Self {
+            index,
+            of,
+            random: 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(2 * index as u64 + 1),
+        }
     }
 
     /// An xorshift number: plenty for spreading load, and next to free.
@@ -107,26 +112,28 @@ impl Workload {
     /// Calls over `stores`, which are to hold `memories` together.
     ///
     /// # Errors
-    /// A text for people, when a key cannot be sent.
+    /// [`Failure`] when a key cannot be sent.
     pub(super) fn new(
         stores: &[BenchStore],
         run: &str,
         memories: usize,
         content_bytes: usize,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Failure> {
         let prepare = |store: &BenchStore| {
             let tool_calls = format!("/v1/memory_stores/{}/tool_calls", store.store_id);
             let tenant = store.tenant_id.map(TenantId::uuid).unwrap_or_default();
             Ok(Prepared {
-                tool_calls: tool_calls.parse().map_err(|_| "a store's id does not fit a URL".to_owned())?,
-                api_key: store.api_key.parse().map_err(|_| "an API key has forbidden characters".to_owned())?,
+                tool_calls: Uri::try_from(tool_calls).map_err(Failure::of("a store's id"))?,
+                api_key: HeaderValue::from_str(&store.api_key).map_err(Failure::of("an API key"))?,
                 floor_key: format!("{tenant}/{}", store.store_id.uuid()),
             })
         };
         Ok(Self {
-            stores: stores.iter().map(prepare).collect::<Result<_, String>>()?,
+            stores: stores.iter().map(prepare).collect::<Result<_, Failure>>()?,
             folder: format!("bench-{run}"),
-            contents: (0..CONTENTS).map(|seed| escaped(&content(seed, content_bytes))).collect(),
+            contents: (0..CONTENTS)
+                .map(|seed| escaped(&content(seed, content_bytes)))
+                .collect(),
             states: (0..memories).map(|_| AtomicBool::new(false)).collect(),
             seeded: AtomicUsize::new(0),
             created: AtomicU64::new(0),
@@ -146,17 +153,36 @@ impl Workload {
             return None;
         }
         let body = self.create_body(&self.memory_path(memory), memory);
-        Some(self.call(Side::Server, Command::Create, host, memory % self.stores.len(), "", body))
+        Some(self.call(
+            Side::Server,
+            Command::Create,
+            host,
+            memory % self.stores.len(),
+            "",
+            body,
+        ))
     }
 
     /// The next call of a scenario.
-    pub(super) fn next(&self, side: Side, scenario: Scenario, host: &HeaderValue, worker: &mut Worker) -> Call {
+    pub(super) fn next(
+        &self,
+        side: Side,
+        scenario: Scenario,
+        host: &HeaderValue,
+        worker: &mut Worker,
+    ) -> Call {
         let command = scenario.command(worker.draw() >> 16);
         self.call_of(side, command, host, worker)
     }
 
     /// The next call of a command.
-    pub(super) fn call_of(&self, side: Side, command: Command, host: &HeaderValue, worker: &mut Worker) -> Call {
+    pub(super) fn call_of(
+        &self,
+        side: Side,
+        command: Command,
+        host: &HeaderValue,
+        worker: &mut Worker,
+    ) -> Call {
         match command {
             Command::View => {
                 let memory = worker.below(self.states.len());
@@ -213,7 +239,14 @@ impl Workload {
         headers.insert(HOST, host.clone());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert("x-api-key", store.api_key.clone());
-        Call { request, expected: Expected { command, edits: None, side } }
+        Call {
+            request,
+            expected: Expected {
+                command,
+                edits: None,
+                side,
+            },
+        }
     }
 
     fn memory_path(&self, memory: usize) -> String {
@@ -266,7 +299,10 @@ fn floor_uri(command: Command, key: &str, path: &str) -> Uri {
 /// Whether a tool result says that the command took effect.
 fn is_success(body: &[u8]) -> bool {
     // A quote inside a string is escaped, so this can only be the field.
-    body.windows(SUCCESS.len()).rev().take(SUCCESS_WITHIN_BYTES).any(|window| window == SUCCESS)
+    body.windows(SUCCESS.len())
+        .rev()
+        .take(SUCCESS_WITHIN_BYTES)
+        .any(|window| window == SUCCESS)
         || serde_json::from_slice::<serde_json::Value>(body)
             .is_ok_and(|result| result.get("is_error") == Some(&serde_json::Value::Bool(false)))
 }
@@ -347,37 +383,55 @@ mod tests {
             let memory = expected.edits.unwrap();
             assert!([1, 5].contains(&memory));
             let before = workload.states[memory].load(Ordering::Relaxed);
-            workload.check(&expected, StatusCode::OK, br#"{"is_error":true}"#).unwrap_err();
+            workload
+                .check(&expected, StatusCode::OK, br#"{"is_error":true}"#)
+                .unwrap_err();
             assert_eq!(workload.states[memory].load(Ordering::Relaxed), before);
-            workload.check(&expected, StatusCode::OK, br#"{"is_error":false}"#).unwrap();
+            workload
+                .check(&expected, StatusCode::OK, br#"{"is_error":false}"#)
+                .unwrap();
             assert_ne!(workload.states[memory].load(Ordering::Relaxed), before);
         }
     }
 
     #[test]
     fn only_a_result_that_is_no_error_is_a_success() {
-        assert!(is_success(br#"{"type":"tool_result","content":"x","is_error":false}"#));
+        assert!(is_success(
+            br#"{"type":"tool_result","content":"x","is_error":false}"#
+        ));
         assert!(is_success(br#"{ "is_error" : false, "content": "x" }"#));
-        assert!(!is_success(br#"{"type":"tool_result","content":"x","is_error":true}"#));
-        assert!(!is_success(br#"{"content":"\"is_error\":false","is_error":true}"#));
+        assert!(!is_success(
+            br#"{"type":"tool_result","content":"x","is_error":true}"#
+        ));
+        assert!(!is_success(
+            br#"{"content":"\"is_error\":false","is_error":true}"#
+        ));
         assert!(!is_success(b"{}"));
     }
 
     #[test]
     fn view_that_is_shorter_than_the_others_fails() {
         let workload = workload();
-        let expected = workload.call_of(Side::Server, Command::View, &host(), &mut Worker::new(0, 1)).expected;
+        let expected = workload
+            .call_of(Side::Server, Command::View, &host(), &mut Worker::new(0, 1))
+            .expected;
         let good = br#"{"content":"abc","is_error":false}"#;
         workload.check(&expected, StatusCode::OK, good).unwrap();
         workload.check(&expected, StatusCode::OK, good).unwrap();
-        workload.check(&expected, StatusCode::OK, br#"{"content":"ab","is_error":false}"#).unwrap_err();
-        workload.check(&expected, StatusCode::NOT_FOUND, good).unwrap_err();
+        workload
+            .check(&expected, StatusCode::OK, br#"{"content":"ab","is_error":false}"#)
+            .unwrap_err();
+        workload
+            .check(&expected, StatusCode::NOT_FOUND, good)
+            .unwrap_err();
     }
 
     #[test]
     fn floor_is_asked_by_ids_and_path() {
         let workload = workload();
-        let request = workload.call_of(Side::Floor, Command::Create, &host(), &mut Worker::new(0, 1)).request;
+        let request = workload
+            .call_of(Side::Floor, Command::Create, &host(), &mut Worker::new(0, 1))
+            .request;
         assert_eq!(
             request.uri().path(),
             "/create/00000000-0000-0000-0000-000000000001/00000000-0000-0000-0000-000000000002/bench-run/c0000000000.md"

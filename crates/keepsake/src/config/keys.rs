@@ -72,7 +72,10 @@ pub(crate) fn all() -> Vec<Key> {
         default: Some(Cow::Owned(value.to_string())),
         shown: Plain,
     }));
-    keys.extend([key("log.format", Some("human"), Plain), key("log.filter", Some("info"), Plain)]);
+    keys.extend([
+        key("log.format", Some("human"), Plain),
+        key("log.filter", Some("info"), Plain),
+    ]);
     keys
 }
 

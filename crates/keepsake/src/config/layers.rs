@@ -36,7 +36,9 @@ struct Entry {
 /// Shows keys and origins, never values.
 impl fmt::Debug for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.entries.iter().map(|entry| (&entry.key, &entry.origin))).finish()
+        f.debug_map()
+            .entries(self.entries.iter().map(|entry| (&entry.key, &entry.origin)))
+            .finish()
     }
 }
 
@@ -76,13 +78,19 @@ impl Layer {
                 return Self::default();
             }
         };
-        let lines = Lines { file: name.to_string(), text: &text };
+        let lines = Lines {
+            file: name.to_string(),
+            text: &text,
+        };
         let table = match DeTable::parse(&text) {
             Ok(table) => table,
             Err(error) => {
                 // Not the error's `Display`: it quotes the line, and what is on it.
                 let place = lines.at(error.span().map_or(0, |span| span.start));
-                problems.push(Problem::new(format!("{place} is not valid TOML: {}", error.message())));
+                problems.push(Problem::new(format!(
+                    "{place} is not valid TOML: {}",
+                    error.message()
+                )));
                 return Self::default();
             }
         };
@@ -102,16 +110,31 @@ impl Layer {
         for (name, value) in table {
             let place = lines.at(name.span().start);
             // Quoted where it is not a bare word, so that `"a.b"` is not `a.b`.
-            let is_bare = name.get_ref().chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter));
-            let name = if is_bare { name.get_ref().to_string() } else { format!("{:?}", name.get_ref()) };
-            let full_name = if section.is_empty() { name } else { format!("{section}.{name}") };
+            let is_bare = name
+                .get_ref()
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter));
+            let name = if is_bare {
+                name.get_ref().to_string()
+            } else {
+                format!("{:?}", name.get_ref())
+            };
+            let full_name = if section.is_empty() {
+                name
+            } else {
+                format!("{section}.{name}")
+            };
             let is_known = keys.iter().any(|key| key.name == full_name);
             let is_section = is_section(&full_name, keys);
             match value.get_ref() {
-                DeValue::Table(table) if is_section => self.add_table(&full_name, table, lines, keys, problems),
+                DeValue::Table(table) if is_section => {
+                    self.add_table(&full_name, table, lines, keys, problems);
+                }
                 _ if is_known => self.set(&full_name, &place, value_kind(value)),
                 _ if is_section => {
-                    problems.push(Problem::new(format!("{full_name} ({place}) is a section, it has no value itself")));
+                    problems.push(Problem::new(format!(
+                        "{full_name} ({place}) is a section, it has no value itself"
+                    )));
                 }
                 _ => problems.push(Problem::unknown_key(&full_name, &place, keys)),
             }
@@ -149,7 +172,11 @@ impl Layer {
 
     /// Adds a value under a key's name.
     pub(crate) fn set(&mut self, key: &str, origin: &str, value: impl Into<ValueKind>) {
-        self.entries.push(Entry { key: key.to_owned(), origin: origin.to_owned(), value: value.into() });
+        self.entries.push(Entry {
+            key: key.to_owned(),
+            origin: origin.to_owned(),
+            value: value.into(),
+        });
     }
 }
 
@@ -195,18 +222,28 @@ fn value_kind(value: &Spanned<DeValue<'_>>) -> ValueKind {
 /// `tcp://10.0.0.1:8080`: a `KEEPSAKE_PORT` with a bare number was set by
 /// someone who expects it to work, and stays an error.
 fn is_of_kubernetes(name: &str, value: &str) -> bool {
-    let Some(rest) = name.strip_prefix(VARIABLE_PREFIX) else { return false };
+    let Some(rest) = name.strip_prefix(VARIABLE_PREFIX) else {
+        return false;
+    };
     if let Some(rest) = rest.strip_prefix("SERVICE_") {
-        return rest == "HOST" || rest == "PORT" || rest.strip_prefix("PORT_").is_some_and(|name| !name.is_empty());
+        return rest == "HOST"
+            || rest == "PORT"
+            || rest.strip_prefix("PORT_").is_some_and(|name| !name.is_empty());
     }
-    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
-    let Some(rest) = rest.strip_prefix("PORT") else { return false };
+    let is_url = ["tcp://", "udp://", "sctp://"]
+        .iter()
+        .any(|scheme| value.starts_with(scheme));
+    let Some(rest) = rest.strip_prefix("PORT") else {
+        return false;
+    };
     if rest.is_empty() {
         return is_url;
     }
     let mut parts = rest.trim_start_matches('_').split('_');
     let is_number = parts.next().is_some_and(|number| number.parse::<u16>().is_ok());
-    let is_protocol = parts.next().is_some_and(|protocol| ["TCP", "UDP", "SCTP"].contains(&protocol));
+    let is_protocol = parts
+        .next()
+        .is_some_and(|protocol| ["TCP", "UDP", "SCTP"].contains(&protocol));
     let is_suffix = match parts.next() {
         None => is_url,
         Some(suffix) => ["PROTO", "PORT", "ADDR"].contains(&suffix),

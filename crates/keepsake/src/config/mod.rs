@@ -10,24 +10,21 @@ mod layers;
 mod print;
 mod problem;
 mod reader;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod url;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use clap::ValueEnum;
-use config::{Config, ValueKind};
-use keepsake_blobs::{BlobUrl, S3Credentials, S3Settings};
-use keepsake_core::Limits;
-use secrecy::SecretString;
+use config::Config;
 
 use keys::Key;
 use layers::Layer;
 pub(crate) use problem::{ConfigError, Problem};
-use reader::{Reader, number, text, truth};
+use reader::Reader;
+pub(crate) use settings::{IndexSettings, LogFormat, LogSettings, Role, ServerSettings, Settings};
 pub(crate) use url::IndexUrl;
 
 /// The index's file below a data folder.
@@ -48,98 +45,6 @@ pub(crate) struct Sources {
     pub(crate) listen: Option<String>,
     /// `--role`
     pub(crate) role: Option<Role>,
-}
-
-/// What a process does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Role {
-    /// Serves requests and runs the scheduled jobs.
-    All,
-    /// Serves requests.
-    Gateway,
-    /// Runs the scheduled jobs.
-    Worker,
-}
-
-impl Role {
-    /// Its name in the configuration.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Gateway => "gateway",
-            Self::Worker => "worker",
-        }
-    }
-}
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    /// For people.
-    Human,
-    /// A JSON object a line.
-    Json,
-}
-
-/// What a process runs with.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    /// What this process does.
-    pub(crate) role: Role,
-    /// How it serves HTTP.
-    pub(crate) server: ServerSettings,
-    /// Where the index is.
-    pub(crate) index: IndexSettings,
-    /// Where content is.
-    pub(crate) blobs: BlobSettings,
-    /// Bytes of content kept in memory.
-    pub(crate) cache_blob_bytes: u64,
-    /// Limits of tenants that have none of their own.
-    pub(crate) limits: Limits,
-    /// What is logged.
-    pub(crate) log: LogSettings,
-}
-
-/// How HTTP is served.
-#[derive(Debug, Clone)]
-pub(crate) struct ServerSettings {
-    /// Host and port.
-    pub(crate) listen: String,
-    /// How long a request may take.
-    pub(crate) request_deadline: Duration,
-    /// How long requests under way may take once the server is to end.
-    pub(crate) shutdown_deadline: Duration,
-}
-
-/// Where the index is.
-#[derive(Debug, Clone)]
-pub(crate) struct IndexSettings {
-    /// The database of requests.
-    pub(crate) url: IndexUrl,
-    /// The owner's URL for migrations, where it is another.
-    pub(crate) migrate_url: Option<IndexUrl>,
-    /// The jobs' and operator's URL, where it is another.
-    pub(crate) jobs_url: Option<SecretString>,
-    /// Connections that serve requests, at most.
-    pub(crate) max_connections: u32,
-}
-
-/// Where content is.
-#[derive(Debug, Clone)]
-pub(crate) struct BlobSettings {
-    /// A folder or a bucket.
-    pub(crate) url: BlobUrl,
-    /// How to reach the bucket.
-    pub(crate) s3: S3Settings,
-}
-
-/// What is logged.
-#[derive(Debug, Clone)]
-pub(crate) struct LogSettings {
-    /// How lines look.
-    pub(crate) format: LogFormat,
-    /// Which lines there are, in `tracing`'s own words.
-    pub(crate) filter: String,
 }
 
 /// What the sources say together, every value with its origin.
@@ -163,12 +68,21 @@ impl Sources {
         }
         let builder = builder
             .add_source(Layer::of_variables(self.variables, &keys, &mut problems))
-            .add_source(flags(self.data_dir.as_deref(), self.listen, self.role, &mut problems));
+            .add_source(flags(
+                self.data_dir.as_deref(),
+                self.listen,
+                self.role,
+                &mut problems,
+            ));
         let config = builder.build().unwrap_or_else(|error| {
             problems.push(Problem::new(error.to_string()));
             Config::default()
         });
-        Merged { keys, config, problems }
+        Merged {
+            keys,
+            config,
+            problems,
+        }
     }
 }
 
@@ -185,7 +99,10 @@ fn flags(
                 layer.set("index.url", "--data-dir", index_url);
                 layer.set("blobs.url", "--data-dir", blobs_url);
             }
-            Err(rule) => problems.push(Problem::new(format!("the folder {} (--data-dir) {rule}", folder.display()))),
+            Err(why) => {
+                let text = format!("the folder {} (--data-dir) {why}", folder.display());
+                problems.push(Problem::new(text));
+            }
         }
     }
     if let Some(listen) = listen {
@@ -212,10 +129,16 @@ impl Merged {
     /// Everything that is wrong.
     pub(crate) fn settings(&self) -> Result<Settings, ConfigError> {
         let mut reader = Reader::new(&self.config, self.problems.clone());
-        reader.require("index.url", "set it to sqlite:///path/to/index.db or postgres://user:password@host/database");
-        reader.require("blobs.url", "set it to file:///path/to/folder or s3://bucket/prefix");
-        let settings = read_settings(&mut reader);
-        check_together(&mut reader, settings.as_ref());
+        reader.require(
+            "index.url",
+            "set it to sqlite:///path/to/index.db or postgres://user:password@host/database",
+        );
+        reader.require(
+            "blobs.url",
+            "set it to file:///path/to/folder or s3://bucket/prefix",
+        );
+        let settings = settings::read(&mut reader);
+        settings::check_together(&mut reader, settings.as_ref());
         finish(reader, settings)
     }
 
@@ -225,9 +148,13 @@ impl Merged {
     /// Everything that is wrong with the sources and the URL.
     pub(crate) fn migration(&self) -> Result<IndexUrl, ConfigError> {
         let mut reader = Reader::new(&self.config, self.problems.clone());
-        let key = if reader.is_set("index.migrate_url") { "index.migrate_url" } else { "index.url" };
-        reader.require("index.url", "set it, or index.migrate_url, to the database to migrate");
-        let url = reader.get(key, index_url);
+        let key = if reader.is_set("index.migrate_url") {
+            "index.migrate_url"
+        } else {
+            "index.url"
+        };
+        reader.require(key, "set it, or index.migrate_url, to the database to migrate");
+        let url = reader.get(key, settings::index_url);
         finish(reader, url)
     }
 }
@@ -235,159 +162,9 @@ impl Merged {
 fn finish<T>(reader: Reader<'_>, value: Option<T>) -> Result<T, ConfigError> {
     match (value, reader.into_problems()) {
         (Some(value), problems) if problems.is_empty() => Ok(value),
-        (_, problems) if problems.is_empty() => {
-            Err(ConfigError(vec![Problem::new("the configuration is not complete")]))
-        }
+        (_, problems) if problems.is_empty() => Err(ConfigError(vec![Problem::new(
+            "the configuration is not complete",
+        )])),
         (_, problems) => Err(ConfigError(problems)),
     }
-}
-
-/// Reads every key before it gives up, so that every problem is found.
-fn read_settings(reader: &mut Reader<'_>) -> Option<Settings> {
-    let role = reader.get("role", role);
-    let server = read_server(reader);
-    let index = read_index(reader);
-    let blobs = read_blobs(reader);
-    let cache_blob_bytes = reader.get("cache.blob_bytes", number(0));
-    let limits = read_limits(reader);
-    let log = read_log(reader);
-    Some(Settings {
-        role: role?,
-        server: server?,
-        index: index?,
-        blobs: blobs?,
-        cache_blob_bytes: cache_blob_bytes?,
-        limits: limits?,
-        log: log?,
-    })
-}
-
-fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
-    let listen = reader.get("server.listen", listen);
-    let request_deadline = reader.get("server.request_deadline_seconds", number(1));
-    let shutdown_deadline = reader.get("server.shutdown_deadline_seconds", number(0));
-    Some(ServerSettings {
-        listen: listen?,
-        request_deadline: Duration::from_secs(request_deadline?),
-        shutdown_deadline: Duration::from_secs(shutdown_deadline?),
-    })
-}
-
-fn read_index(reader: &mut Reader<'_>) -> Option<IndexSettings> {
-    let url = reader.get("index.url", index_url);
-    let migrate_url = reader.get("index.migrate_url", index_url);
-    let jobs_url = reader.get("index.jobs_url", |value| match index_url(value)? {
-        IndexUrl::Postgres(url) => Ok(url),
-        IndexUrl::Sqlite { .. } => Err("must begin with postgres://: SQLite has no second URL".to_owned()),
-    });
-    let max_connections = reader.get("index.max_connections", |value| {
-        let number = number(1)(value)?;
-        u32::try_from(number).map_err(|_| "must be a number of connections".to_owned())
-    });
-    Some(IndexSettings { url: url?, migrate_url, jobs_url, max_connections: max_connections? })
-}
-
-fn read_blobs(reader: &mut Reader<'_>) -> Option<BlobSettings> {
-    let url = reader.get("blobs.url", blob_url);
-    let endpoint = reader.get("blobs.endpoint", endpoint);
-    let region = reader.get("blobs.region", owned_text);
-    let path_style = reader.get("blobs.path_style", truth);
-    let access_key_id = reader.get("blobs.access_key_id", owned_text);
-    let secret_access_key = reader.get("blobs.secret_access_key", |value| text(value).map(SecretString::from));
-    let sse_kms_key_id = reader.get("blobs.sse_kms_key_id", owned_text);
-    let ca_file = reader.get("blobs.ca_file", |value| text(value).map(PathBuf::from));
-    if reader.is_set("blobs.access_key_id") != reader.is_set("blobs.secret_access_key") {
-        let lonely =
-            ["blobs.access_key_id", "blobs.secret_access_key"].into_iter().find(|key| reader.is_set(key));
-        reader.refuse(
-            lonely.unwrap_or_default(),
-            "is set alone: blobs.access_key_id and blobs.secret_access_key belong together",
-        );
-    }
-    let credentials = access_key_id
-        .zip(secret_access_key)
-        .map(|(access_key_id, secret_access_key)| S3Credentials { access_key_id, secret_access_key });
-    let s3 = S3Settings { endpoint, region, path_style: path_style?, credentials, sse_kms_key_id, ca_file };
-    Some(BlobSettings { url: url?, s3 })
-}
-
-fn read_limits(reader: &mut Reader<'_>) -> Option<Limits> {
-    let mut limits = serde_json::Map::new();
-    let names: Vec<_> = keys::default_limits().into_iter().map(|(name, _)| name).collect();
-    for name in names {
-        if let Some(value) = reader.get(&format!("limits.{name}"), number(0)) {
-            limits.insert(name, value.into());
-        }
-    }
-    serde_json::from_value(limits.into()).ok()
-}
-
-fn read_log(reader: &mut Reader<'_>) -> Option<LogSettings> {
-    let format = reader.get("log.format", |value| match text(value)? {
-        "human" => Ok(LogFormat::Human),
-        "json" => Ok(LogFormat::Json),
-        _ => Err("must be human or json".to_owned()),
-    });
-    let filter = reader.get("log.filter", |value| {
-        let filter = text(value)?;
-        match tracing_subscriber::EnvFilter::builder().parse(filter) {
-            Ok(_) => Ok(filter.to_owned()),
-            Err(_) => Err("must be a filter such as info or keepsake=debug,info".to_owned()),
-        }
-    });
-    Some(LogSettings { format: format?, filter: filter? })
-}
-
-/// Rules between keys that are good by themselves.
-fn check_together(reader: &mut Reader<'_>, settings: Option<&Settings>) {
-    let Some(settings) = settings else { return };
-    let is_sqlite = matches!(settings.index.url, IndexUrl::Sqlite { .. });
-    if is_sqlite && settings.role != Role::All {
-        reader.refuse("role", "must be all: a sqlite:// index has one process, which serves and runs the jobs");
-    }
-    if is_sqlite && settings.index.jobs_url.is_some() {
-        reader.refuse("index.jobs_url", "has no meaning beside a sqlite:// index.url");
-    }
-    let migrates_sqlite = settings.index.migrate_url.as_ref().map(|url| matches!(url, IndexUrl::Sqlite { .. }));
-    if migrates_sqlite.is_some_and(|migrates_sqlite| migrates_sqlite || is_sqlite) {
-        reader.refuse("index.migrate_url", "has a meaning only where it and index.url are postgres:// URLs");
-    }
-}
-
-fn role(value: &ValueKind) -> Result<Role, String> {
-    let name = text(value)?;
-    let role = Role::value_variants().iter().find(|role| role.name() == name);
-    role.copied().ok_or_else(|| "must be all, gateway or worker".to_owned())
-}
-
-fn listen(value: &ValueKind) -> Result<String, String> {
-    let text = text(value)?;
-    let is_address = text.rsplit_once(':').is_some_and(|(host, port)| {
-        let is_bare_ipv6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
-        !host.is_empty() && !is_bare_ipv6 && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok()
-    });
-    if is_address { Ok(text.to_owned()) } else { Err("must be host:port, such as 127.0.0.1:8080".to_owned()) }
-}
-
-fn index_url(value: &ValueKind) -> Result<IndexUrl, String> {
-    IndexUrl::parse(text(value)?)
-}
-
-fn blob_url(value: &ValueKind) -> Result<BlobUrl, String> {
-    use keepsake_blobs::BlobError;
-    BlobUrl::parse(text(value)?).map_err(|error| match error {
-        BlobError::Misconfigured(rule) => format!("is refused: {rule}"),
-        other => format!("is refused: {other}"),
-    })
-}
-
-fn endpoint(value: &ValueKind) -> Result<String, String> {
-    let text = text(value)?;
-    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let is_plain = host.is_some_and(|host| !host.is_empty() && !host.starts_with('/') && !host.contains(['@', '?', '#']));
-    if is_plain { Ok(text.to_owned()) } else { Err("must be an http:// or https:// URL without credentials".to_owned()) }
-}
-
-fn owned_text(value: &ValueKind) -> Result<String, String> {
-    text(value).map(str::to_owned)
 }

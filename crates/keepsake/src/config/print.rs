@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use config::ValueKind;
 
+use super::Merged;
 use super::keys::{Key, Shown};
 use super::reader::value;
-use super::{Merged, blob_url, endpoint, index_url};
+use super::settings::{blob_url, endpoint, index_url};
 
 /// What stands for a value that may not be shown.
 const HIDDEN: &str = "***";
@@ -20,7 +21,9 @@ impl Merged {
         let mut toml = String::new();
         let mut section = "";
         for key in &self.keys {
-            let Some(value) = value(&self.config, &key.name) else { continue };
+            let Some(value) = value(&self.config, &key.name) else {
+                continue;
+            };
             let (of_section, name) = key.parts();
             if of_section != section {
                 section = of_section;
@@ -48,7 +51,9 @@ fn shown(value: &ValueKind, key: &Key) -> String {
 fn literal(value: &ValueKind, key: &Key) -> String {
     let is_bare = |text: &str| text.parse::<u64>().is_ok() || text.parse::<bool>().is_ok();
     match value {
-        ValueKind::String(text) if is_bare(text) && key.default.as_deref().is_some_and(is_bare) => text.clone(),
+        ValueKind::String(text) if is_bare(text) && key.default.as_deref().is_some_and(is_bare) => {
+            text.clone()
+        }
         ValueKind::String(text) => quoted(text),
         ValueKind::Boolean(truth) => truth.to_string(),
         ValueKind::I64(number) => number.to_string(),

@@ -16,29 +16,53 @@ impl Problem {
     /// A key that nobody knows; names those that are known beside it.
     pub(crate) fn unknown_key(name: &str, origin: &str, keys: &[Key]) -> Self {
         let section = name.split_once('.').map_or("", |(section, _)| section);
-        let siblings: Vec<_> =
-            keys.iter().map(Key::parts).filter(|(of, _)| *of == section).map(|(_, key)| key).collect();
+        let siblings: Vec<_> = keys
+            .iter()
+            .map(Key::parts)
+            .filter(|(of, _)| *of == section)
+            .map(|(_, key)| key)
+            .collect();
         if section.is_empty() || siblings.is_empty() {
-            let mut known: Vec<_> = keys.iter().map(|key| key.name.split('.').next().unwrap_or_default()).collect();
+            let mut known: Vec<_> = keys
+                .iter()
+                .map(|key| key.name.split('.').next().unwrap_or_default())
+                .collect();
             known.dedup();
-            return Self(format!("unknown key {name} ({origin}); there are {}", known.join(", ")));
+            return Self(format!(
+                "unknown key {name} ({origin}); there are {}",
+                known.join(", ")
+            ));
         }
-        Self(format!("unknown key {name} ({origin}); {section} has {}", siblings.join(", ")))
+        Self(format!(
+            "unknown key {name} ({origin}); {section} has {}",
+            siblings.join(", ")
+        ))
     }
 
     /// A variable of Keepsake's that stands for no key.
     pub(crate) fn unknown_variable(name: &str, keys: &[Key]) -> Self {
         let section = name.splitn(3, '_').take(2).collect::<Vec<_>>().join("_") + "_";
-        let siblings: Vec<_> =
-            keys.iter().map(Key::variable).filter(|variable| variable.starts_with(&section)).collect();
+        let siblings: Vec<_> = keys
+            .iter()
+            .map(Key::variable)
+            .filter(|variable| variable.starts_with(&section))
+            .collect();
         if siblings.is_empty() {
-            let mut sections: Vec<_> =
-                keys.iter().map(|key| key.parts().0.to_ascii_uppercase()).filter(|name| !name.is_empty()).collect();
+            let mut sections: Vec<_> = keys
+                .iter()
+                .map(|key| key.parts().0.to_ascii_uppercase())
+                .filter(|name| !name.is_empty())
+                .collect();
             sections.dedup();
             let sections = sections.join("_*, KEEPSAKE_");
-            return Self(format!("unknown variable {name}; there are KEEPSAKE_ROLE, KEEPSAKE_{sections}_*"));
+            return Self(format!(
+                "unknown variable {name}; there are KEEPSAKE_ROLE, KEEPSAKE_{sections}_*"
+            ));
         }
-        Self(format!("unknown variable {name}; there are {}", siblings.join(", ")))
+        Self(format!(
+            "unknown variable {name}; there are {}",
+            siblings.join(", ")
+        ))
     }
 }
 

@@ -45,14 +45,18 @@ impl<'a> Reader<'a> {
     /// Reports a key that must be set and is not.
     pub(super) fn require(&mut self, key: &str, advice: &str) {
         if !self.is_set(key) {
-            self.problems.push(Problem::new(format!("{key} is not set: {advice}")));
+            self.problems
+                .push(Problem::new(format!("{key} is not set: {advice}")));
         }
     }
 
     /// Reports what a key's value must be.
     pub(super) fn refuse(&mut self, key: &str, rule: &str) {
-        let origin = value(self.merged, key).and_then(Value::origin).unwrap_or("not set");
-        self.problems.push(Problem::new(format!("{key} ({origin}) {rule}")));
+        let origin = value(self.merged, key)
+            .and_then(Value::origin)
+            .unwrap_or("not set");
+        self.problems
+            .push(Problem::new(format!("{key} ({origin}) {rule}")));
     }
 
     pub(super) fn into_problems(self) -> Vec<Problem> {
@@ -62,10 +66,11 @@ impl<'a> Reader<'a> {
 
 /// The value under a dotted name, with its origin.
 pub(super) fn value<'a>(merged: &'a Config, key: &str) -> Option<&'a Value> {
-    key.split('.').try_fold(&merged.cache, |value, name| match &value.kind {
-        ValueKind::Table(table) => table.get(name),
-        _ => None,
-    })
+    key.split('.')
+        .try_fold(&merged.cache, |value, name| match &value.kind {
+            ValueKind::Table(table) => table.get(name),
+            _ => None,
+        })
 }
 
 /// Text that is not empty.

@@ -13,8 +13,24 @@ use sqlx::sqlite::SqliteConnectOptions;
 ///
 /// Others are refused here, because the driver would log their values.
 const POSTGRES_PARAMETERS: &[&str] = &[
-    "sslmode", "ssl-mode", "sslrootcert", "ssl-root-cert", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key",
-    "statement-cache-capacity", "host", "hostaddr", "port", "dbname", "user", "password", "application_name", "options",
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
 ];
 
 /// Where the index is.
@@ -47,7 +63,7 @@ impl IndexUrl {
         Err("must begin with sqlite:// or postgres://".to_owned())
     }
 
-    /// The URL of a SQLite file, for a path that is given otherwise.
+    /// The URL of an index in a file, for a path that is given otherwise.
     pub(crate) fn of_file(file: &Path) -> Result<String, String> {
         Ok(format!("sqlite://{}", encode_path(file)?))
     }
@@ -69,7 +85,10 @@ fn parse_sqlite(text: &str, rest: &str) -> Result<IndexUrl, String> {
         return Err("must name a file: sqlite:///path/to/index.db".to_owned());
     }
     let options = SqliteConnectOptions::from_str(text).map_err(|_| "is not a valid sqlite:// URL")?;
-    Ok(IndexUrl::Sqlite { url: text.to_owned(), file: options.get_filename().to_owned() })
+    Ok(IndexUrl::Sqlite {
+        url: text.to_owned(),
+        file: options.get_filename().to_owned(),
+    })
 }
 
 fn parse_postgres(text: &str) -> Result<PgConnectOptions, String> {
@@ -104,18 +123,31 @@ impl fmt::Debug for IndexUrl {
 /// Put together from what the parser understood, so that nothing else shows.
 fn shown_postgres(url: &str) -> String {
     const HIDDEN: &str = "postgres://***";
-    let Ok(options) = parse_postgres(url) else { return HIDDEN.to_owned() };
+    let Ok(options) = parse_postgres(url) else {
+        return HIDDEN.to_owned();
+    };
     let before_host = url.rsplit_once('@').map_or("", |(before, _)| before);
     let has_password = before_host.matches(':').count() > 1 || url.contains("password=");
-    let (user, host, database) =
-        (options.get_username(), options.get_host(), options.get_database().unwrap_or_default());
-    if [user, host, database].iter().any(|part| part.contains(['@', ':', '?'])) {
+    let (user, host, database) = (
+        options.get_username(),
+        options.get_host(),
+        options.get_database().unwrap_or_default(),
+    );
+    if [user, host, database]
+        .iter()
+        .any(|part| part.contains(['@', ':', '?']))
+    {
         // An unescaped password may have been taken for something else.
         return HIDDEN.to_owned();
     }
     let password = if has_password { ":***" } else { "" };
-    let host = options.get_socket().map_or_else(|| host.to_owned(), |socket| socket.display().to_string());
-    format!("postgres://{user}{password}@{host}:{}/{database}", options.get_port())
+    let host = options
+        .get_socket()
+        .map_or_else(|| host.to_owned(), |socket| socket.display().to_string());
+    format!(
+        "postgres://{user}{password}@{host}:{}/{database}",
+        options.get_port()
+    )
 }
 
 #[cfg(test)]
@@ -124,7 +156,8 @@ mod tests {
 
     #[test]
     fn sqlite_urls_name_files() {
-        let IndexUrl::Sqlite { file, .. } = IndexUrl::parse("sqlite:///var/lib/a%20b.db?mode=rwc").unwrap() else {
+        let IndexUrl::Sqlite { file, .. } = IndexUrl::parse("sqlite:///var/lib/a%20b.db?mode=rwc").unwrap()
+        else {
             panic!("not SQLite")
         };
         assert_eq!(file, Path::new("/var/lib/a b.db"));
@@ -132,8 +165,13 @@ mod tests {
             panic!("not SQLite")
         };
         assert_eq!(file, Path::new("data/index.db"));
-        for text in ["sqlite://", "sqlite://:memory:", "sqlite:///a?mode=memory", "sqlite:///a?immutable=1", "sqlite:a"]
-        {
+        for text in [
+            "sqlite://",
+            "sqlite://:memory:",
+            "sqlite:///a?mode=memory",
+            "sqlite:///a?immutable=1",
+            "sqlite:a",
+        ] {
             assert!(IndexUrl::parse(text).is_err(), "{text}");
         }
     }
@@ -141,7 +179,8 @@ mod tests {
     #[test]
     fn path_with_any_character_comes_back_from_its_url() {
         let path = Path::new("/tmp/100% sure?/a#b");
-        let IndexUrl::Sqlite { file, .. } = IndexUrl::parse(&IndexUrl::of_file(path).unwrap()).unwrap() else {
+        let IndexUrl::Sqlite { file, .. } = IndexUrl::parse(&IndexUrl::of_file(path).unwrap()).unwrap()
+        else {
             panic!("not SQLite")
         };
         assert_eq!(file, path);
@@ -155,8 +194,14 @@ mod tests {
     #[test]
     fn postgres_urls_are_shown_without_what_is_secret() {
         for (url, shown) in [
-            ("postgres://app@db:5433/keepsake", "postgres://app@db:5433/keepsake"),
-            ("postgres://app:hunter2@db:5433/keepsake", "postgres://app:***@db:5433/keepsake"),
+            (
+                "postgres://app@db:5433/keepsake",
+                "postgres://app@db:5433/keepsake",
+            ),
+            (
+                "postgres://app:hunter2@db:5433/keepsake",
+                "postgres://app:***@db:5433/keepsake",
+            ),
             (
                 "postgresql://app@db:5432/keepsake?sslmode=require&password=hunter2",
                 "postgres://app:***@db:5432/keepsake",

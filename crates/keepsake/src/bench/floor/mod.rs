@@ -25,26 +25,31 @@ use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
 use uuid::Uuid;
 
-use super::backends::{Backends, ConfigArgs, IndexBackend};
+use postgres::PostgresFloor;
+use sqlite::SqliteFloor;
 
-/// The floor's own options; its command is run by the benchmark alone.
+use super::settings::{IndexPlace, floor_blobs};
+use crate::cli::SourceArgs;
+use crate::failure::Failure;
+
+/// Options of `keepsake bench-floor`, which the benchmark alone runs.
 #[derive(Debug, clap::Args)]
-pub struct FloorArgs {
+pub(crate) struct FloorArgs {
     #[command(flatten)]
-    config: ConfigArgs,
-    /// Where to listen.
+    sources: SourceArgs,
+    /// Where to listen
     #[arg(long)]
     listen: SocketAddr,
-    /// Bytes of the content that a new memory has.
+    /// Bytes of the content that a new memory has
     #[arg(long)]
     content_bytes: usize,
-    /// Bytes of a view's answer.
+    /// Bytes of a view's answer
     #[arg(long)]
     view_answer_bytes: usize,
-    /// Bytes of a creation's answer.
+    /// Bytes of a creation's answer
     #[arg(long)]
     create_answer_bytes: usize,
-    /// Bytes of an edit's answer.
+    /// Bytes of an edit's answer
     #[arg(long)]
     edit_answer_bytes: usize,
 }
@@ -69,8 +74,8 @@ struct NewRow<'a> {
 }
 
 enum FloorIndex {
-    Postgres(postgres::PostgresFloor),
-    Sqlite(sqlite::SqliteFloor),
+    Postgres(PostgresFloor),
+    Sqlite(SqliteFloor),
 }
 
 struct Floor {
@@ -86,19 +91,23 @@ struct Floor {
 /// Serves the floor until it is killed.
 ///
 /// # Errors
-/// A text for people, when the database or the blob store cannot be used.
-pub async fn run_floor(args: FloorArgs) -> Result<(), String> {
-    let backends = Backends::load(&args.config)?;
-    let index = match &backends.index {
-        IndexBackend::Postgres { options, migrate_url } => {
-            FloorIndex::Postgres(postgres::PostgresFloor::prepare(options, migrate_url).await?)
+/// [`Failure`] when the database or the blob store cannot be used.
+pub(crate) async fn run_floor(args: FloorArgs) -> Result<(), Failure> {
+    let settings = args.sources.into_sources().merge().settings()?;
+    let index = match IndexPlace::of(&settings) {
+        IndexPlace::Postgres { url, owner_url } => {
+            let connections = settings.index.max_connections;
+            PostgresFloor::prepare(url, owner_url, connections)
+                .await
+                .map(FloorIndex::Postgres)
         }
-        IndexBackend::Sqlite { file, .. } => FloorIndex::Sqlite(sqlite::SqliteFloor::prepare(file).await?),
+        IndexPlace::Sqlite { file } => SqliteFloor::prepare(file).await.map(FloorIndex::Sqlite),
     };
+    let index = index.map_err(Failure::of("the floor's tables cannot be made"))?;
     let filler = |bytes| Bytes::from(vec![b'x'; bytes]);
     let floor = Floor {
         index,
-        blobs: backends.floor_blobs().await?,
+        blobs: floor_blobs(&settings).await?,
         content: filler(args.content_bytes),
         view_answer: filler(args.view_answer_bytes),
         create_answer: filler(args.create_answer_bytes),
@@ -113,12 +122,17 @@ pub async fn run_floor(args: FloorArgs) -> Result<(), String> {
         .with_state(Arc::new(floor));
     let listener = tokio::net::TcpListener::bind(args.listen)
         .await
-        .map_err(|error| format!("could not listen on {}: {error}", args.listen))?;
+        .map_err(Failure::of(format_args!(
+            "the floor cannot listen on {}",
+            args.listen
+        )))?;
     let listener = listener.tap_io(|stream| {
         // Answers are one write each; without it some wait for an acknowledgement.
         let _ = stream.set_nodelay(true);
     });
-    axum::serve(listener, router).await.map_err(|error| error.to_string())
+    axum::serve(listener, router)
+        .await
+        .map_err(Failure::of("the floor's listener broke"))
 }
 
 type PathParts = Path<(String, String, String)>;
@@ -153,9 +167,10 @@ impl Floor {
             FloorIndex::Postgres(index) => index.find(&place).await,
             FloorIndex::Sqlite(index) => index.find(&place).await,
         };
-        match is_found.map_err(|error| error.to_string())? {
-            true => Ok(()),
-            false => Err("the floor has no row for a memory of the server's".to_owned()),
+        if is_found.map_err(|error| error.to_string())? {
+            Ok(())
+        } else {
+            Err("the floor has no row for a memory of the server's".to_owned())
         }
     }
 
@@ -168,7 +183,10 @@ impl Floor {
             store_id: StoreId::from_uuid(place.store),
             blob_id: VersionId::from_uuid(version),
         };
-        self.blobs.put(&key, self.content.clone()).await.map_err(|error| error.to_string())?;
+        self.blobs
+            .put(&key, self.content.clone())
+            .await
+            .map_err(|error| error.to_string())?;
         let row = NewRow {
             place: &place,
             seq: self.next_seq.fetch_add(1, Ordering::Relaxed),
@@ -190,6 +208,10 @@ impl Floor {
 impl Place {
     fn of((tenant, store, path): (String, String, String)) -> Result<Self, String> {
         let uuid = |text: String| Uuid::parse_str(&text).map_err(|error| error.to_string());
-        Ok(Self { tenant: uuid(tenant)?, store: uuid(store)?, path: format!("/{path}") })
+        Ok(Self {
+            tenant: uuid(tenant)?,
+            store: uuid(store)?,
+            path: format!("/{path}"),
+        })
     }
 }

@@ -1,6 +1,5 @@
 //! The floor's tables on Postgres: copies beside the server's own.
 
-use keepsake_index::postgres::PostgresOptions;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor, PgConnection, Row};
 use uuid::Uuid;
@@ -42,27 +41,20 @@ pub(super) struct PostgresFloor {
 
 impl PostgresFloor {
     /// Makes the tables anew, and as many connections as the server has.
-    pub(super) async fn prepare(options: &PostgresOptions, migrate_url: &str) -> Result<Self, String> {
-        Self::try_prepare(options, migrate_url)
-            .await
-            .map_err(|error| format!("the floor's tables cannot be made: {error}"))
-    }
-
-    async fn try_prepare(options: &PostgresOptions, migrate_url: &str) -> sqlx::Result<Self> {
-        let mut owner = PgConnection::connect(migrate_url).await?;
+    pub(super) async fn prepare(url: &str, owner_url: &str, connections: u32) -> sqlx::Result<Self> {
+        let mut owner = PgConnection::connect(owner_url).await?;
         owner.execute(PREPARE).await?;
         // Not in one call: that would be a transaction, where VACUUM is refused.
         owner.execute("VACUUM ANALYZE bench_floor_store").await?;
         owner.execute("VACUUM ANALYZE bench_floor_memory").await?;
         owner.close().await?;
         let pool = PgPoolOptions::new()
-            .max_connections(options.max_connections)
-            .acquire_timeout(options.acquire_timeout)
+            .max_connections(connections)
             .test_before_acquire(false)
             .after_connect(|connection, _| {
                 Box::pin(async move { connection.execute("SET ROLE keepsake_app").await.map(drop) })
             })
-            .connect(&options.url)
+            .connect(url)
             .await?;
         Ok(Self { pool })
     }

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keepsake_index::migrations;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
-                   SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
+};
 use sqlx::{ConnectOptions, Executor, Row};
 use tokio::sync::Mutex;
 use uuid::Uuid;
@@ -46,33 +48,34 @@ pub(super) struct SqliteFloor {
 
 impl SqliteFloor {
     /// Makes the file anew, with the rows of the server's.
-    pub(super) async fn prepare(served: &Path) -> Result<Self, String> {
-        let refused = |error: &dyn std::fmt::Display| format!("the floor's tables cannot be made: {error}");
-        let file = beside(served, "");
+    pub(super) async fn prepare(served: &Path) -> sqlx::Result<Self> {
         for suffix in ["", "-wal", "-shm"] {
             match std::fs::remove_file(beside(served, suffix)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(refused(&error)),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
         }
         let options = SqliteConnectOptions::new()
-            .filename(file)
+            .filename(beside(served, ""))
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(Duration::from_secs(5))
             .foreign_keys(false)
             .disable_statement_logging();
-        let mut writer = options.connect().await.map_err(|error| refused(&error))?;
-        migrations::sqlite().run(&mut writer).await.map_err(|error| refused(&error))?;
-        fill(&mut writer, served).await.map_err(|error| refused(&error))?;
+        let mut writer = options.connect().await?;
+        migrations::sqlite().run(&mut writer).await?;
+        fill(&mut writer, served).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .test_before_acquire(false)
             .idle_timeout(None)
             .max_lifetime(None)
             .connect_lazy_with(options.read_only(true).create_if_missing(false));
-        Ok(Self { readers, writer: Mutex::new(writer) })
+        Ok(Self {
+            readers,
+            writer: Mutex::new(writer),
+        })
     }
 
     pub(super) async fn find(&self, place: &Place) -> sqlx::Result<bool> {
@@ -106,7 +109,10 @@ impl SqliteFloor {
 
 async fn fill(writer: &mut SqliteConnection, served: &Path) -> sqlx::Result<()> {
     writer.execute(BARE_VERSION).await?;
-    sqlx::query("ATTACH $1 AS served").bind(served.to_string_lossy()).execute(&mut *writer).await?;
+    sqlx::query("ATTACH $1 AS served")
+        .bind(served.to_string_lossy())
+        .execute(&mut *writer)
+        .await?;
     writer.execute(COPY).await?;
     Ok(())
 }

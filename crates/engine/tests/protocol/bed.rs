@@ -1,0 +1,170 @@
+//! An engine on real backends, with a hook at each call of the blob store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_blobs::{BlobStore, FileBlobs};
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{BlobKey, MemoryPath, StoreId, TenantId, Timestamp};
+use keepsake_engine::{
+    Engine, EngineError, EngineOptions, ManualClock, NewKey, NewTenant, Principal, ToolAnswer, ToolCall,
+};
+use keepsake_index::postgres::PostgresOptions;
+use keepsake_index::{Head, Index, PostgresIndex, Scope, SqliteIndex, Target};
+use keepsake_testkit::{HookedBlobs, TestDatabase, fresh_database, fresh_s3};
+use serde_json::{Value, json};
+
+/// What keeps the backends alive while a test runs.
+#[expect(dead_code, reason = "held, never read")]
+enum Ground {
+    Folder(tempfile::TempDir),
+    Database(TestDatabase),
+}
+
+pub(crate) struct Bed {
+    pub(crate) index: Arc<dyn Index>,
+    pub(crate) blobs: Arc<HookedBlobs>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) engine: Engine,
+    pub(crate) principal: Arc<Principal>,
+    pub(crate) store_id: StoreId,
+    _ground: Ground,
+}
+
+impl Bed {
+    pub(crate) async fn sqlite_and_files() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("index.db").display());
+        let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
+        let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
+        Self::new(index, blobs, Ground::Folder(folder)).await
+    }
+
+    pub(crate) async fn postgres_and_s3() -> Self {
+        Self::postgres_with_connections(8).await
+    }
+
+    pub(crate) async fn postgres_with_connections(max_connections: u32) -> Self {
+        let database = fresh_database().await;
+        PostgresIndex::migrate(&database.url()).await.unwrap();
+        let options = PostgresOptions { max_connections, ..PostgresOptions::new(database.url()) };
+        let index = Arc::new(PostgresIndex::connect(&options).await.unwrap());
+        Self::new(index, fresh_s3().await, Ground::Database(database)).await
+    }
+
+    async fn new(index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>, ground: Ground) -> Self {
+        let blobs = HookedBlobs::new(blobs);
+        let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
+        let engine = engine_on(&index, &blobs, &clock);
+        let tenant = new_tenant(&engine, LimitOverrides::default()).await;
+        let principal = principal_of(&engine, tenant).await;
+        let store = engine.operator().create_store(tenant, "notes").await.unwrap();
+        Self { index, blobs, clock, engine, principal, store_id: store.store_id, _ground: ground }
+    }
+
+    /// Another replica: the same backends, caches and queues of its own.
+    pub(crate) fn replica(&self) -> Engine {
+        engine_on(&self.index, &self.blobs, &self.clock)
+    }
+
+    /// Another tenant with limits of its own, and its store.
+    pub(crate) async fn tenant_with(&self, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
+        let tenant = new_tenant(&self.engine, limits).await;
+        let store = self.engine.operator().create_store(tenant, "notes").await.unwrap();
+        (principal_of(&self.engine, tenant).await, store.store_id)
+    }
+
+    pub(crate) async fn try_call(&self, input: Value) -> Result<ToolAnswer, EngineError> {
+        self.call_on(&self.engine, None, input).await
+    }
+
+    pub(crate) async fn call_on(
+        &self,
+        engine: &Engine,
+        tool_use_id: Option<&str>,
+        input: Value,
+    ) -> Result<ToolAnswer, EngineError> {
+        engine.call_tool(&self.principal, self.store_id, tool_call(tool_use_id, input)).await
+    }
+
+    /// A call that must do what it says.
+    pub(crate) async fn call(&self, input: Value) -> String {
+        let answer = self.try_call(input).await.unwrap();
+        assert!(!answer.is_error, "{}", answer.content);
+        answer.content
+    }
+
+    pub(crate) async fn create(&self, path: &str, text: &str) -> String {
+        self.call(create(path, text)).await
+    }
+
+    /// The content as the tool shows it, without line numbers.
+    pub(crate) async fn text_at(&self, engine: &Engine, path: &str) -> String {
+        let answer = self.call_on(engine, None, view(path)).await.unwrap();
+        assert!(!answer.is_error, "{}", answer.content);
+        let lines = answer.content.lines().skip(1).map(|line| line.split_once('\t').unwrap().1);
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    pub(crate) async fn head(&self, path: &str) -> Option<Head> {
+        let path = MemoryPath::parse(path).unwrap();
+        let found = self.index.head(self.principal.tenant_id, self.store_id, Some(&path), 0).await.unwrap();
+        match found.unwrap().target {
+            Target::Memory(head) => Some(head),
+            Target::Missing | Target::Directory(_) => None,
+        }
+    }
+
+    pub(crate) fn blob_key(&self, head: &Head) -> BlobKey {
+        BlobKey { tenant_id: self.principal.tenant_id, store_id: self.store_id, blob_id: head.blob_id }
+    }
+
+    /// The blobs that are really there.
+    pub(crate) async fn blobs_there(&self) -> Vec<BlobKey> {
+        let listed = self.blobs.inner().list(None, 10_000).await.unwrap();
+        listed.into_iter().map(|blob| blob.key).collect()
+    }
+
+    pub(crate) async fn all_writes_end(&self) {
+        assert!(self.engine.shut_down(Duration::from_secs(20)).await);
+    }
+}
+
+fn engine_on(index: &Arc<dyn Index>, blobs: &Arc<HookedBlobs>, clock: &Arc<ManualClock>) -> Engine {
+    let options = EngineOptions { clock: clock.clone(), ..EngineOptions::default() };
+    Engine::new(Arc::clone(index), blobs.clone(), options)
+}
+
+async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> TenantId {
+    let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
+    engine.operator().create_tenant(new).await.unwrap().tenant_id
+}
+
+async fn principal_of(engine: &Engine, tenant_id: TenantId) -> Arc<Principal> {
+    let new = NewKey {
+        tenant_id,
+        name: "tests".to_owned(),
+        scopes: Scope::ALL.to_vec(),
+        store_ids: None,
+        expires_at: None,
+    };
+    let (_, secret) = engine.operator().create_key(new).await.unwrap();
+    engine.authenticate(secret.expose()).await.unwrap()
+}
+
+pub(crate) fn tool_call(tool_use_id: Option<&str>, input: Value) -> ToolCall {
+    let Value::Object(input) = input else { panic!("an input is an object") };
+    ToolCall { tool_use_id: tool_use_id.map(str::to_owned), input }
+}
+
+pub(crate) fn create(path: &str, text: &str) -> Value {
+    json!({"command": "create", "path": path, "file_text": text})
+}
+
+pub(crate) fn insert(path: &str, line: u64, text: &str) -> Value {
+    json!({"command": "insert", "path": path, "insert_line": line, "insert_text": text})
+}
+
+pub(crate) fn view(path: &str) -> Value {
+    json!({"command": "view", "path": path})
+}

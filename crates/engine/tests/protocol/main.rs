@@ -1,0 +1,27 @@
+//! The commit protocol, rule by rule, on both pairs of real backends.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets the unexpected ends there")]
+
+mod bed;
+mod jobs;
+mod reads;
+mod writes;
+
+/// Makes one test per fact and pair of backends.
+macro_rules! on_both_pairs {
+    ($($fact:ident,)*) => {
+        mod on_sqlite_and_files {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $fact() {
+                super::$fact(crate::bed::Bed::sqlite_and_files().await).await;
+            })*
+        }
+        mod on_postgres_and_s3 {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $fact() {
+                super::$fact(crate::bed::Bed::postgres_and_s3().await).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both_pairs;

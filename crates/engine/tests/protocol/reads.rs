@@ -1,0 +1,88 @@
+//! Reads: what they cost, and what they never serve.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use keepsake_blobs::BlobStore;
+use keepsake_engine::EngineError;
+use serde_json::json;
+
+use crate::bed::{Bed, insert, tool_call, view};
+
+crate::on_both_pairs! {
+    cached_content_costs_no_call_of_the_blob_store,
+    damaged_content_is_never_served,
+    missing_blob_is_an_error_and_not_an_empty_file,
+    blob_removed_between_two_reads_is_read_again,
+    reading_a_file_is_noted_and_listing_is_not,
+}
+
+async fn cached_content_costs_no_call_of_the_blob_store(bed: Bed) {
+    bed.create("/memories/a.txt", "hello").await;
+    for _ in 0..3 {
+        assert_eq!(bed.text_at(&bed.engine, "/memories/a.txt").await, "hello");
+    }
+    assert_eq!(bed.blobs.calls().get, 0, "what was just written is in memory");
+    let other = bed.replica();
+    for _ in 0..3 {
+        assert_eq!(bed.text_at(&other, "/memories/a.txt").await, "hello");
+    }
+    assert_eq!(bed.blobs.calls().get, 1);
+}
+
+async fn damaged_content_is_never_served(bed: Bed) {
+    bed.create("/memories/a.txt", "hello").await;
+    let key = bed.blob_key(&bed.head("/a.txt").await.unwrap());
+    bed.blobs.inner().delete(&key).await.unwrap();
+    bed.blobs.inner().put(&key, Bytes::from_static(b"hellO")).await.unwrap();
+    let other = bed.replica();
+    for _ in 0..2 {
+        let served = bed.call_on(&other, None, view("/memories/a.txt")).await;
+        assert!(matches!(served, Err(EngineError::Damaged(_))), "{served:?}");
+    }
+    let edited = bed.call_on(&other, None, insert("/memories/a.txt", 0, "x")).await;
+    assert!(matches!(edited, Err(EngineError::Damaged(_))), "{edited:?}");
+}
+
+async fn missing_blob_is_an_error_and_not_an_empty_file(bed: Bed) {
+    bed.create("/memories/a.txt", "hello").await;
+    let key = bed.blob_key(&bed.head("/a.txt").await.unwrap());
+    bed.blobs.inner().delete(&key).await.unwrap();
+    let served = bed.call_on(&bed.replica(), None, view("/memories/a.txt")).await;
+    assert!(matches!(served, Err(EngineError::Damaged(_))), "{served:?}");
+}
+
+async fn blob_removed_between_two_reads_is_read_again(bed: Bed) {
+    bed.create("/memories/a.txt", "one\n").await;
+    let (writer, reader) = (bed.engine.clone(), bed.replica());
+    let (principal, store_id) = (Arc::clone(&bed.principal), bed.store_id);
+    let (blobs, raced) = (Arc::clone(&bed.blobs), Arc::new(AtomicU32::new(0)));
+    bed.blobs.before_get(move |key| {
+        let (writer, principal, blobs, key) = (writer.clone(), Arc::clone(&principal), Arc::clone(&blobs), *key);
+        let raced = Arc::clone(&raced);
+        async move {
+            if raced.fetch_add(1, Ordering::SeqCst) == 0 {
+                let call = tool_call(None, insert("/memories/a.txt", 1, "two"));
+                assert!(!writer.call_tool(&principal, store_id, call).await.unwrap().is_error);
+                blobs.inner().delete(&key).await.unwrap();
+            }
+            Ok(())
+        }
+    });
+    assert_eq!(bed.text_at(&reader, "/memories/a.txt").await, "one\ntwo\n");
+}
+
+async fn reading_a_file_is_noted_and_listing_is_not(bed: Bed) {
+    bed.create("/memories/a.txt", "hello").await;
+    bed.create("/memories/b.txt", "hello").await;
+    bed.call(view("/memories")).await;
+    assert_eq!(bed.engine.flush_access("all").await.unwrap(), 0);
+    for _ in 0..3 {
+        bed.call(view("/memories/a.txt")).await;
+    }
+    let beyond = json!({"command": "view", "path": "/memories/b.txt", "view_range": [5, 9]});
+    assert!(bed.try_call(beyond).await.unwrap().is_error);
+    assert_eq!(bed.engine.flush_access("all").await.unwrap(), 1, "three reads are one row");
+    assert_eq!(bed.engine.flush_access("all").await.unwrap(), 0);
+}

@@ -1,0 +1,237 @@
+//! Access times, signs of life, and the leases of scheduled jobs.
+
+use futures::future::join_all;
+use keepsake_core::{Actor, ApiKeyId, MemoryId, Timestamp};
+use keepsake_index::{AccessRow, Index};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::place::{Place, after_seconds, next_uuid};
+use crate::subject::{Subject, TextRow};
+
+const ONE: Uuid = Uuid::from_u128(1);
+const OTHER: Uuid = Uuid::from_u128(2);
+const JOB: &str = "sweep";
+
+fn reader(number: i64) -> Actor {
+    Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u64_pair(0, number.unsigned_abs())))
+}
+
+fn read_of(place: &Place, memory_id: MemoryId, seconds: i64, read_by: i64) -> AccessRow {
+    AccessRow {
+        tenant_id: place.tenant_id,
+        store_id: place.store_id,
+        memory_id,
+        read_at: after_seconds(seconds),
+        read_by: reader(read_by),
+    }
+}
+
+async fn access_times(place: &Place) -> Vec<TextRow> {
+    place
+        .raw
+        .rows(
+            "SELECT CAST(last_read_at AS TEXT), last_read_by, CAST(active_at AS TEXT) FROM memory_access \
+             WHERE tenant_id = $1 AND store_id = $2 ORDER BY memory_id",
+            &place.ids(),
+        )
+        .await
+}
+
+fn access(seconds: i64, read_by: i64) -> TextRow {
+    let at = after_seconds(seconds).as_micros().to_string();
+    vec![Some(at.clone()), Some(reader(read_by).id()), Some(at)]
+}
+
+pub(crate) async fn access_time_never_moves_back(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let (first, second) = (MemoryId::from_uuid(next_uuid()), MemoryId::from_uuid(next_uuid()));
+    let flush = async |rows: &[AccessRow]| place.index.flush_access(rows).await.unwrap();
+    flush(&[read_of(&place, second, 10, 1), read_of(&place, first, 10, 1)]).await;
+    assert_eq!(access_times(&place).await, [access(10, 1), access(10, 1)]);
+    flush(&[read_of(&place, first, 5, 2), read_of(&place, second, 15, 2)]).await;
+    assert_eq!(access_times(&place).await, [access(10, 1), access(15, 2)]);
+    flush(&[]).await;
+    assert_eq!(access_times(&place).await, [access(10, 1), access(15, 2)]);
+}
+
+pub(crate) async fn activity_later_than_a_read_stays(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let memory_id = MemoryId::from_uuid(next_uuid());
+    place.index.flush_access(&[read_of(&place, memory_id, 10, 1)]).await.unwrap();
+    let active_at = after_seconds(100).as_micros();
+    let later = format!("UPDATE memory_access SET active_at = {active_at}");
+    place.raw.execute(&later, &[]).await;
+    place.index.flush_access(&[read_of(&place, memory_id, 20, 2)]).await.unwrap();
+    let mut expected = access(20, 2);
+    expected[2] = Some(active_at.to_string());
+    assert_eq!(access_times(&place).await, [expected]);
+}
+
+pub(crate) async fn latest_of_two_reads_in_one_flush_stays(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let memory_id = MemoryId::from_uuid(next_uuid());
+    let rows = [(10, 1), (30, 3), (20, 2)];
+    let rows = rows.map(|(seconds, read_by)| read_of(&place, memory_id, seconds, read_by));
+    place.index.flush_access(&rows).await.unwrap();
+    assert_eq!(access_times(&place).await, [access(30, 3)]);
+}
+
+pub(crate) async fn flushes_at_the_same_time_all_land(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let memories: Vec<_> = (0..200).map(|_| MemoryId::from_uuid(next_uuid())).collect();
+    let flushes = (0..8).map(|flush: i64| {
+        let (place, mut memories) = (place.clone(), memories.clone());
+        tokio::spawn(async move {
+            if flush % 2 == 0 {
+                memories.reverse();
+            }
+            let rows: Vec<_> =
+                memories.into_iter().map(|memory| read_of(&place, memory, flush, flush)).collect();
+            place.index.flush_access(&rows).await.unwrap();
+        })
+    });
+    join_all(flushes).await.into_iter().for_each(Result::unwrap);
+    assert_eq!(access_times(&place).await, vec![access(7, 7); 200]);
+}
+
+pub(crate) async fn heartbeat_is_kept_per_replica(subject: &Subject) {
+    let beat = async |replica, role, seconds, flushed| {
+        let (now, flushed) = (after_seconds(seconds), after_seconds(flushed));
+        subject.index.heartbeat(replica, role, now, flushed).await.unwrap();
+    };
+    beat(ONE, "all", 1, 0).await;
+    beat(OTHER, "serve", 2, 1).await;
+    beat(ONE, "all", 5, 4).await;
+    let replicas = subject
+        .raw
+        .rows(
+            "SELECT role, CAST(heartbeat_at AS TEXT), CAST(access_flushed_through AS TEXT) FROM replica ORDER BY id",
+            &[],
+        )
+        .await;
+    let row = |role: &str, seconds, flushed| {
+        let micros = |seconds| Some(after_seconds(seconds).as_micros().to_string());
+        vec![Some(role.to_owned()), micros(seconds), micros(flushed)]
+    };
+    assert_eq!(replicas, [row("all", 5, 4), row("serve", 2, 1)]);
+}
+
+/// Claims a slot at a time for a minute.
+async fn claim(index: &dyn Index, slot: i64, owner: Uuid, at: i64) -> Option<i64> {
+    let slot = after_seconds(slot);
+    index.claim_run(JOB, slot, owner, after_seconds(at), after_seconds(at + 60)).await.unwrap()
+}
+
+async fn finish(index: &dyn Index, slot: i64, fence: i64, at: i64) -> bool {
+    let counts = json!({"removed": 3});
+    let ended = index.finish_run(JOB, after_seconds(slot), fence, after_seconds(at), &counts, None);
+    ended.await.unwrap()
+}
+
+pub(crate) async fn second_owner_is_refused_until_the_lease_ends(subject: &Subject) {
+    let index = subject.index.as_ref();
+    let first = claim(index, 0, ONE, 0).await.unwrap();
+    assert_eq!(claim(index, 0, OTHER, 59).await, None);
+    assert_eq!(claim(index, 60, OTHER, 59).await, None);
+    assert_eq!(claim(index, 0, ONE, 59).await, None, "the owner holds it already");
+    let second = claim(index, 0, OTHER, 60).await.expect("the first owner died");
+    assert!(second > first);
+}
+
+pub(crate) async fn slot_that_ended_is_not_run_again(subject: &Subject) {
+    let index = subject.index.as_ref();
+    let first = claim(index, 0, ONE, 0).await.unwrap();
+    assert!(finish(index, 0, first, 10).await);
+    assert_eq!(claim(index, 0, OTHER, 11).await, None);
+    assert_eq!(claim(index, 0, OTHER, 1000).await, None);
+    // Asking in vain has not taken the lease.
+    let second = claim(index, 60, ONE, 1000).await.expect("nobody holds the lease");
+    assert!(second > first);
+}
+
+pub(crate) async fn slot_whose_owner_died_is_run_again(subject: &Subject) {
+    let index = subject.index.as_ref();
+    let first = claim(index, 0, ONE, 0).await.unwrap();
+    let second = claim(index, 0, OTHER, 61).await.unwrap();
+    assert!(!finish(index, 0, first, 62).await, "its lease was lost");
+    assert!(!renew(index, first, 200, None).await);
+    assert!(finish(index, 0, second, 63).await);
+    assert!(!finish(index, 0, second, 64).await, "it has ended");
+    let runs = subject
+        .raw
+        .rows(
+            "SELECT CAST(slot AS TEXT), CAST(started_at AS TEXT), CAST(ended_at AS TEXT), error FROM job_run",
+            &[],
+        )
+        .await;
+    let micros = |seconds| Some(after_seconds(seconds).as_micros().to_string());
+    assert_eq!(runs, [vec![micros(0), micros(61), micros(63), None]]);
+}
+
+async fn renew(index: &dyn Index, fence: i64, until: i64, cursor: Option<&str>) -> bool {
+    index.renew_run(JOB, fence, after_seconds(until), cursor).await.unwrap()
+}
+
+pub(crate) async fn renewed_lease_holds_longer(subject: &Subject) {
+    let index = subject.index.as_ref();
+    let fence = claim(index, 0, ONE, 0).await.unwrap();
+    assert!(renew(index, fence, 600, Some("store-17")).await);
+    assert_eq!(claim(index, 60, OTHER, 599).await, None);
+    let kept = subject.raw.rows("SELECT cursor FROM job", &[]).await;
+    assert_eq!(kept, [[Some("store-17".to_owned())]]);
+    assert!(!renew(index, fence + 1, 900, None).await);
+    assert!(!renew(index, fence - 1, 900, None).await);
+    assert!(claim(index, 60, OTHER, 600).await.unwrap() > fence);
+}
+
+pub(crate) async fn lease_that_was_given_back_is_not_renewed(subject: &Subject) {
+    let index = subject.index.as_ref();
+    let fence = claim(index, 0, ONE, 0).await.unwrap();
+    assert!(finish(index, 0, fence, 5).await);
+    assert!(!renew(index, fence, 600, None).await);
+    assert!(claim(index, 60, OTHER, 6).await.is_some());
+}
+
+pub(crate) async fn run_records_what_it_did(subject: &Subject) {
+    let index = subject.index.as_ref();
+    let fence = claim(index, 0, ONE, 0).await.unwrap();
+    let counts = json!({"removed": 3, "errors": {"s3": 1}});
+    let ended_at = after_seconds(9);
+    let ended = index.finish_run(JOB, after_seconds(0), fence, ended_at, &counts, Some("gave up: \"s3\""));
+    assert!(ended.await.unwrap());
+    let runs = subject.raw.rows("SELECT name, CAST(counts AS TEXT), error FROM job_run", &[]).await;
+    assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0][0].as_deref(), Some(JOB));
+    assert_eq!(serde_json::from_str::<serde_json::Value>(runs[0][1].as_ref().unwrap()).unwrap(), counts);
+    assert_eq!(runs[0][2].as_deref(), Some("gave up: \"s3\""));
+}
+
+pub(crate) async fn jobs_do_not_wait_for_each_other(subject: &Subject) {
+    let index = subject.index.as_ref();
+    assert!(claim(index, 0, ONE, 0).await.is_some());
+    let other: Option<i64> = index
+        .claim_run("reconcile", after_seconds(0), OTHER, after_seconds(0), after_seconds(60))
+        .await
+        .unwrap();
+    assert!(other.is_some());
+}
+
+pub(crate) async fn one_of_many_claims_of_a_slot_wins(subject: &Subject) {
+    let index = subject.index.as_ref();
+    for round in 0..4_i64 {
+        let at = round * 1000;
+        let claims = join_all((10..18).map(|owner| claim(index, at, Uuid::from_u128(owner), at))).await;
+        let fences: Vec<_> = claims.into_iter().flatten().collect();
+        assert_eq!(fences, [round + 1]);
+    }
+}
+
+pub(crate) async fn due_time_of_a_job_is_told_to_the_microsecond(subject: &Subject) {
+    let index = subject.index.as_ref();
+    let just_before = Timestamp::from_micros(after_seconds(60).as_micros() - 1);
+    assert!(claim(index, 0, ONE, 0).await.is_some());
+    let early = index.claim_run(JOB, after_seconds(60), OTHER, just_before, after_seconds(90)).await.unwrap();
+    assert_eq!(early, None);
+    assert!(claim(index, 60, OTHER, 60).await.is_some());
+}

@@ -1,0 +1,199 @@
+//! What every index must do, on SQLite and on Postgres alike, and what each
+//! database must do besides.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod batches;
+mod blobs;
+mod claims;
+mod commits;
+mod cost;
+mod grants;
+mod heads;
+mod idempotency;
+mod isolation;
+mod jobs;
+mod model;
+mod place;
+mod postgres_only;
+mod races;
+mod refusals;
+mod schema;
+mod sqlite_only;
+mod subject;
+mod tenants;
+
+/// Runs every fact of the suite against both databases.
+macro_rules! hold_on_both_databases {
+    ($($module:ident: [$($fact:ident),+ $(,)?])+) => {
+        mod sqlite {
+            $(mod $module {
+                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $fact() {
+                    crate::$module::$fact(&crate::subject::Subject::sqlite().await).await;
+                })+
+            })+
+        }
+        mod postgres {
+            $(mod $module {
+                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $fact() {
+                    crate::$module::$fact(&crate::subject::Subject::postgres().await).await;
+                })+
+            })+
+        }
+    };
+}
+
+hold_on_both_databases! {
+    heads: [
+        missing_store_is_none,
+        deleted_store_is_none,
+        path_of_nothing_is_missing,
+        memory_is_found_with_its_version,
+        directory_counts_everything_below_it,
+        root_of_an_empty_store_is_an_empty_directory,
+        directory_goes_with_its_last_file,
+        archived_store_says_so,
+        listing_is_two_levels_by_bytes_without_hidden_ones,
+        hidden_directory_lists_itself_when_asked_for,
+        short_listing_is_the_beginning_of_the_whole_one,
+        heads_below_ends_where_the_directory_does,
+        heads_below_are_the_heads_themselves,
+    ]
+    commits: [
+        versions_of_a_memory_are_one_unbroken_chain,
+        version_tells_its_blob_and_hash,
+        edit_brings_new_content_and_keeps_the_memory,
+        first_line_stays_with_its_content,
+        actor_of_every_version_is_recorded,
+        versions_of_one_commit_follow_the_order_of_its_changes,
+        created_at_never_decreases_when_the_clock_goes_back,
+        edit_moves_updated_at_and_leaves_created_at,
+        path_of_a_deleted_memory_is_free_for_another,
+        empty_memory_is_a_memory,
+        text_is_kept_character_by_character,
+        store_shows_what_commits_made_of_it,
+        content_that_stays_counts_once_in_the_history,
+        largest_sizes_are_counted_exactly,
+    ]
+    refusals: [
+        unknown_store_is_refused,
+        deleted_store_is_refused,
+        head_that_moved_is_stale,
+        head_that_was_renamed_or_deleted_is_stale,
+        head_that_never_was_is_stale,
+        one_stale_head_refuses_the_whole_commit,
+        path_of_another_memory_is_taken,
+        path_of_a_directory_is_refused,
+        path_below_a_file_is_refused,
+        memory_limit_holds_exactly_at_its_edge,
+        byte_limit_holds_exactly_at_its_edge,
+        store_over_its_limits_may_still_shrink,
+        guard_refuses_when_a_file_was_added,
+        guard_on_a_directory_that_is_gone_refuses,
+        condemned_blob_is_refused,
+        archived_store_takes_deletes_alone,
+        checks_answer_in_their_order,
+    ]
+    batches: [
+        ten_thousand_files_are_deleted_at_once,
+        ten_thousand_files_are_renamed_at_once,
+        directory_moves_into_one_that_is_there,
+        commit_mixes_every_kind_of_change,
+        directory_whose_files_are_exchanged_stays,
+        commit_of_nothing_changes_nothing,
+        commit_that_contradicts_itself_writes_nothing,
+    ]
+    races: [
+        file_and_directory_of_one_name_never_both_appear,
+        one_of_many_creates_of_a_path_wins,
+        one_of_many_renames_to_a_path_wins,
+        one_of_many_changes_of_a_head_wins,
+        edits_that_retry_lose_none_of_sixteen,
+        creates_racing_at_the_memory_limit_end_exactly_on_it,
+        creates_racing_in_many_directories_keep_every_count,
+        blob_is_either_committed_or_condemned,
+        commit_that_is_abandoned_leaves_the_store_usable,
+    ]
+    model: [
+        any_history_leaves_what_a_model_of_it_has,
+    ]
+    claims: [
+        claim_goes_to_the_first_replica_until_it_ends,
+        claim_ends_with_the_commit_of_its_replica,
+        claim_covers_one_memory,
+        claim_on_a_memory_that_is_not_there_is_refused,
+    ]
+    grants: [
+        first_byte_needs_a_grant,
+        empty_memory_and_shrinking_need_no_grant,
+        grant_is_more_than_needed_where_there_is_room,
+        grant_to_a_store_that_is_not_there_is_refused,
+        tenant_limit_is_exact_over_its_stores,
+        refused_grant_says_what_the_tenant_would_hold,
+        limit_lowered_below_what_is_held_takes_nothing_away,
+        tenants_do_not_share_their_bytes,
+        writers_racing_at_the_tenants_edge_end_exactly_on_it,
+    ]
+    idempotency: [
+        second_call_is_replayed_and_writes_nothing,
+        replay_ends_with_its_window,
+        another_scope_is_another_call,
+        refused_call_may_be_made_again,
+        replay_comes_before_every_other_refusal,
+        concurrent_duplicates_commit_once,
+    ]
+    blobs: [
+        orphan_is_condemned_and_due_in_time,
+        condemning_twice_changes_nothing,
+        blob_that_a_version_names_is_not_condemned,
+        blob_shared_by_a_rename_is_not_condemned,
+        blob_of_a_redacted_version_is_an_orphan,
+        deletions_come_oldest_first_and_limited,
+        failed_deletion_waits_and_counts,
+        removed_blob_leaves_the_queue,
+        removed_orphan_stays_condemned_until_its_time,
+        queues_of_stores_do_not_mix,
+    ]
+    tenants: [
+        tenant_comes_back_as_it_was_made,
+        external_id_that_is_taken_makes_no_tenant,
+        one_of_many_tenants_of_an_external_id_is_made,
+        limits_are_replaced_as_a_whole,
+        store_comes_back_as_it_was_made,
+        store_of_nobody_is_not_made,
+        stores_limit_holds_exactly,
+        stores_racing_at_the_limit_end_exactly_on_it,
+        store_id_that_is_taken_makes_no_second_store,
+        secret_authenticates_its_key,
+        credential_shows_what_became_of_key_and_tenant,
+        key_of_nobody_is_not_made,
+        secret_belongs_to_one_key_alone,
+    ]
+    isolation: [
+        reads_find_nothing_of_another_tenant,
+        commits_do_not_reach_another_tenant,
+        idempotent_call_of_another_tenant_is_not_replayed,
+        grants_do_not_reach_another_tenant,
+        claims_do_not_reach_another_tenant,
+        store_of_the_same_id_is_another_store,
+        stores_of_one_tenant_do_not_mix,
+    ]
+    jobs: [
+        access_time_never_moves_back,
+        activity_later_than_a_read_stays,
+        latest_of_two_reads_in_one_flush_stays,
+        flushes_at_the_same_time_all_land,
+        heartbeat_is_kept_per_replica,
+        second_owner_is_refused_until_the_lease_ends,
+        slot_that_ended_is_not_run_again,
+        slot_whose_owner_died_is_run_again,
+        renewed_lease_holds_longer,
+        lease_that_was_given_back_is_not_renewed,
+        run_records_what_it_did,
+        jobs_do_not_wait_for_each_other,
+        one_of_many_claims_of_a_slot_wins,
+        due_time_of_a_job_is_told_to_the_microsecond,
+    ]
+}

@@ -1,0 +1,239 @@
+//! Random histories, held against a model in memory after every step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keepsake_core::path::is_visible;
+use keepsake_core::{DirPath, MemoryPath};
+use keepsake_index::{Change, CommitOutcome, Directory, Entry, Refusal, Target};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tokio::runtime::Handle;
+
+use crate::place::{Place, created, deleted, edited, path, renamed};
+use crate::subject::Subject;
+
+/// Histories that are tried.
+const CASES: u32 = 20;
+/// Steps of one, at most.
+const STEPS: usize = 24;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Create(String, u64),
+    Edit(prop::sample::Index, u64),
+    Rename(prop::sample::Index, String),
+    Delete(prop::sample::Index),
+    RenameBelow(String, String),
+    DeleteBelow(String),
+}
+
+fn any_path() -> impl Strategy<Value = String> {
+    let segment = prop::sample::select(vec!["a", "b", "a-b", "a0", "B", "é", ".h", "node_modules"]);
+    prop::collection::vec(segment, 1..=3).prop_map(|segments| format!("/{}", segments.join("/")))
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        6 => (any_path(), 0_u64..20).prop_map(|(at, size_bytes)| Step::Create(at, size_bytes)),
+        2 => (index(), 0_u64..20).prop_map(|(which, size_bytes)| Step::Edit(which, size_bytes)),
+        3 => (index(), any_path()).prop_map(|(which, to)| Step::Rename(which, to)),
+        2 => index().prop_map(Step::Delete),
+        2 => (any_path(), any_path()).prop_map(|(from, to)| Step::RenameBelow(from, to)),
+        1 => any_path().prop_map(Step::DeleteBelow),
+    ]
+}
+
+/// The files of a store and their sizes.
+#[derive(Debug, Default)]
+struct Model(BTreeMap<MemoryPath, u64>);
+
+/// Why the model refuses, by the kinds of refusal in the order of the checks.
+#[derive(Debug, PartialEq, Eq)]
+enum Conflict {
+    Taken,
+    Directory,
+    ParentIsFile,
+}
+
+impl Model {
+    fn conflict(&self, new_paths: &[MemoryPath]) -> Option<Conflict> {
+        let is_directory = |at: &MemoryPath| self.0.keys().any(|file| file.is_below(&at.as_dir()));
+        if new_paths.iter().any(|at| self.0.contains_key(at)) {
+            return Some(Conflict::Taken);
+        }
+        if new_paths.iter().any(is_directory) {
+            return Some(Conflict::Directory);
+        }
+        let is_below_a_file =
+            |at: &MemoryPath| at.ancestor_files().any(|above| self.0.contains_key(&path(above)));
+        new_paths.iter().any(is_below_a_file).then_some(Conflict::ParentIsFile)
+    }
+
+    fn below<'a>(&'a self, directory: &'a DirPath) -> impl Iterator<Item = (&'a MemoryPath, u64)> {
+        self.0.iter().filter(|(at, _)| at.is_below(directory)).map(|(at, size_bytes)| (at, *size_bytes))
+    }
+
+    fn directories(&self) -> BTreeSet<DirPath> {
+        self.0.keys().flat_map(MemoryPath::ancestors).chain([DirPath::root()]).collect()
+    }
+
+    /// What a listing shows directly in a directory, by name.
+    fn children(&self, directory: &DirPath) -> Vec<Entry> {
+        let files = self.below(directory).filter(|(at, _)| at.parent() == *directory && is_visible(at.name()));
+        let files = files.map(|(at, size_bytes)| {
+            (at.name().to_owned(), Entry { path: at.as_str().to_owned(), is_directory: false, size_bytes })
+        });
+        let directories = self.directories();
+        let below = directories
+            .iter()
+            .filter(|child| child.parent().as_ref() == Some(directory) && is_visible(child.name()))
+            .map(|child| {
+                let size_bytes = self.below(child).map(|(_, size_bytes)| size_bytes).sum();
+                let entry = Entry { path: child.as_str().to_owned(), is_directory: true, size_bytes };
+                (child.name().to_owned(), entry)
+            });
+        files.chain(below).collect::<BTreeMap<_, _>>().into_values().collect()
+    }
+
+    fn listing(&self, directory: &DirPath, max_entries: usize) -> Directory {
+        let mut entries = Vec::new();
+        for child in self.children(directory) {
+            let below = child.is_directory.then(|| DirPath::from_trusted(child.path.clone()));
+            entries.push(child);
+            entries.extend(below.iter().flat_map(|below| self.children(below)));
+        }
+        let total_entries = entries.len() as u64;
+        entries.truncate(max_entries);
+        Directory {
+            files: self.below(directory).count() as u64,
+            size_bytes: self.below(directory).map(|(_, size_bytes)| size_bytes).sum(),
+            total_entries,
+            entries,
+        }
+    }
+
+    /// The path that an index into the files means; `None`: there is no file.
+    fn pick(&self, which: prop::sample::Index) -> Option<MemoryPath> {
+        (!self.0.is_empty()).then(|| self.0.keys().nth(which.index(self.0.len())).unwrap().clone())
+    }
+
+    /// What a step changes: paths and sizes that go, paths and sizes that come.
+    fn moves(&self, step: &Step) -> Vec<(Option<MemoryPath>, Option<(MemoryPath, u64)>)> {
+        let one = |from: Option<MemoryPath>, to: Option<(MemoryPath, u64)>| vec![(from, to)];
+        match step {
+            Step::Create(at, size_bytes) => one(None, Some((path(at), *size_bytes))),
+            Step::Edit(which, size_bytes) => self
+                .pick(*which)
+                .map_or_else(Vec::new, |at| one(Some(at.clone()), Some((at, *size_bytes)))),
+            Step::Rename(which, to) => self.pick(*which).map_or_else(Vec::new, |at| {
+                let size_bytes = self.0[&at];
+                one(Some(at), Some((path(to), size_bytes)))
+            }),
+            Step::Delete(which) => self.pick(*which).map_or_else(Vec::new, |at| one(Some(at), None)),
+            Step::RenameBelow(from, to) => {
+                let (from, to) = (path(from).as_dir(), path(to).as_dir());
+                let moved = |(at, size_bytes): (&MemoryPath, u64)| {
+                    let to = at.rebased(&from, &to).ok()?;
+                    Some((Some(at.clone()), Some((to, size_bytes))))
+                };
+                // A path that would get too deep moves nothing.
+                self.below(&from).map(moved).collect::<Option<_>>().unwrap_or_default()
+            }
+            Step::DeleteBelow(directory) => {
+                self.below(&path(directory).as_dir()).map(|(at, _)| (Some(at.clone()), None)).collect()
+            }
+        }
+    }
+}
+
+/// The change of the index that a move of the model stands for.
+async fn change_of(
+    place: &Place,
+    from: Option<&MemoryPath>,
+    to: Option<&(MemoryPath, u64)>,
+    is_edit: bool,
+) -> Change {
+    let before = match from {
+        Some(at) => Some(place.memory(at.as_str()).await),
+        None => None,
+    };
+    match (before, to) {
+        (None, Some((at, size_bytes))) => created(at.as_str(), *size_bytes),
+        (Some(before), Some((_, size_bytes))) if is_edit => edited(&before, *size_bytes),
+        (Some(before), Some((at, _))) => renamed(&before, at.as_str()),
+        (Some(before), None) => deleted(&before),
+        (None, None) => unreachable!("a move has one end at least"),
+    }
+}
+
+/// Takes a step in both worlds and holds the outcome of one against the other.
+async fn take(place: &Place, model: &mut Model, step: &Step) {
+    let moves = model.moves(step);
+    let is_edit = matches!(step, Step::Edit(..));
+    let mut changes = Vec::new();
+    for (from, to) in &moves {
+        changes.push(change_of(place, from.as_ref(), to.as_ref(), is_edit).await);
+    }
+    let stays = |from: &Option<MemoryPath>, to: &MemoryPath| from.as_ref() == Some(to);
+    let new_paths: Vec<_> = moves
+        .iter()
+        .filter_map(|(from, to)| to.as_ref().map(|to| &to.0).filter(|to| !stays(from, to)).cloned())
+        .collect();
+    let refused = match place.try_changes(changes).await {
+        CommitOutcome::Committed { .. } => None,
+        CommitOutcome::Refused(Refusal::PathTaken { .. }) => Some(Conflict::Taken),
+        CommitOutcome::Refused(Refusal::PathIsDirectory { .. }) => Some(Conflict::Directory),
+        CommitOutcome::Refused(Refusal::ParentIsFile { .. }) => Some(Conflict::ParentIsFile),
+        other => panic!("{step:?} came to {other:?}"),
+    };
+    assert_eq!(refused, model.conflict(&new_paths), "{step:?}");
+    if refused.is_some() {
+        return;
+    }
+    for (from, _) in &moves {
+        from.as_ref().map(|from| model.0.remove(from));
+    }
+    model.0.extend(moves.into_iter().filter_map(|(_, to)| to));
+}
+
+async fn assert_same(place: &Place, model: &Model) {
+    place.assert_recount().await;
+    for directory in model.directories() {
+        let at = directory.as_file().map_or_else(|| "/".to_owned(), |at| at.as_str().to_owned());
+        assert_eq!(place.directory(&at, 1000).await, model.listing(&directory, 1000), "listing of {at}");
+    }
+    let whole = model.listing(&DirPath::root(), 1000).entries.len();
+    for max_entries in [1, 2, whole / 2, whole.saturating_sub(1)] {
+        let max_entries = max_entries.max(1);
+        let listing = place.directory("/", max_entries as u64).await;
+        assert_eq!(listing, model.listing(&DirPath::root(), max_entries), "{max_entries} entries");
+    }
+    let paths: Vec<_> = model.0.keys().map(|at| at.as_str().to_owned()).collect();
+    assert_eq!(place.paths_below("/").await, paths);
+    for (at, size_bytes) in &model.0 {
+        assert_eq!(place.memory(at.as_str()).await.size_bytes, *size_bytes);
+        assert_eq!(place.target(&format!("{at}/below"), 0).await, Target::Missing);
+    }
+}
+
+pub(crate) async fn any_history_leaves_what_a_model_of_it_has(subject: &Subject) {
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let histories = prop::collection::vec(any_step(), 1..=STEPS);
+    let runtime = Handle::current();
+    tokio::task::block_in_place(|| {
+        TestRunner::new(config)
+            .run(&histories, |history| {
+                runtime.block_on(async {
+                    let place = Place::new(subject).await;
+                    let mut model = Model::default();
+                    for step in &history {
+                        take(&place, &mut model, step).await;
+                        assert_same(&place, &model).await;
+                    }
+                });
+                Ok(())
+            })
+            .unwrap();
+    });
+}

@@ -1,0 +1,301 @@
+//! What Postgres does besides: row-level security, roles, migrations.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use keepsake_core::{ApiKeyId, BlobKey, TenantId, Timestamp, VersionId};
+use keepsake_index::postgres::PostgresOptions;
+use keepsake_index::{
+    AccessRow, ApiKey, Idempotency, Index as _, IndexError, MaintenanceIndex as _, PostgresIndex, Scope,
+};
+use keepsake_testkit::fresh_database;
+use sqlx::postgres::{PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use uuid::Uuid;
+
+use crate::place::{NOW, Place, actor, created, next_uuid};
+use crate::schema::GLOBAL_TABLES;
+use crate::subject::{Raw, postgres_index, postgres_pool};
+
+async fn tenant_tables(raw: &PgPool) -> Vec<String> {
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT CAST(relname AS text) FROM pg_class WHERE relnamespace = 'public'::regnamespace \
+         AND relkind IN ('r', 'p') AND relname <> '_sqlx_migrations' ORDER BY relname",
+    )
+    .fetch_all(raw)
+    .await
+    .unwrap();
+    tables.into_iter().filter(|table| !GLOBAL_TABLES.contains(&table.as_str())).collect()
+}
+
+/// A tenant with a row in every table that tenants have.
+async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
+    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
+    let mut commit = place.commit_of(vec![created("/d/a", 1)]);
+    let (scope_sha256, request_sha256) = ([1; 32], [2; 32]);
+    commit.idempotency = Some(Idempotency { scope_sha256, request_sha256, since: Timestamp::from_micros(0) });
+    place.run(&commit).await;
+    let key = ApiKey {
+        api_key_id: ApiKeyId::from_uuid(next_uuid()),
+        tenant_id: place.tenant_id,
+        name: "key".to_owned(),
+        scopes: vec![Scope::MemoryRead],
+        store_ids: None,
+        created_at: NOW,
+        expires_at: None,
+    };
+    let mut secret = [0; 32];
+    secret[..16].copy_from_slice(place.tenant_id.uuid().as_bytes());
+    assert!(place.index.create_api_key(&key, &secret).await.unwrap());
+    let memory_id = place.memory("/d/a").await.memory_id;
+    let (tenant_id, store_id) = (place.tenant_id, place.store_id);
+    let read = AccessRow { tenant_id, store_id, memory_id, read_at: NOW, read_by: actor() };
+    index.flush_access(&[read]).await.unwrap();
+    let orphan = BlobKey { tenant_id, store_id, blob_id: VersionId::from_uuid(next_uuid()) };
+    index.condemn_orphan(&orphan, NOW).await.unwrap();
+    for statement in [
+        "INSERT INTO audit (tenant_id, id, at, actor, action) VALUES ($1, $2, 1, 'a', 'b')",
+        "INSERT INTO erasure (tenant_id, id, state, created_at) VALUES ($1, $2, 'done', 1)",
+        "INSERT INTO search_doc (tenant_id, store_id, memory_id, analyser, length, terms) \
+         VALUES ($1, $2, $2, 1, 1, '')",
+    ] {
+        place.raw.execute(statement, &place.ids()).await;
+    }
+    place
+}
+
+async fn set_tenant(connection: &mut PgConnection, tenant_id: TenantId) {
+    sqlx::query("SELECT set_config('keepsake.tenant', $1, true)")
+        .bind(tenant_id.uuid().to_string())
+        .execute(connection)
+        .await
+        .unwrap();
+}
+
+async fn tenants_seen(connection: &mut PgConnection, table: &str) -> BTreeSet<Uuid> {
+    let seen = sqlx::query_scalar(AssertSqlSafe(format!("SELECT tenant_id FROM {table}")));
+    seen.fetch_all(connection).await.unwrap().into_iter().collect()
+}
+
+#[tokio::test]
+async fn query_without_its_tenant_finds_nothing() {
+    let (index, raw, _database) = postgres_index().await;
+    let (mine, theirs) = (place_with_everything(&index, &raw).await, place_with_everything(&index, &raw).await);
+    let tables = tenant_tables(&raw).await;
+    assert!(tables.len() >= 12, "{tables:?}");
+    let everyone = BTreeSet::from([mine.tenant_id.uuid(), theirs.tenant_id.uuid()]);
+
+    let mut app = index.app_pool().acquire().await.unwrap();
+    for table in &tables {
+        let all = tenants_seen(&mut raw.acquire().await.unwrap(), table).await;
+        assert_eq!(all, everyone, "the test has no rows in {table}");
+        assert_eq!(tenants_seen(&mut app, table).await, BTreeSet::new(), "{table} before a tenant is set");
+    }
+    for tenant_id in [mine.tenant_id, theirs.tenant_id] {
+        let mut transaction = app.begin().await.unwrap();
+        set_tenant(&mut transaction, tenant_id).await;
+        for table in &tables {
+            let seen = tenants_seen(&mut transaction, table).await;
+            assert_eq!(seen, BTreeSet::from([tenant_id.uuid()]), "{table}");
+        }
+        transaction.commit().await.unwrap();
+        for table in &tables {
+            assert_eq!(tenants_seen(&mut app, table).await, BTreeSet::new(), "{table} after the transaction");
+        }
+    }
+}
+
+/// Runs a statement as one tenant; answers the rows it touched or its SQLSTATE.
+async fn as_tenant(app: &mut PgConnection, tenant_id: TenantId, statement: String) -> Result<u64, String> {
+    let mut transaction = app.begin().await.unwrap();
+    set_tenant(&mut transaction, tenant_id).await;
+    let done = transaction.execute(AssertSqlSafe(statement)).await;
+    done.map(|done| done.rows_affected())
+        .map_err(|error| error.as_database_error().unwrap().code().unwrap().into_owned())
+}
+
+#[tokio::test]
+async fn rows_of_another_tenant_cannot_be_written() {
+    const NOT_ALLOWED: &str = "42501";
+    let (index, raw, _database) = postgres_index().await;
+    let (mine, theirs) = (place_with_everything(&index, &raw).await, place_with_everything(&index, &raw).await);
+    let (me, them) = (mine.tenant_id.uuid(), theirs.tenant_id.uuid());
+    let mut app = index.app_pool().acquire().await.unwrap();
+    for table in tenant_tables(&raw).await {
+        let is_append_only = table == "audit";
+        let untouched = if is_append_only { Err(NOT_ALLOWED.to_owned()) } else { Ok(0) };
+        for statement in [
+            format!("UPDATE {table} SET tenant_id = '{me}' WHERE tenant_id = '{them}'"),
+            format!("DELETE FROM {table} WHERE tenant_id = '{them}'"),
+        ] {
+            assert_eq!(as_tenant(&mut app, mine.tenant_id, statement.clone()).await, untouched, "{statement}");
+        }
+        let give_away = format!("UPDATE {table} SET tenant_id = '{}' WHERE tenant_id = '{me}'", next_uuid());
+        assert_eq!(as_tenant(&mut app, mine.tenant_id, give_away.clone()).await, Err(NOT_ALLOWED.to_owned()));
+        let insert = format!(
+            "INSERT INTO {table} SELECT (jsonb_populate_record(t, jsonb_build_object('tenant_id', '{}'))).* \
+             FROM {table} t",
+            next_uuid()
+        );
+        assert_eq!(as_tenant(&mut app, mine.tenant_id, insert).await, Err(NOT_ALLOWED.to_owned()), "{table}");
+    }
+}
+
+#[tokio::test]
+async fn every_tenant_table_has_security_enabled_and_forced() {
+    let (_index, raw, _database) = postgres_index().await;
+    let unguarded: Vec<String> = sqlx::query_scalar(
+        "SELECT CAST(relname AS text) FROM pg_class c WHERE relnamespace = 'public'::regnamespace \
+         AND relkind IN ('r', 'p') AND relname <> '_sqlx_migrations' \
+         AND NOT (relrowsecurity AND relforcerowsecurity AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid)) \
+         ORDER BY relname",
+    )
+    .fetch_all(&raw)
+    .await
+    .unwrap();
+    assert_eq!(unguarded, GLOBAL_TABLES);
+}
+
+#[tokio::test]
+async fn roles_that_serve_are_bound_by_security() {
+    let (index, raw, _database) = postgres_index().await;
+    let roles: Vec<(String, bool)> = sqlx::query_as(
+        "SELECT CAST(rolname AS text), rolsuper OR rolbypassrls OR rolcanlogin FROM pg_roles \
+         WHERE rolname IN ('keepsake_app', 'keepsake_jobs') ORDER BY rolname",
+    )
+    .fetch_all(&raw)
+    .await
+    .unwrap();
+    assert_eq!(roles, [("keepsake_app".to_owned(), false), ("keepsake_jobs".to_owned(), false)]);
+    let role: String =
+        sqlx::query_scalar("SELECT CAST(current_user AS text)").fetch_one(index.app_pool()).await.unwrap();
+    assert_eq!(role, "keepsake_app");
+    for table in ["job", "job_run", "replica", "operator_audit", "_sqlx_migrations"] {
+        let statement = AssertSqlSafe(format!("SELECT count(*) FROM {table}"));
+        let refused = sqlx::query(statement).execute(index.app_pool()).await.unwrap_err();
+        assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("42501"), "{table}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migrations_run_at_once_and_again() {
+    let database = fresh_database().await;
+    let url = database.url();
+    for migrated in join_all((0..4).map(|_| PostgresIndex::migrate(&url))).await {
+        migrated.unwrap();
+    }
+    PostgresIndex::migrate(&url).await.unwrap();
+    let index = PostgresIndex::connect(&PostgresOptions::new(&url)).await.unwrap();
+    let raw = postgres_pool(&url).await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
+    let head = place.create("/a", 1).await;
+    PostgresIndex::migrate(&url).await.unwrap();
+    assert_eq!(place.memory("/a").await, head);
+    index.close().await;
+    raw.close().await;
+    database.close().await;
+}
+
+#[tokio::test]
+async fn database_that_was_never_migrated_is_too_old() {
+    let database = fresh_database().await;
+    let refused = PostgresIndex::connect(&PostgresOptions::new(database.url())).await;
+    assert!(matches!(refused, Err(IndexError::SchemaTooOld { found: 0, needed: 1.. })), "{refused:?}");
+    database.close().await;
+}
+
+#[tokio::test]
+async fn schema_is_compared_with_the_newest_migration() {
+    let (index, raw, database) = postgres_index().await;
+    index.check().await.unwrap();
+    let options = PostgresOptions::new(database.database.url());
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+         VALUES (9999, 'of a later release', true, '', 0)",
+    )
+    .execute(&raw)
+    .await
+    .unwrap();
+    PostgresIndex::connect(&options).await.unwrap();
+    PostgresIndex::migrate(&options.url).await.unwrap();
+
+    let newest = "DELETE FROM _sqlx_migrations WHERE version >= (SELECT max(version) FROM _sqlx_migrations \
+                  WHERE version < 9999)";
+    sqlx::query(newest).execute(&raw).await.unwrap();
+    let refused = index.check().await;
+    let Err(IndexError::SchemaTooOld { found, needed }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(0 < found && found < needed, "{found}, {needed}");
+}
+
+/// A role that may log in, and nothing else.
+struct Login {
+    role: String,
+    password: String,
+}
+
+impl Login {
+    /// Named after a database, whose name is no other's.
+    async fn create(server: &PgPool, database: &str) -> Self {
+        let login = Self { role: format!("{database}_login"), password: "a-password-of-the-test".to_owned() };
+        let create = format!("CREATE ROLE {} LOGIN PASSWORD '{}'", login.role, login.password);
+        server.execute(AssertSqlSafe(create)).await.unwrap();
+        login
+    }
+
+    fn url(&self, url: &str) -> String {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{separator}user={}&password={}", self.role, self.password)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn login_without_the_roles_is_told_that_nothing_was_migrated() {
+    let (_index, server, _other) = postgres_index().await;
+    let database = fresh_database().await;
+    let login = Login::create(&server, database.name()).await;
+    let refused = PostgresIndex::connect(&PostgresOptions::new(login.url(&database.url()))).await;
+    database.close().await;
+    server.execute(AssertSqlSafe(format!("DROP ROLE {}", login.role))).await.unwrap();
+    assert!(matches!(refused, Err(IndexError::SchemaTooOld { found: 0, .. })), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn owner_without_superpowers_migrates_and_serves() {
+    let (_index, server, _other) = postgres_index().await;
+    let database = fresh_database().await;
+    let owner = Login::create(&server, database.name()).await;
+    for statement in [
+        format!("GRANT keepsake_app, keepsake_jobs TO {}", owner.role),
+        format!("ALTER DATABASE {} OWNER TO {}", database.name(), owner.role),
+    ] {
+        server.execute(AssertSqlSafe(statement)).await.unwrap();
+    }
+    let url = owner.url(&database.url());
+    PostgresIndex::migrate(&url).await.unwrap();
+    let index = PostgresIndex::connect(&PostgresOptions::new(&url)).await.unwrap();
+    let as_owner = postgres_pool(&url).await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(as_owner.clone())).await;
+    place.create("/d/a", 1).await;
+    assert_eq!(place.directory("/", 10).await.total_entries, 2);
+    // Security binds the owner too.
+    let seen = tenants_seen(&mut as_owner.acquire().await.unwrap(), "memory").await;
+    assert_eq!(seen, BTreeSet::new());
+    index.close().await;
+    as_owner.close().await;
+    database.close().await;
+    server.execute(AssertSqlSafe(format!("DROP ROLE {}", owner.role))).await.unwrap();
+}
+
+#[tokio::test]
+async fn bad_url_is_not_repeated_in_the_error() {
+    for url in ["postgres://user:hunter2@host:port/x", "mysql://user:hunter2@host/x"] {
+        let refused = PostgresIndex::connect(&PostgresOptions::new(url)).await;
+        let Err(error @ IndexError::BadUrl(_)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}

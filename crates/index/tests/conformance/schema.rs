@@ -1,0 +1,140 @@
+//! Both migrations describe one logical schema.
+
+use std::collections::BTreeSet;
+
+use crate::subject::{Raw, TextRow, postgres_index, sqlite_index};
+
+/// The tables without a tenant; every other one is a tenant's.
+pub(crate) const GLOBAL_TABLES: [&str; 7] =
+    ["change_feed", "credential", "job", "job_run", "operator_audit", "replica", "server_secret"];
+
+/// The one unique key of a tenant's table that spans tenants: the operator's
+/// own name for a tenant.
+const ACROSS_TENANTS: (&str, &str) = ("tenant", "external_id");
+
+const POSTGRES_COLUMNS: &str = "SELECT CAST(c.relname AS text), CAST(a.attname AS text), \
+    CASE format_type(a.atttypid, a.atttypmod) WHEN 'uuid' THEN 'bytes' WHEN 'bytea' THEN 'bytes' \
+        WHEN 'text' THEN 'text' WHEN 'jsonb' THEN 'text' WHEN 'bigint' THEN 'integer' WHEN 'boolean' THEN 'integer' \
+        ELSE format_type(a.atttypid, a.atttypmod) END, \
+    CASE WHEN a.attnotnull THEN 'not null' ELSE 'nullable' END \
+    FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+    WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> '_sqlx_migrations'";
+
+// The columns of a primary key are never null, though SQLite does not say so of a rowid.
+const SQLITE_COLUMNS: &str = "SELECT t.name, c.name, \
+    CASE c.type WHEN 'BLOB' THEN 'bytes' WHEN 'TEXT' THEN 'text' WHEN 'INTEGER' THEN 'integer' ELSE c.type END, \
+    CASE WHEN c.\"notnull\" OR c.pk > 0 THEN 'not null' ELSE 'nullable' END \
+    FROM sqlite_schema t JOIN pragma_table_info(t.name) c \
+    WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND t.name <> '_sqlx_migrations'";
+
+/// Table, kind, columns in their order, predicate of every key and index.
+const POSTGRES_KEYS: &str = "SELECT CAST(t.relname AS text), \
+    CASE WHEN i.indisprimary THEN 'primary' WHEN i.indisunique THEN 'unique' ELSE 'plain' END, \
+    (SELECT string_agg(CAST(a.attname AS text), ' ' ORDER BY k.place) \
+        FROM unnest(i.indkey) WITH ORDINALITY k(attnum, place) \
+        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum), \
+    pg_get_expr(i.indpred, i.indrelid) \
+    FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid \
+    WHERE t.relnamespace = 'public'::regnamespace AND t.relname <> '_sqlx_migrations'";
+
+const SQLITE_KEYS: &str = "SELECT t.name, CASE WHEN l.\"unique\" THEN 'unique' ELSE 'plain' END, \
+    (SELECT group_concat(k.name, ' ' ORDER BY k.seqno) FROM pragma_index_info(l.name) k), \
+    CASE WHEN l.partial THEN (SELECT substr(s.sql, instr(s.sql, ' WHERE ') + 7) FROM sqlite_schema s \
+        WHERE s.type = 'index' AND s.name = l.name) END \
+    FROM sqlite_schema t JOIN pragma_index_list(t.name) l \
+    WHERE t.type = 'table' AND t.name <> '_sqlx_migrations' AND l.origin <> 'pk' \
+    UNION ALL \
+    SELECT t.name, 'primary', (SELECT group_concat(c.name, ' ' ORDER BY c.pk) FROM pragma_table_info(t.name) c \
+        WHERE c.pk > 0), NULL \
+    FROM sqlite_schema t \
+    WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND t.name <> '_sqlx_migrations'";
+
+/// Rows to compare, with predicates in one way of writing.
+async fn described(raw: &Raw, query: &str) -> BTreeSet<Vec<String>> {
+    let as_written_once = |text: Option<String>| {
+        let text = text.unwrap_or_default().replace(['(', ')'], "").replace("::text", "");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let rows: Vec<TextRow> = raw.rows(query, &[]).await;
+    let count = rows.len();
+    let described: BTreeSet<Vec<_>> =
+        rows.into_iter().map(|row| row.into_iter().map(as_written_once).collect()).collect();
+    assert_eq!(described.len(), count, "two of one description");
+    described
+}
+
+async fn of_both(postgres_query: &str, sqlite_query: &str) -> [BTreeSet<Vec<String>>; 2] {
+    let (_index, postgres, _database) = postgres_index().await;
+    let (_index, sqlite, _folder) = sqlite_index().await;
+    [
+        described(&Raw::Postgres(postgres), postgres_query).await,
+        described(&Raw::Sqlite(sqlite), sqlite_query).await,
+    ]
+}
+
+fn assert_same([postgres, sqlite]: &[BTreeSet<Vec<String>>; 2]) {
+    let only_postgres: Vec<_> = postgres.difference(sqlite).collect();
+    let only_sqlite: Vec<_> = sqlite.difference(postgres).collect();
+    assert!(
+        only_postgres.is_empty() && only_sqlite.is_empty(),
+        "only Postgres has {only_postgres:#?}, only SQLite has {only_sqlite:#?}"
+    );
+}
+
+#[tokio::test]
+async fn columns_of_both_databases_are_the_same() {
+    let both = of_both(POSTGRES_COLUMNS, SQLITE_COLUMNS).await;
+    let tables: BTreeSet<_> = both[0].iter().map(|column| column[0].as_str()).collect();
+    assert!(GLOBAL_TABLES.iter().all(|table| tables.contains(table)) && tables.contains("memory"), "{tables:?}");
+    assert_same(&both);
+}
+
+#[tokio::test]
+async fn keys_and_indexes_of_both_databases_are_the_same() {
+    let both = of_both(POSTGRES_KEYS, SQLITE_KEYS).await;
+    assert!(both[0].iter().any(|key| key[3] == "deleted_at IS NULL"), "no partial index was found");
+    assert_same(&both);
+}
+
+#[tokio::test]
+async fn tenant_leads_every_key_of_its_tables() {
+    let [postgres, sqlite] = of_both(POSTGRES_KEYS, SQLITE_KEYS).await;
+    let mut led = 0;
+    for key in postgres.union(&sqlite) {
+        let (table, kind, columns) = (key[0].as_str(), key[1].as_str(), key[2].as_str());
+        let is_exception = GLOBAL_TABLES.contains(&table) || (table, columns) == ACROSS_TENANTS;
+        if kind != "plain" && !is_exception {
+            assert_eq!(columns.split(' ').next(), Some("tenant_id"), "{kind} key of {table}: {columns}");
+            led += 1;
+        }
+    }
+    assert!(led >= 12, "only {led} keys were found");
+}
+
+#[tokio::test]
+async fn text_of_postgres_sorts_by_its_bytes() {
+    let (_index, postgres, _database) = postgres_index().await;
+    let others = Raw::Postgres(postgres)
+        .rows(
+            "SELECT CAST(c.relname AS text), CAST(a.attname AS text) FROM pg_class c \
+             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+             WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') \
+             AND c.relname <> '_sqlx_migrations' AND a.attcollation <> 0 AND a.attcollation <> '\"C\"'::regcollation",
+            &[],
+        )
+        .await;
+    assert_eq!(others, Vec::<TextRow>::new());
+}
+
+#[tokio::test]
+async fn tables_of_sqlite_hold_to_their_types() {
+    let (_index, sqlite, _folder) = sqlite_index().await;
+    let loose = Raw::Sqlite(sqlite)
+        .rows(
+            "SELECT name FROM pragma_table_list WHERE type = 'table' AND schema = 'main' AND NOT strict \
+             AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name <> '_sqlx_migrations'",
+            &[],
+        )
+        .await;
+    assert_eq!(loose, Vec::<TextRow>::new());
+}

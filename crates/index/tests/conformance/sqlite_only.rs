@@ -1,0 +1,158 @@
+//! What SQLite does besides: transactions shared by commits, one file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{join_all, poll_immediate};
+use keepsake_index::{CommitOutcome, Index as _, IndexError, Refusal, SqliteIndex};
+use tokio::time::timeout;
+
+use crate::place::{Place, created, edited};
+use crate::subject::{Raw, sqlite_index, sqlite_url};
+
+/// Far longer than anything here takes: a wait that long never ends.
+const FOR_EVER: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn commits_that_share_a_transaction_do_not_harm_each_other() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(Arc::new(index), Raw::Sqlite(raw)).await;
+    let old = place.create("/old", 1).await;
+    let there = place.create("/there", 1).await;
+    place.change(vec![edited(&old, 2)]).await;
+    let taken_version = {
+        let mut change = created("/impossible", 1);
+        change.version_id = there.version_id;
+        change.after.as_mut().unwrap().blob_id = there.version_id;
+        change
+    };
+    // The first takes the connection; all others wait for it, and share the next transaction.
+    let commits = [
+        created("/0", 1),
+        created("/1", 1),
+        created("/there", 1),
+        created("/2", 1),
+        edited(&old, 3),
+        taken_version,
+        created("/3", 1),
+        created("/there/below", 1),
+        created("/4", 1),
+    ]
+    .map(|change| place.commit_of(vec![change]));
+    let outcomes = join_all(commits.iter().map(|commit| place.index.commit(place.tenant_id, commit))).await;
+    let expected = [
+        Some(CommitOutcome::Committed { seq: 4 }),
+        Some(CommitOutcome::Committed { seq: 5 }),
+        Some(CommitOutcome::Refused(Refusal::PathTaken { path: "/there".to_owned(), memory_id: there.memory_id })),
+        Some(CommitOutcome::Committed { seq: 6 }),
+        Some(CommitOutcome::Refused(Refusal::Stale)),
+        None,
+        Some(CommitOutcome::Committed { seq: 7 }),
+        Some(CommitOutcome::Refused(Refusal::ParentIsFile {
+            path: "/there".to_owned(),
+            memory_id: there.memory_id,
+        })),
+        Some(CommitOutcome::Committed { seq: 8 }),
+    ];
+    let outcomes: Vec<_> = outcomes.into_iter().map(Result::ok).collect();
+    assert_eq!(outcomes, expected);
+    assert_eq!(place.paths_below("/").await, ["/0", "/1", "/2", "/3", "/4", "/old", "/there"]);
+    place.assert_recount().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_commits_than_one_transaction_takes_are_all_answered() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(Arc::new(index), Raw::Sqlite(raw)).await;
+    place.create("/first", 1).await;
+    let commits = (0..300).map(|number| {
+        let place = place.clone();
+        tokio::spawn(async move { place.change(vec![created(&format!("/{number}"), 1)]).await })
+    });
+    let all = timeout(FOR_EVER, join_all(commits)).await.expect("a commit is never answered");
+    let mut seqs: Vec<_> = all.into_iter().map(Result::unwrap).collect();
+    seqs.sort_unstable();
+    assert!(seqs.into_iter().eq(2..=301));
+    place.assert_recount().await;
+}
+
+#[tokio::test]
+async fn commit_behind_many_abandoned_ones_is_answered() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(Arc::new(index), Raw::Sqlite(raw)).await;
+    place.create("/room", 1).await;
+    let running = place.commit_of(vec![created("/running", 1)]);
+    let mut running = place.index.commit(place.tenant_id, &running);
+    assert_eq!(poll_immediate(&mut running).await.map(Result::ok), None, "it runs");
+    let abandoned: Vec<_> =
+        (0..100).map(|number| place.commit_of(vec![created(&format!("/{number}"), 1)])).collect();
+    for commit in &abandoned {
+        assert!(place.index.commit(place.tenant_id, commit).now_or_never().is_none(), "it waits");
+    }
+    let last = place.commit_of(vec![created("/last", 1)]);
+    let both = join_all([running, place.index.commit(place.tenant_id, &last)]);
+    let outcomes = timeout(FOR_EVER, both).await.expect("a commit is never answered");
+    for outcome in outcomes {
+        assert!(matches!(outcome, Ok(CommitOutcome::Committed { .. })), "{outcome:?}");
+    }
+    place.memory("/last").await;
+    place.assert_recount().await;
+}
+
+#[tokio::test]
+async fn data_survives_reopening() {
+    let (index, raw, folder) = sqlite_index().await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Sqlite(raw.clone())).await;
+    let head = place.create("/d/kept", 3).await;
+    let before = place.rows().await;
+    raw.close().await;
+    index.close().await;
+    drop((place.index, index));
+
+    let reopened = SqliteIndex::open(&sqlite_url(&folder)).await.unwrap();
+    reopened.check().await.unwrap();
+    let raw = sqlx::SqlitePool::connect(&sqlite_url(&folder)).await.unwrap();
+    let place = Place { index: Arc::new(reopened), raw: Raw::Sqlite(raw), ..place };
+    assert_eq!(place.memory("/d/kept").await, head);
+    assert_eq!(place.rows().await, before);
+    place.create("/d/more", 1).await;
+    place.assert_recount().await;
+}
+
+#[tokio::test]
+async fn closed_index_leaves_one_file() {
+    let (index, raw, folder) = sqlite_index().await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Sqlite(raw.clone())).await;
+    place.create("/a", 1).await;
+    // A refusal may have left something open.
+    place.index.create_store(place.tenant_id, &crate::place::new_store(), 1).await.unwrap();
+    raw.close().await;
+    index.close().await;
+    let log = folder.path().join("index.db-wal");
+    let left = std::fs::metadata(&log).map_or(0, |log| log.len());
+    assert_eq!(left, 0, "bytes of the write-ahead log");
+}
+
+#[tokio::test]
+async fn url_of_another_database_is_refused() {
+    let refused = SqliteIndex::open("postgres://user:hunter2@localhost/x").await;
+    let Err(IndexError::BadUrl(message)) = refused else {
+        panic!("not refused as a URL: {refused:?}");
+    };
+    assert!(!message.contains("hunter2"));
+}
+
+#[tokio::test]
+async fn file_whose_schema_is_newer_is_fine() {
+    let (index, raw, folder) = sqlite_index().await;
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, installed_on, success, checksum, execution_time) \
+         VALUES (9999, 'of a later release', '2030-01-01', 1, x'00', 0)",
+    )
+    .execute(&raw)
+    .await
+    .unwrap();
+    index.check().await.unwrap();
+    SqliteIndex::open(&sqlite_url(&folder)).await.unwrap().check().await.unwrap();
+}

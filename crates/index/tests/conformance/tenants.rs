@@ -1,0 +1,221 @@
+//! Tenants, their stores, their limits and their keys.
+
+use futures::future::join_all;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{ApiKeyId, StoreId, TenantId};
+use keepsake_index::{ApiKey, Credential, NewStore, Scope, Store, StoreCreation, Tenant, TenantStatus};
+use serde_json::json;
+
+use crate::place::{NOW, PLENTY, Place, after_seconds, new_store, new_tenant, next_uuid};
+use crate::subject::Subject;
+
+fn tenant_called(external_id: Option<&str>) -> Tenant {
+    Tenant {
+        tenant_id: TenantId::from_uuid(next_uuid()),
+        external_id: external_id.map(str::to_owned),
+        name: "Ada & Søn".to_owned(),
+        status: TenantStatus::Active,
+        limits: LimitOverrides { stores_per_tenant: Some(3), ..LimitOverrides::default() },
+        created_at: NOW,
+    }
+}
+
+fn key_of(tenant_id: TenantId) -> ApiKey {
+    ApiKey {
+        api_key_id: ApiKeyId::from_uuid(next_uuid()),
+        tenant_id,
+        name: "key".to_owned(),
+        scopes: vec![Scope::MemoryRead, Scope::StoresAdmin],
+        store_ids: None,
+        created_at: NOW,
+        expires_at: None,
+    }
+}
+
+/// What the change feed tells, in its order.
+async fn told(subject: &Subject) -> Vec<String> {
+    let rows = subject.raw.rows("SELECT kind FROM change_feed ORDER BY seq", &[]).await;
+    rows.into_iter().flatten().flatten().collect()
+}
+
+pub(crate) async fn tenant_comes_back_as_it_was_made(subject: &Subject) {
+    for tenant in [
+        tenant_called(Some("customer-1")),
+        tenant_called(None),
+        tenant_called(None),
+        Tenant { status: TenantStatus::Suspended, ..tenant_called(None) },
+    ] {
+        assert!(subject.index.create_tenant(&tenant).await.unwrap());
+        assert_eq!(subject.index.tenant(tenant.tenant_id).await.unwrap(), Some(tenant));
+    }
+    assert_eq!(subject.index.tenant(TenantId::from_uuid(next_uuid())).await.unwrap(), None);
+    assert_eq!(told(subject).await, ["tenant"; 4]);
+}
+
+pub(crate) async fn external_id_that_is_taken_makes_no_tenant(subject: &Subject) {
+    let (first, second) = (tenant_called(Some("same")), tenant_called(Some("same")));
+    assert!(subject.index.create_tenant(&first).await.unwrap());
+    assert!(!subject.index.create_tenant(&second).await.unwrap());
+    assert_eq!(subject.index.tenant(second.tenant_id).await.unwrap(), None);
+    assert!(!subject.index.create_tenant(&first).await.unwrap());
+    assert_eq!(told(subject).await, ["tenant"]);
+}
+
+pub(crate) async fn one_of_many_tenants_of_an_external_id_is_made(subject: &Subject) {
+    let tenants: Vec<_> = (0..8).map(|_| tenant_called(Some("same"))).collect();
+    let made = join_all(tenants.iter().map(|tenant| subject.index.create_tenant(tenant))).await;
+    assert_eq!(made.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 1);
+}
+
+pub(crate) async fn limits_are_replaced_as_a_whole(subject: &Subject) {
+    let tenant = tenant_called(None);
+    subject.index.create_tenant(&tenant).await.unwrap();
+    let limits = LimitOverrides {
+        bytes_per_memory: Some(1),
+        bytes_per_tenant: Some(u64::from(u32::MAX) * 1000),
+        ..LimitOverrides::default()
+    };
+    assert!(subject.index.set_limits(tenant.tenant_id, &limits, NOW).await.unwrap());
+    assert_eq!(subject.index.tenant(tenant.tenant_id).await.unwrap().unwrap().limits, limits);
+    let nobody = TenantId::from_uuid(next_uuid());
+    assert!(!subject.index.set_limits(nobody, &limits, NOW).await.unwrap());
+    assert_eq!(told(subject).await, ["tenant", "limits"]);
+}
+
+pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
+    let tenant_id = new_tenant(subject).await;
+    let metadata = json!({"team": "søn", "empty": "", "quote\"d": "\\ \n 🦀"});
+    let store = NewStore {
+        store_id: StoreId::from_uuid(next_uuid()),
+        name: "Ünïcode \"name\"".to_owned(),
+        description: "two\nlines".to_owned(),
+        metadata: metadata.as_object().unwrap().clone(),
+        created_at: after_seconds(5),
+    };
+    assert_eq!(subject.index.create_store(tenant_id, &store, 1).await.unwrap(), StoreCreation::Created);
+    let expected = Store {
+        store_id: store.store_id,
+        name: store.name,
+        description: store.description,
+        metadata: store.metadata,
+        policy: "off".to_owned(),
+        expires_unused_after: None,
+        memory_count: 0,
+        live_bytes: 0,
+        created_at: after_seconds(5),
+        updated_at: after_seconds(5),
+        archived_at: None,
+    };
+    assert_eq!(subject.index.store(tenant_id, store.store_id).await.unwrap(), Some(expected));
+    assert_eq!(subject.index.store(tenant_id, StoreId::from_uuid(next_uuid())).await.unwrap(), None);
+    assert_eq!(told(subject).await, ["tenant", "store"]);
+}
+
+pub(crate) async fn store_of_nobody_is_not_made(subject: &Subject) {
+    let nobody = TenantId::from_uuid(next_uuid());
+    let store = new_store();
+    assert_eq!(subject.index.create_store(nobody, &store, PLENTY).await.unwrap(), StoreCreation::NoTenant);
+    assert_eq!(subject.index.store(nobody, store.store_id).await.unwrap(), None);
+    assert_eq!(told(subject).await, Vec::<String>::new());
+}
+
+pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
+    let tenant_id = new_tenant(subject).await;
+    let create = async |limit| subject.index.create_store(tenant_id, &new_store(), limit).await.unwrap();
+    assert_eq!(create(0).await, StoreCreation::TooMany { count: 0 });
+    assert_eq!(create(2).await, StoreCreation::Created);
+    assert_eq!(create(2).await, StoreCreation::Created);
+    assert_eq!(create(2).await, StoreCreation::TooMany { count: 2 });
+    assert_eq!(create(3).await, StoreCreation::Created);
+    let other = new_tenant(subject).await;
+    let made = subject.index.create_store(other, &new_store(), 1).await.unwrap();
+    assert_eq!(made, StoreCreation::Created, "one tenant's stores do not count for another");
+}
+
+pub(crate) async fn stores_racing_at_the_limit_end_exactly_on_it(subject: &Subject) {
+    let tenant_id = new_tenant(subject).await;
+    let stores: Vec<_> = (0..16).map(|_| new_store()).collect();
+    let creates = stores.iter().map(|store| subject.index.create_store(tenant_id, store, 5));
+    let made: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(made.iter().filter(|made| **made == StoreCreation::Created).count(), 5);
+    let refused = made.iter().filter(|made| **made == StoreCreation::TooMany { count: 5 });
+    assert_eq!(refused.count(), 11, "{made:?}");
+    let mut there = 0;
+    for store in &stores {
+        there += usize::from(subject.index.store(tenant_id, store.store_id).await.unwrap().is_some());
+    }
+    assert_eq!(there, 5);
+}
+
+pub(crate) async fn store_id_that_is_taken_makes_no_second_store(subject: &Subject) {
+    let place = Place::new(subject).await;
+    place.create("/a", 1).await;
+    let again = NewStore { store_id: place.store_id, ..new_store() };
+    let before = place.rows().await;
+    assert!(place.index.create_store(place.tenant_id, &again, PLENTY).await.is_err());
+    assert_eq!(place.rows().await, before);
+    let store_count = "SELECT store_count FROM tenant WHERE tenant_id = $1";
+    assert_eq!(place.raw.numbers(store_count, &[place.tenant_id.uuid()]).await, [[1]]);
+}
+
+pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
+    let tenant = tenant_called(None);
+    subject.index.create_tenant(&tenant).await.unwrap();
+    let bound = ApiKey {
+        store_ids: Some(vec![StoreId::from_uuid(next_uuid()), StoreId::from_uuid(next_uuid())]),
+        expires_at: Some(after_seconds(60)),
+        scopes: Scope::ALL.to_vec(),
+        ..key_of(tenant.tenant_id)
+    };
+    for (key, secret) in [(key_of(tenant.tenant_id), [1; 32]), (bound, [2; 32])] {
+        assert!(subject.index.create_api_key(&key, &secret).await.unwrap());
+        let expected = Credential {
+            tenant_id: key.tenant_id,
+            api_key_id: key.api_key_id,
+            scopes: key.scopes,
+            store_ids: key.store_ids,
+            expires_at: key.expires_at,
+            is_revoked: false,
+            tenant_status: TenantStatus::Active,
+            limits: tenant.limits.clone(),
+        };
+        assert_eq!(subject.index.authenticate(&secret).await.unwrap(), Some(expected));
+    }
+    assert_eq!(subject.index.authenticate(&[3; 32]).await.unwrap(), None);
+    assert_eq!(told(subject).await, ["tenant", "api_key", "api_key"]);
+}
+
+pub(crate) async fn credential_shows_what_became_of_key_and_tenant(subject: &Subject) {
+    let tenant = tenant_called(None);
+    subject.index.create_tenant(&tenant).await.unwrap();
+    subject.index.create_api_key(&key_of(tenant.tenant_id), &[1; 32]).await.unwrap();
+    let credential = async || subject.index.authenticate(&[1; 32]).await.unwrap().unwrap();
+
+    let limits = LimitOverrides { max_view_chars: Some(9), ..LimitOverrides::default() };
+    subject.index.set_limits(tenant.tenant_id, &limits, NOW).await.unwrap();
+    assert_eq!(credential().await.limits, limits);
+    let ids = [tenant.tenant_id.uuid()];
+    subject.raw.execute("UPDATE tenant SET status = 'suspended' WHERE tenant_id = $1", &ids).await;
+    assert_eq!(credential().await.tenant_status, TenantStatus::Suspended);
+    assert!(!credential().await.is_revoked);
+    subject.raw.execute("UPDATE api_key SET revoked_at = 1 WHERE tenant_id = $1", &ids).await;
+    assert!(credential().await.is_revoked);
+}
+
+pub(crate) async fn key_of_nobody_is_not_made(subject: &Subject) {
+    let key = key_of(TenantId::from_uuid(next_uuid()));
+    assert!(!subject.index.create_api_key(&key, &[1; 32]).await.unwrap());
+    assert_eq!(subject.index.authenticate(&[1; 32]).await.unwrap(), None);
+    assert_eq!(told(subject).await, Vec::<String>::new());
+}
+
+pub(crate) async fn secret_belongs_to_one_key_alone(subject: &Subject) {
+    let (mine, theirs) = (new_tenant(subject).await, new_tenant(subject).await);
+    let first = key_of(mine);
+    assert!(subject.index.create_api_key(&first, &[1; 32]).await.unwrap());
+    assert!(subject.index.create_api_key(&key_of(theirs), &[1; 32]).await.is_err());
+    let found = subject.index.authenticate(&[1; 32]).await.unwrap().unwrap();
+    assert_eq!((found.tenant_id, found.api_key_id), (mine, first.api_key_id));
+    let keys = subject.raw.numbers("SELECT count(*) FROM api_key", &[]).await;
+    assert_eq!(keys, [[1]]);
+}

@@ -1,0 +1,26 @@
+//! The real binary, end to end: over HTTP, on real databases and object stores.
+//!
+//! Each test starts its own servers on a [`Deployment`](support::Deployment)
+//! of its own: a fresh database or file, a fresh prefix or folder.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test's helpers fail the test by panicking, as the test does"
+)]
+
+mod cli;
+mod conformance;
+mod credentials;
+mod dev_mode;
+//mod directories;
+//mod edits;
+mod errors;
+//mod leaving_clients;
+//mod limits;
+//mod listing_cost;
+//mod logs;
+mod persistence;
+//mod same_block;
+//mod sdk;
+mod smoke;
+mod support;

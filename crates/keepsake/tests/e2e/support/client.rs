@@ -1,0 +1,146 @@
+//! An HTTP client with one credential.
+
+use reqwest::header::HeaderMap;
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+
+use super::Tenant;
+
+/// Sends requests of one credential to one server.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    url: String,
+    key: String,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+/// What a tool call was answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ToolResult {
+    pub(crate) content: String,
+    pub(crate) is_error: bool,
+}
+
+impl Client {
+    pub(crate) fn new(url: &str, key: &str) -> Self {
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self {
+            http,
+            url: url.to_owned(),
+            key: key.to_owned(),
+        }
+    }
+
+    /// The same connections with another key.
+    pub(crate) fn with_key(&self, key: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    /// A request without credential.
+    pub(crate) fn bare(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url))
+    }
+
+    /// A request with the credential.
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.bare(method, path).header("x-api-key", &self.key)
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        send(self.request(Method::GET, path)).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        send(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Posts a tool call, a block or a bare input.
+    pub(crate) async fn call(&self, store_id: impl ToString, body: &Value) -> Answer {
+        self.post(&tool_calls(store_id), body).await
+    }
+
+    /// Posts a tool call to a tenant's store, which must be answered 200.
+    pub(crate) async fn tool(&self, tenant: &Tenant, body: &Value) -> ToolResult {
+        let answer = self.call(tenant.store_id, body).await;
+        assert_eq!(answer.status, 200, "{body}: {}", answer.text);
+        answer.tool_result()
+    }
+
+    /// Like [`Self::tool`], for a call that must succeed.
+    pub(crate) async fn tool_ok(&self, tenant: &Tenant, body: &Value) -> String {
+        let result = self.tool(tenant, body).await;
+        assert!(!result.is_error, "{body}: {}", result.content);
+        result.content
+    }
+
+    /// The lines that `view` shows of a file, without their numbers.
+    pub(crate) async fn lines(&self, tenant: &Tenant, path: &str) -> Vec<String> {
+        let shown = self
+            .tool_ok(tenant, &json!({"command": "view", "path": path}))
+            .await;
+        assert!(!shown.contains("\n\n[Lines "), "{path} is not shown whole");
+        let numbered = shown.lines().skip(1);
+        numbered
+            .map(|line| line.split_once('\t').unwrap().1.to_owned())
+            .collect()
+    }
+}
+
+/// The path of a store's tool calls.
+pub(crate) fn tool_calls(store_id: impl ToString) -> String {
+    format!("/v1/memory_stores/{}/tool_calls", store_id.to_string())
+}
+
+/// Sends a request and reads the answer.
+pub(crate) async fn send(request: RequestBuilder) -> Answer {
+    try_send(request).await.unwrap()
+}
+
+/// Sends a request to a server that may die meanwhile.
+pub(crate) async fn try_send(request: RequestBuilder) -> reqwest::Result<Answer> {
+    let response = request.send().await?;
+    Ok(Answer {
+        status: response.status().as_u16(),
+        headers: response.headers().clone(),
+        text: response.text().await?,
+    })
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text)
+            .unwrap_or_else(|error| panic!("not JSON ({error}), status {}: {}", self.status, self.text))
+    }
+
+    /// A header's value; empty where there is none.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// What the body says, which must be a `tool_result` block and no more.
+    pub(crate) fn tool_result(&self) -> ToolResult {
+        let block = self.json();
+        let fields = block.as_object().unwrap();
+        let known = ["type", "tool_use_id", "content", "is_error"];
+        assert!(
+            fields.keys().all(|field| known.contains(&field.as_str())),
+            "{block}"
+        );
+        assert_eq!(block["type"], "tool_result", "{block}");
+        ToolResult {
+            content: block["content"].as_str().unwrap().to_owned(),
+            is_error: block["is_error"].as_bool().unwrap(),
+        }
+    }
+}

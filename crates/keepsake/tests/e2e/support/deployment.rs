@@ -1,0 +1,184 @@
+//! One index and one blob store of a test's own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use keepsake_blobs::{BlobStore, FileBlobs, S3Blobs};
+use keepsake_index::postgres::PostgresOptions;
+use keepsake_index::{Index, PostgresIndex, SqliteIndex};
+use keepsake_testkit::{ServerCommand, TestDatabase, fresh_database, s3, s3_options};
+use secrecy::ExposeSecret;
+use tempfile::TempDir;
+
+use super::{Server, binary};
+
+/// Which index and which blob store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pair {
+    PostgresS3,
+    SqliteFiles,
+    PostgresFiles,
+    SqliteS3,
+}
+
+impl Pair {
+    pub(crate) const fn has_postgres(self) -> bool {
+        matches!(self, Self::PostgresS3 | Self::PostgresFiles)
+    }
+
+    const fn has_s3(self) -> bool {
+        matches!(self, Self::PostgresS3 | Self::SqliteS3)
+    }
+}
+
+/// A migrated, empty index and an empty blob store; gone with this value.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    pub(crate) pair: Pair,
+    database: Option<TestDatabase>,
+    folder: TempDir,
+    s3_prefix: String,
+}
+
+/// What a server's configuration says beside its stores.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerConfig {
+    /// The object store's URL, where it is not the real one's.
+    pub(crate) endpoint: Option<String>,
+    /// What is logged.
+    pub(crate) log_filter: &'static str,
+    /// The form of log lines.
+    pub(crate) log_format: &'static str,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            log_filter: "info",
+            log_format: "human",
+        }
+    }
+}
+
+impl Deployment {
+    /// Makes both stores.
+    pub(crate) async fn new(pair: Pair) -> Self {
+        let deployment = Self::unmigrated(pair).await;
+        if let Some(database) = &deployment.database {
+            PostgresIndex::migrate(&database.url()).await.unwrap();
+        }
+        deployment
+    }
+
+    /// Like [`Self::new`], with a Postgres database that has no tables.
+    pub(crate) async fn unmigrated(pair: Pair) -> Self {
+        let database = if pair.has_postgres() {
+            Some(fresh_database().await)
+        } else {
+            None
+        };
+        Self {
+            pair,
+            database,
+            folder: tempfile::tempdir().unwrap(),
+            s3_prefix: s3::unique_prefix(),
+        }
+    }
+
+    /// The URL of its Postgres database.
+    pub(crate) fn postgres_url(&self) -> String {
+        self.database.as_ref().unwrap().url()
+    }
+
+    /// The file of its SQLite index.
+    pub(crate) fn sqlite_file(&self) -> PathBuf {
+        assert!(!self.pair.has_postgres());
+        self.folder.path().join("index.db")
+    }
+
+    fn index_url(&self) -> String {
+        if self.pair.has_postgres() {
+            self.postgres_url()
+        } else {
+            format!("sqlite://{}", self.sqlite_file().display())
+        }
+    }
+
+    fn blobs_folder(&self) -> PathBuf {
+        self.folder.path().join("blobs")
+    }
+
+    /// The configuration of a server on it, as TOML.
+    pub(crate) fn config(&self, config: &ServerConfig) -> String {
+        let index_url = self.index_url();
+        let blobs = if self.pair.has_s3() {
+            let options = s3_options(&self.s3_prefix);
+            let credentials = options.settings.credentials.unwrap();
+            let endpoint = config
+                .endpoint
+                .clone()
+                .or(options.settings.endpoint)
+                .unwrap_or_default();
+            let ca_file = options
+                .settings
+                .ca_file
+                .map(|file| format!("ca_file = {:?}\n", file.display().to_string()));
+            format!(
+                "url = \"s3://{}/{}\"\nendpoint = \"{endpoint}\"\nregion = \"{}\"\npath_style = true\n\
+                 access_key_id = \"{}\"\nsecret_access_key = \"{}\"\n{}",
+                options.bucket,
+                options.prefix,
+                options.settings.region.unwrap_or_default(),
+                credentials.access_key_id,
+                credentials.secret_access_key.expose_secret(),
+                ca_file.unwrap_or_default(),
+            )
+        } else {
+            format!("url = \"file://{}\"\n", self.blobs_folder().display())
+        };
+        format!(
+            "[server]\nlisten = \"127.0.0.1:{{port}}\"\n[index]\nurl = \"{index_url}\"\n[blobs]\n{blobs}\
+             [log]\nfilter = \"{}\"\nformat = \"{}\"\n",
+            config.log_filter, config.log_format,
+        )
+    }
+
+    /// The command of a server on it.
+    pub(crate) fn command(&self, config: &ServerConfig) -> ServerCommand {
+        ServerCommand::new(binary(), &self.config(config))
+    }
+
+    /// Starts a server on it.
+    pub(crate) async fn start(&self) -> Server {
+        self.start_with(&ServerConfig::default()).await
+    }
+
+    /// Starts a server on it that is configured otherwise.
+    pub(crate) async fn start_with(&self, config: &ServerConfig) -> Server {
+        Server::start(self.command(config)).await
+    }
+
+    /// Opens the index; a SQLite one only while no server has it.
+    pub(crate) async fn index(&self) -> Arc<dyn Index> {
+        let url = self.index_url();
+        if self.pair.has_postgres() {
+            let options = PostgresOptions {
+                max_connections: 2,
+                ..PostgresOptions::new(url)
+            };
+            Arc::new(PostgresIndex::connect(&options).await.unwrap())
+        } else {
+            Arc::new(SqliteIndex::open(&url).await.unwrap())
+        }
+    }
+
+    /// Opens the blob store.
+    pub(crate) async fn blobs(&self) -> Arc<dyn BlobStore> {
+        if self.pair.has_s3() {
+            Arc::new(S3Blobs::connect(s3_options(&self.s3_prefix)).await.unwrap())
+        } else {
+            Arc::new(FileBlobs::open(self.blobs_folder()).await.unwrap())
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What every test needs: a deployment, servers on it, clients of them.
+
+//pub(crate) mod bulk;
+pub(crate) mod client;
+pub(crate) mod command;
+//pub(crate) mod counting_proxy;
+pub(crate) mod deployment;
+//pub(crate) mod history;
+pub(crate) mod provision;
+pub(crate) mod secrets;
+pub(crate) mod server;
+
+use std::path::Path;
+use std::time::Duration;
+
+pub(crate) use client::{Answer, Client};
+pub(crate) use deployment::{Deployment, Pair};
+pub(crate) use provision::Tenant;
+pub(crate) use server::Server;
+
+/// The binary under test.
+pub(crate) fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_keepsake"))
+}
+
+/// Polls until `condition` holds; fails with `what` when it does not in time.
+pub(crate) async fn eventually<F: Future<Output = bool>>(
+    what: &str,
+    within: Duration,
+    mut condition: impl FnMut() -> F,
+) {
+    let is_met = tokio::time::timeout(within, async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    assert!(is_met.await.is_ok(), "not within {within:?}: {what}");
+}

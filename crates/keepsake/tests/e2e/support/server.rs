@@ -1,0 +1,96 @@
+//! A running server whose output is checked for secrets at its end.
+
+use std::process::{ExitStatus, Stdio};
+
+use keepsake_testkit::{RunningServer, ServerCommand};
+use tokio::process::Command;
+
+use super::{Client, Tenant, secrets};
+
+/// A server process and the command that starts it again.
+#[derive(Debug)]
+pub(crate) struct Server {
+    command: ServerCommand,
+    running: RunningServer,
+}
+
+impl Server {
+    /// Starts a server and waits until it answers.
+    pub(crate) async fn start(command: ServerCommand) -> Self {
+        let running = command.start().await;
+        Self { command, running }
+    }
+
+    /// Where it listens, without a slash at the end.
+    pub(crate) fn url(&self) -> String {
+        self.running.url()
+    }
+
+    /// The port it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.running.port()
+    }
+
+    /// A client with a tenant's key.
+    pub(crate) fn client(&self, tenant: &Tenant) -> Client {
+        Client::new(&self.url(), &tenant.key)
+    }
+
+    /// Kills it as a crash would.
+    pub(crate) async fn kill9(&mut self) {
+        self.running.kill9().await;
+        self.check_output();
+    }
+
+    /// Starts it again where it was.
+    pub(crate) async fn restart(&mut self) {
+        self.running = self.command.start().await;
+    }
+
+    /// Ends it as an operator would, and waits.
+    pub(crate) async fn end(&mut self) {
+        self.running.terminate().await;
+        let status = self.running.wait().await;
+        assert_eq!(status.code(), Some(0), "{}", self.running.output());
+    }
+
+    /// Sends it a signal by its name, without `SIG`.
+    pub(crate) async fn signal(&self, name: &str) {
+        signal(self.running.pid().unwrap(), name).await;
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn wait(&mut self) -> ExitStatus {
+        self.running.wait().await
+    }
+
+    /// What it wrote since it was last started.
+    pub(crate) fn output(&self) -> String {
+        self.running.output()
+    }
+
+    fn check_output(&self) {
+        secrets::assert_none_in(&self.running.output(), "the server");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.check_output();
+        }
+    }
+}
+
+/// Sends a process a signal by its name, without `SIG`.
+pub(crate) async fn signal(pid: u32, name: &str) {
+    let status = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {pid}")])
+        .stdin(Stdio::null())
+        .status()
+        .await;
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "SIG{name} cannot be sent to {pid}"
+    );
+}
