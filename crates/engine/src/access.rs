@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp};
 use keepsake_index::{AccessRow, IndexError};
@@ -17,13 +17,22 @@ const BATCH_ROWS: usize = 1000;
 
 type Key = (TenantId, StoreId, MemoryId);
 
+/// Memories noted before a flush is begun early, so that the log stays small.
+const EARLY_FLUSH_ROWS: usize = 20_000;
+
 /// The latest read of each memory since the last flush.
 #[derive(Debug, Default)]
-pub(crate) struct Log(Mutex<HashMap<Key, (Timestamp, Actor)>>);
+pub(crate) struct Log {
+    reads: Mutex<HashMap<Key, (Timestamp, Actor)>>,
+    /// Held by whoever flushes, so that a heartbeat never claims rows that
+    /// another flush took and has not written yet.
+    flushing: Arc<tokio::sync::Mutex<()>>,
+}
 
 impl Log {
-    pub(crate) fn record(&self, key: Key, at: Timestamp, by: &Actor) {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Notes a read; answers how many memories are noted.
+    pub(crate) fn record(&self, key: Key, at: Timestamp, by: &Actor) -> usize {
+        let mut log = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         match log.entry(key) {
             Entry::Occupied(mut known) => {
                 if known.get().0 < at {
@@ -34,10 +43,11 @@ impl Log {
                 free.insert((at, by.clone()));
             }
         }
+        log.len()
     }
 
     fn take(&self) -> Vec<AccessRow> {
-        let taken = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let taken = std::mem::take(&mut *self.reads.lock().unwrap_or_else(PoisonError::into_inner));
         taken
             .into_iter()
             .map(
@@ -56,18 +66,41 @@ impl Log {
 impl Engine {
     /// Notes that a memory's content was read, now.
     pub(crate) fn note_read(&self, tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId, by: &Actor) {
-        self.0
-            .access
-            .record((tenant_id, store_id, memory_id), self.now(), by);
+        let log = &self.0.access;
+        let noted = log.record((tenant_id, store_id, memory_id), self.now(), by);
+        if noted < EARLY_FLUSH_ROWS {
+            return;
+        }
+        if let Ok(flushing) = Arc::clone(&log.flushing).try_lock_owned() {
+            let engine = self.clone();
+            tokio::spawn(async move {
+                if let Err(error) = engine.write_access().await {
+                    tracing::warn!(error = %error, "engine.flush_access failed; tried again at the next tick");
+                }
+                drop(flushing);
+            });
+        }
     }
 
     /// Writes the access times noted so far, and this replica's heartbeat.
     ///
+    /// Answers how many memories' times were written.
+    ///
     /// # Errors
     /// [`IndexError`] when they could not be written; they are kept for the
     /// next flush, and the heartbeat does not claim them.
-    pub async fn flush_access(&self, role: &str) -> Result<u64, IndexError> {
+    pub async fn flush_access(&self) -> Result<usize, IndexError> {
+        let _flushing = self.0.access.flushing.lock().await;
         let flushed_through = self.now();
+        let written = self.write_access().await?;
+        self.0
+            .index
+            .heartbeat(self.0.replica, self.0.role, self.now(), flushed_through)
+            .await?;
+        Ok(written)
+    }
+
+    async fn write_access(&self) -> Result<usize, IndexError> {
         let rows = self.0.access.take();
         for (position, batch) in rows.chunks(BATCH_ROWS).enumerate() {
             if let Err(error) = self.0.index.flush_access(batch).await {
@@ -81,10 +114,6 @@ impl Engine {
                 return Err(error);
             }
         }
-        self.0
-            .index
-            .heartbeat(self.0.replica, role, self.now(), flushed_through)
-            .await?;
-        Ok(rows.len() as u64)
+        Ok(rows.len())
     }
 }

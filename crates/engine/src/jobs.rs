@@ -23,7 +23,7 @@ use crate::{Engine, EngineError};
 pub use drain::DrainDeletions;
 
 /// How long a run may go without renewing its lease.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 
 /// A job that one replica at a time runs for the whole fleet.
 ///
@@ -175,11 +175,7 @@ impl Runner {
     ///
     /// # Errors
     /// [`JobSchedulerError`] when the schedule cannot be set up.
-    pub async fn start(
-        engine: &Engine,
-        role: &'static str,
-        is_worker: bool,
-    ) -> Result<Self, JobSchedulerError> {
+    pub async fn start(engine: &Engine, is_worker: bool) -> Result<Self, JobSchedulerError> {
         let scheduler = JobScheduler::new().await?;
         let (runs, stopping) = (TaskTracker::new(), CancellationToken::new());
         for job in fleet_jobs().into_iter().filter(|_| is_worker) {
@@ -200,7 +196,7 @@ impl Runner {
         let flush = move |_, _| {
             let engine = engine.clone();
             flushes.spawn(async move {
-                if let Err(error) = engine.flush_access(role).await {
+                if let Err(error) = engine.flush_access().await {
                     tracing::warn!(error = %error, "engine.flush_access failed; tried again at the next tick");
                 }
             });

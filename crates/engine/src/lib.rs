@@ -31,6 +31,7 @@ use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_core::{Limits, Timestamp};
 use keepsake_index::{Index, IndexError};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 use uuid::Uuid;
 
 pub use auth::Principal;
@@ -47,6 +48,8 @@ pub struct EngineOptions {
     pub limits: Limits,
     /// Bytes of content kept in memory, for all tenants together.
     pub cache_bytes: u64,
+    /// What this process does, as its heartbeat tells.
+    pub role: &'static str,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// Where randomness comes from.
@@ -58,6 +61,7 @@ impl Default for EngineOptions {
         Self {
             limits: Limits::default(),
             cache_bytes: 256 << 20,
+            role: "all",
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
         }
@@ -73,6 +77,7 @@ struct Parts {
     index: Arc<dyn Index>,
     blobs: Arc<dyn BlobStore>,
     limits: Limits,
+    role: &'static str,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
     /// This process, as leases and claims name it.
@@ -108,6 +113,7 @@ impl Engine {
             access: access::Log::default(),
             writes: TaskTracker::new(),
             limits: options.limits,
+            role: options.role,
             clock: options.clock,
             ids: options.ids,
         }))
@@ -140,7 +146,7 @@ impl Engine {
     pub async fn shut_down(&self, deadline: Duration) -> bool {
         self.0.writes.close();
         let ended = tokio::time::timeout(deadline, self.0.writes.wait()).await.is_ok();
-        if let Err(error) = self.flush_access("all").await {
+        if let Err(error) = self.flush_access().await {
             tracing::warn!(error = %error, "engine.flush_access failed at shutdown: the last minute's reads are lost");
         }
         ended
@@ -156,7 +162,7 @@ impl Engine {
         T: Send + 'static,
         F: Future<Output = Result<T, EngineError>> + Send + 'static,
     {
-        match self.0.writes.spawn(change).await {
+        match self.0.writes.spawn(change.in_current_span()).await {
             Ok(outcome) => outcome,
             Err(_) => Err(EngineError::Internal("a write's task ended without an answer")),
         }

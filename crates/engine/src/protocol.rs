@@ -260,12 +260,11 @@ impl Engine {
             .grant_bytes(principal.tenant_id, store_id, needed_bytes, limit_bytes)
             .await?
         {
-            Grant::Granted => Ok(None),
+            // Where the store is gone, the next commit says so in its own words.
+            Grant::Granted | Grant::NoStore => Ok(None),
             Grant::Refused { wanted_bytes } => Ok(Some(WriteRefusal::TenantFull {
                 size_bytes: wanted_bytes,
             })),
-            // The next commit says the same with its own words.
-            Grant::NoStore => Ok(None),
         }
     }
 
@@ -286,4 +285,4 @@ impl Engine {
 }
 
 /// How long the same call is recognised.
-const REMEMBERED_FOR: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+const REMEMBERED_FOR: std::time::Duration = std::time::Duration::from_hours(24);

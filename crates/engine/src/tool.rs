@@ -192,15 +192,14 @@ impl Engine {
                         );
                         return Err(EngineError::Damaged("its blob is missing"));
                     }
-                    match self
+                    if let Some(text) = self
                         .content_of(tenant_id, store_id, lookup.store.purge_epoch, &head)
                         .await?
                     {
-                        Some(text) => Found::Memory(head, text),
-                        None => {
-                            gone = Some(head);
-                            continue;
-                        }
+                        Found::Memory(head, text)
+                    } else {
+                        gone = Some(head);
+                        continue;
                     }
                 }
             };

@@ -54,15 +54,16 @@ impl From<sqlx::Error> for IndexError {
 ///
 /// Postgres: connection exceptions (08), operator intervention (57P),
 /// insufficient resources (53), serialization and deadlock (40), read-only
-/// after a failover (25006). SQLite: busy (5), locked (6), with their extended
-/// codes; those have at most four digits, a SQLSTATE always five characters.
+/// after a failover (25006), the time-outs for locks (55P03) and statements
+/// (57014). SQLite: busy (5), locked (6), with their extended codes; those have
+/// at most four digits, a SQLSTATE always five characters.
 fn is_passing(code: &str) -> bool {
     let is_sqlstate = code.len() == 5;
     if is_sqlstate {
         return ["08", "53", "57P", "40"]
             .iter()
             .any(|class| code.starts_with(class))
-            || code == "25006";
+            || matches!(code, "25006" | "55P03" | "57014");
     }
     code.parse::<u32>()
         .is_ok_and(|number| matches!(number & 0xff, 5 | 6))
@@ -75,7 +76,7 @@ mod tests {
     #[test]
     fn passing_codes_are_told_from_refusals() {
         for passing in [
-            "08006", "57P01", "53300", "40001", "40P01", "25006", "5", "6", "261", "517",
+            "08006", "57P01", "53300", "40001", "40P01", "25006", "55P03", "57014", "5", "6", "261", "517",
         ] {
             assert!(is_passing(passing), "{passing}");
         }

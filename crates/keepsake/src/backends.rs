@@ -1,7 +1,5 @@
 //! Opens the index and the blob store that the configuration names.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +10,7 @@ use keepsake_index::{Index, PostgresIndex, SqliteIndex};
 use secrecy::ExposeSecret;
 
 use crate::config::{IndexSettings, IndexUrl, Settings};
-use crate::data_dir::FolderLock;
+use crate::data_dir::{self, FolderLock};
 use crate::failure::Failure;
 
 /// Both stores, open; the lock is held as long as this lives.
@@ -47,6 +45,7 @@ impl Backends {
         let options = EngineOptions {
             limits: settings.limits.clone(),
             cache_bytes: settings.cache_blob_bytes,
+            role: settings.role.name(),
             ..EngineOptions::default()
         };
         Engine::new(Arc::clone(&self.index), Arc::clone(&self.blobs), options)
@@ -77,16 +76,7 @@ async fn open_index(settings: &IndexSettings) -> Result<(Arc<dyn Index>, Option<
 }
 
 async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock), Failure> {
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(Failure::of(format_args!(
-                "the folder {} cannot be made",
-                folder.display()
-            )))?;
-    }
+    data_dir::make_private_file(file)?;
     let lock = FolderLock::take(file)?;
     let index = SqliteIndex::open(url)
         .await

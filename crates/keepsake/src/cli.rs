@@ -8,7 +8,7 @@ use keepsake_core::{StoreId, TenantId};
 use keepsake_index::Scope;
 
 use crate::bench::{BenchArgs, FloorArgs};
-use crate::config::{Role, Sources};
+use crate::config::{MAX_NUMBER, Role, Sources};
 
 /// Memory for agents, hosted by you.
 #[derive(Debug, Parser)]
@@ -177,9 +177,8 @@ impl SourceArgs {
 
 fn parse_limit(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or("a limit is given as KEY=VALUE")?;
-    let value = value
-        .parse()
-        .map_err(|_| "the limit's value is not a whole number".to_owned())?;
+    let value = value.parse().ok().filter(|value| *value <= MAX_NUMBER);
+    let value = value.ok_or_else(|| format!("a limit is a whole number up to {MAX_NUMBER}"))?;
     let limit = (name.to_owned(), value);
     to_overrides(std::slice::from_ref(&limit))?;
     Ok(limit)
@@ -239,6 +238,7 @@ mod tests {
             "keepsake tenant create",
             "keepsake tenant create --name n --limit bytes_per_memory",
             "keepsake tenant create --name n --limit bytes_per_memory=many",
+            "keepsake tenant create --name n --limit bytes_per_memory=18446744073709551615",
             "keepsake tenant create --name n --limit bytes_per_memroy=1",
             "keepsake key create --tenant memstore_00000000000000000000000001 --name n",
             "keepsake key create --tenant wrkspc_00000000000000000000000001 --name n --scope all",

@@ -81,6 +81,31 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Makes a file, and its folder, that only their owner may read.
+///
+/// What is there already is left as it is. A database made here keeps the
+/// files that it puts beside itself as private as this one.
+///
+/// # Errors
+/// [`Failure`] that names the folder or the file.
+pub(crate) fn make_private_file(path: &Path) -> Result<(), Failure> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        let failed = || Failure::of(format!("the folder {} cannot be used", folder.display()));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(folder)
+            .map_err(failed())?;
+    }
+    let made = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(FILE_MODE)
+        .open(path);
+    made.map(drop)
+        .map_err(Failure::of(format_args!("{} cannot be written", path.display())))
+}
+
 /// Replaces a file as a whole, readable by its owner alone.
 ///
 /// After a crash there is the old file or the new one, never half of one.
@@ -172,6 +197,20 @@ mod tests {
         std::fs::write(folder.join("something"), "").unwrap();
         prepare(&folder).unwrap();
         assert_eq!(mode(&folder), 0o755);
+    }
+
+    #[test]
+    fn private_file_is_made_once() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("a/b/index.db");
+        make_private_file(&path).unwrap();
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        std::fs::write(&path, "kept").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        make_private_file(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
+        assert_eq!(mode(&path), 0o640);
+        make_private_file(base.path()).unwrap_err();
     }
 
     #[test]

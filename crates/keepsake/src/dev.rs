@@ -213,7 +213,7 @@ fn welcome(credentials: &Credentials, path: &Path) -> String {
     } = credentials;
     let curl = |input: &str| {
         format!(
-            "curl -sS {base_url}/v1/memory_stores/{memory_store_id}/tool_calls \\\n  \
+            "curl -sS -w '\\n' {base_url}/v1/memory_stores/{memory_store_id}/tool_calls \\\n  \
              -H 'x-api-key: {api_key}' -H 'content-type: application/json' \\\n  -d '{input}'\n"
         )
     };
@@ -356,7 +356,7 @@ mod tests {
         };
         let text = welcome(&credentials, Path::new("/d/dev-credentials.json"));
         assert!(text.contains(
-            "curl -sS http://127.0.0.1:8080/v1/memory_stores/memstore_00000000000000000000000001/tool_calls \\\n  \
+            "curl -sS -w '\\n' http://127.0.0.1:8080/v1/memory_stores/memstore_00000000000000000000000001/tool_calls \\\n  \
              -H 'x-api-key: ks_live_x' -H 'content-type: application/json' \\\n  \
              -d '{\"command\":\"view\",\"path\":\"/memories/hello.md\"}'\n"
         ));

@@ -6,11 +6,15 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogFormat, LogSettings};
 
+/// The job scheduler tells of itself at `info` at each start; what a
+/// configured filter says of it counts more.
+const QUIET: &str = "tokio_cron_scheduler=warn";
+
 /// Starts logging for the rest of the process.
 ///
 /// The filter was checked when the configuration was read.
 pub(crate) fn start(settings: &LogSettings) {
-    let filter = EnvFilter::builder().parse_lossy(&settings.filter);
+    let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{}", settings.filter));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

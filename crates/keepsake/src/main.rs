@@ -37,11 +37,19 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve::run(args).await,
-        Command::Config { command: ConfigCommand::Check(args) } => operator::check_config(args),
+        Command::Config {
+            command: ConfigCommand::Check(args),
+        } => operator::check_config(args),
         Command::Migrate(args) => operator::migrate(args).await,
-        Command::Tenant { command: TenantCommand::Create(args) } => operator::create_tenant(args).await,
-        Command::Key { command: KeyCommand::Create(args) } => operator::create_key(args).await,
-        Command::Store { command: StoreCommand::Create(args) } => operator::create_store(args).await,
+        Command::Tenant {
+            command: TenantCommand::Create(args),
+        } => operator::create_tenant(args).await,
+        Command::Key {
+            command: KeyCommand::Create(args),
+        } => operator::create_key(args).await,
+        Command::Store {
+            command: StoreCommand::Create(args),
+        } => operator::create_store(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::BenchFloor(args) => bench::run_floor(args).await,
     }

@@ -72,7 +72,7 @@ async fn serve(
         dev::introduce(engine, backends, folder, &base_url(*address)).await?;
     }
     let is_worker = settings.role != Role::Gateway;
-    let runner = Runner::start(engine, settings.role.name(), is_worker)
+    let runner = Runner::start(engine, is_worker)
         .await
         .map_err(Failure::of("the scheduled jobs cannot be started"))?;
     let served = if let Some((listener, address)) = listener {

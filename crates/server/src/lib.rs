@@ -31,7 +31,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            request_deadline: Duration::from_secs(60),
+            request_deadline: Duration::from_mins(1),
             shutdown_deadline: Duration::from_secs(30),
         }
     }

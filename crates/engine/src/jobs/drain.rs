@@ -15,10 +15,10 @@ const BATCH: u32 = 100;
 /// The first wait after a failed removal; it doubles with each.
 const FIRST_RETRY: Duration = Duration::from_secs(30);
 /// The longest wait.
-const LAST_RETRY: Duration = Duration::from_secs(6 * 3600);
+const LAST_RETRY: Duration = Duration::from_hours(6);
 /// How long an orphan stays condemned after it was removed: longer than any
 /// write that may still come to commit it could live.
-const ORPHAN_CONDEMNED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
+const ORPHAN_CONDEMNED_FOR: Duration = Duration::from_hours(720);
 
 /// Removes queued blobs, each minute; a failed removal is tried again later.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ impl Job for DrainDeletions {
     }
 
     fn period(&self) -> Duration {
-        Duration::from_secs(60)
+        Duration::from_mins(1)
     }
 
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {

@@ -47,7 +47,10 @@ impl Bed {
     pub(crate) async fn postgres_with_connections(max_connections: u32) -> Self {
         let database = fresh_database().await;
         PostgresIndex::migrate(&database.url()).await.unwrap();
-        let options = PostgresOptions { max_connections, ..PostgresOptions::new(database.url()) };
+        let options = PostgresOptions {
+            max_connections,
+            ..PostgresOptions::new(database.url())
+        };
         let index = Arc::new(PostgresIndex::connect(&options).await.unwrap());
         Self::new(index, fresh_s3().await, Ground::Database(database)).await
     }
@@ -59,7 +62,15 @@ impl Bed {
         let tenant = new_tenant(&engine, LimitOverrides::default()).await;
         let principal = principal_of(&engine, tenant).await;
         let store = engine.operator().create_store(tenant, "notes").await.unwrap();
-        Self { index, blobs, clock, engine, principal, store_id: store.store_id, _ground: ground }
+        Self {
+            index,
+            blobs,
+            clock,
+            engine,
+            principal,
+            store_id: store.store_id,
+            _ground: ground,
+        }
     }
 
     /// Another replica: the same backends, caches and queues of its own.
@@ -70,7 +81,12 @@ impl Bed {
     /// Another tenant with limits of its own, and its store.
     pub(crate) async fn tenant_with(&self, limits: LimitOverrides) -> (Arc<Principal>, StoreId) {
         let tenant = new_tenant(&self.engine, limits).await;
-        let store = self.engine.operator().create_store(tenant, "notes").await.unwrap();
+        let store = self
+            .engine
+            .operator()
+            .create_store(tenant, "notes")
+            .await
+            .unwrap();
         (principal_of(&self.engine, tenant).await, store.store_id)
     }
 
@@ -84,7 +100,9 @@ impl Bed {
         tool_use_id: Option<&str>,
         input: Value,
     ) -> Result<ToolAnswer, EngineError> {
-        engine.call_tool(&self.principal, self.store_id, tool_call(tool_use_id, input)).await
+        engine
+            .call_tool(&self.principal, self.store_id, tool_call(tool_use_id, input))
+            .await
     }
 
     /// A call that must do what it says.
@@ -102,13 +120,21 @@ impl Bed {
     pub(crate) async fn text_at(&self, engine: &Engine, path: &str) -> String {
         let answer = self.call_on(engine, None, view(path)).await.unwrap();
         assert!(!answer.is_error, "{}", answer.content);
-        let lines = answer.content.lines().skip(1).map(|line| line.split_once('\t').unwrap().1);
+        let lines = answer
+            .content
+            .lines()
+            .skip(1)
+            .map(|line| line.split_once('\t').unwrap().1);
         lines.collect::<Vec<_>>().join("\n")
     }
 
     pub(crate) async fn head(&self, path: &str) -> Option<Head> {
         let path = MemoryPath::parse(path).unwrap();
-        let found = self.index.head(self.principal.tenant_id, self.store_id, Some(&path), 0).await.unwrap();
+        let found = self
+            .index
+            .head(self.principal.tenant_id, self.store_id, Some(&path), 0)
+            .await
+            .unwrap();
         match found.unwrap().target {
             Target::Memory(head) => Some(head),
             Target::Missing | Target::Directory(_) => None,
@@ -116,7 +142,11 @@ impl Bed {
     }
 
     pub(crate) fn blob_key(&self, head: &Head) -> BlobKey {
-        BlobKey { tenant_id: self.principal.tenant_id, store_id: self.store_id, blob_id: head.blob_id }
+        BlobKey {
+            tenant_id: self.principal.tenant_id,
+            store_id: self.store_id,
+            blob_id: head.blob_id,
+        }
     }
 
     /// The blobs that are really there.
@@ -131,12 +161,19 @@ impl Bed {
 }
 
 fn engine_on(index: &Arc<dyn Index>, blobs: &Arc<HookedBlobs>, clock: &Arc<ManualClock>) -> Engine {
-    let options = EngineOptions { clock: clock.clone(), ..EngineOptions::default() };
+    let options = EngineOptions {
+        clock: clock.clone(),
+        ..EngineOptions::default()
+    };
     Engine::new(Arc::clone(index), blobs.clone(), options)
 }
 
 async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> TenantId {
-    let new = NewTenant { name: "tests".to_owned(), external_id: None, limits };
+    let new = NewTenant {
+        name: "tests".to_owned(),
+        external_id: None,
+        limits,
+    };
     engine.operator().create_tenant(new).await.unwrap().tenant_id
 }
 
@@ -153,8 +190,13 @@ async fn principal_of(engine: &Engine, tenant_id: TenantId) -> Arc<Principal> {
 }
 
 pub(crate) fn tool_call(tool_use_id: Option<&str>, input: Value) -> ToolCall {
-    let Value::Object(input) = input else { panic!("an input is an object") };
-    ToolCall { tool_use_id: tool_use_id.map(str::to_owned), input }
+    let Value::Object(input) = input else {
+        panic!("an input is an object")
+    };
+    ToolCall {
+        tool_use_id: tool_use_id.map(str::to_owned),
+        input,
+    }
 }
 
 pub(crate) fn create(path: &str, text: &str) -> Value {

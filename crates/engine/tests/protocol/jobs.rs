@@ -36,7 +36,7 @@ impl Job for Panics {
     }
 
     fn period(&self) -> Duration {
-        Duration::from_secs(60)
+        Duration::from_mins(1)
     }
 
     async fn run(&self, _: &Engine, _: &Lease<'_>) -> Result<Value, EngineError> {
@@ -45,7 +45,9 @@ impl Job for Panics {
 }
 
 async fn run(engine: &Engine, job: impl Job + 'static) -> RunOutcome {
-    run_job(engine, Arc::new(job), &CancellationToken::new()).await.unwrap()
+    run_job(engine, Arc::new(job), &CancellationToken::new())
+        .await
+        .unwrap()
 }
 
 async fn slot_is_run_once_by_any_number_of_replicas(bed: Bed) {
@@ -54,14 +56,24 @@ async fn slot_is_run_once_by_any_number_of_replicas(bed: Bed) {
     let ran = |outcome: &RunOutcome| matches!(outcome, RunOutcome::Ran(_));
     assert!(ran(&one) ^ ran(&two), "{one:?} {two:?}");
     assert_eq!(run(&other, DrainDeletions).await, RunOutcome::NotOurs);
-    bed.clock.advance(Duration::from_secs(60));
-    assert!(ran(&run(&other, DrainDeletions).await), "the next slot is another run");
+    bed.clock.advance(Duration::from_mins(1));
+    assert!(
+        ran(&run(&other, DrainDeletions).await),
+        "the next slot is another run"
+    );
 }
 
 async fn job_that_panics_leaves_a_record_and_frees_its_lease(bed: Bed) {
-    assert_eq!(run(&bed.engine, Panics).await, RunOutcome::Failed("the job panicked".to_owned()));
-    assert_eq!(run(&bed.engine, Panics).await, RunOutcome::NotOurs, "its slot has ended");
-    bed.clock.advance(Duration::from_secs(60));
+    assert_eq!(
+        run(&bed.engine, Panics).await,
+        RunOutcome::Failed("the job panicked".to_owned())
+    );
+    assert_eq!(
+        run(&bed.engine, Panics).await,
+        RunOutcome::NotOurs,
+        "its slot has ended"
+    );
+    bed.clock.advance(Duration::from_mins(1));
     assert!(matches!(run(&bed.replica(), Panics).await, RunOutcome::Failed(_)));
 }
 
@@ -69,21 +81,40 @@ async fn run_whose_owner_died_is_taken_up_after_its_lease(bed: Bed) {
     let (now, name) = (bed.clock.now(), DrainDeletions.name());
     let slot = keepsake_core::Timestamp::from_micros(now.as_micros() - now.as_micros() % 60_000_000);
     let until = now.plus(Duration::from_secs(30));
-    let dead = bed.index.claim_run(name, slot, Uuid::nil(), now, until).await.unwrap().unwrap();
+    let dead = bed
+        .index
+        .claim_run(name, slot, Uuid::nil(), now, until)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(run(&bed.engine, DrainDeletions).await, RunOutcome::NotOurs);
     bed.clock.advance(Duration::from_secs(31));
-    assert!(matches!(run(&bed.engine, DrainDeletions).await, RunOutcome::Ran(_)));
+    assert!(matches!(
+        run(&bed.engine, DrainDeletions).await,
+        RunOutcome::Ran(_)
+    ));
     // The dead comes back: its fence is old, and it can end nothing.
-    let ended = bed.index.finish_run(name, slot, dead, bed.clock.now(), &json!({}), None).await.unwrap();
+    let ended = bed
+        .index
+        .finish_run(name, slot, dead, bed.clock.now(), &json!({}), None)
+        .await
+        .unwrap();
     assert!(!ended);
 }
 
 async fn queued_blobs_are_removed_and_failed_removals_tried_again_later(bed: Bed) {
     bed.create("/memories/a.txt", "kept").await;
     let kept = bed.blob_key(&bed.head("/a.txt").await.unwrap());
-    let orphans = [1_u128, 2, 3].map(|number| BlobKey { blob_id: VersionId::from_uuid(Uuid::from_u128(number)), ..kept });
+    let orphans = [1_u128, 2, 3].map(|number| BlobKey {
+        blob_id: VersionId::from_uuid(Uuid::from_u128(number)),
+        ..kept
+    });
     for orphan in &orphans {
-        bed.blobs.inner().put(orphan, Bytes::from_static(b"orphan")).await.unwrap();
+        bed.blobs
+            .inner()
+            .put(orphan, Bytes::from_static(b"orphan"))
+            .await
+            .unwrap();
         assert!(bed.index.condemn_orphan(orphan, bed.clock.now()).await.unwrap());
     }
     assert!(!bed.index.condemn_orphan(&kept, bed.clock.now()).await.unwrap());
@@ -91,14 +122,23 @@ async fn queued_blobs_are_removed_and_failed_removals_tried_again_later(bed: Bed
     let stubborn = orphans[1];
     bed.blobs.before_delete(move |key| {
         let fails = *key == stubborn;
-        async move { if fails { Err(BlobError::Unavailable("as the test wants it".to_owned())) } else { Ok(()) } }
+        async move {
+            if fails {
+                Err(BlobError::Unavailable("as the test wants it".to_owned()))
+            } else {
+                Ok(())
+            }
+        }
     });
     let drained = run(&bed.engine, DrainDeletions).await;
     assert_eq!(drained, RunOutcome::Ran(json!({"removed": 2, "failed": 1})));
     assert_eq!(bed.blobs_there().await, [stubborn, kept]);
 
     bed.blobs.clear_hooks();
-    bed.clock.advance(Duration::from_secs(60));
-    assert_eq!(run(&bed.engine, DrainDeletions).await, RunOutcome::Ran(json!({"removed": 1, "failed": 0})));
+    bed.clock.advance(Duration::from_mins(1));
+    assert_eq!(
+        run(&bed.engine, DrainDeletions).await,
+        RunOutcome::Ran(json!({"removed": 1, "failed": 0}))
+    );
     assert_eq!(bed.blobs_there().await, [kept]);
 }

@@ -35,7 +35,11 @@ async fn damaged_content_is_never_served(bed: Bed) {
     bed.create("/memories/a.txt", "hello").await;
     let key = bed.blob_key(&bed.head("/a.txt").await.unwrap());
     bed.blobs.inner().delete(&key).await.unwrap();
-    bed.blobs.inner().put(&key, Bytes::from_static(b"hellO")).await.unwrap();
+    bed.blobs
+        .inner()
+        .put(&key, Bytes::from_static(b"hellO"))
+        .await
+        .unwrap();
     let other = bed.replica();
     for _ in 0..2 {
         let served = bed.call_on(&other, None, view("/memories/a.txt")).await;
@@ -59,12 +63,19 @@ async fn blob_removed_between_two_reads_is_read_again(bed: Bed) {
     let (principal, store_id) = (Arc::clone(&bed.principal), bed.store_id);
     let (blobs, raced) = (Arc::clone(&bed.blobs), Arc::new(AtomicU32::new(0)));
     bed.blobs.before_get(move |key| {
-        let (writer, principal, blobs, key) = (writer.clone(), Arc::clone(&principal), Arc::clone(&blobs), *key);
+        let (writer, principal, blobs, key) =
+            (writer.clone(), Arc::clone(&principal), Arc::clone(&blobs), *key);
         let raced = Arc::clone(&raced);
         async move {
             if raced.fetch_add(1, Ordering::SeqCst) == 0 {
                 let call = tool_call(None, insert("/memories/a.txt", 1, "two"));
-                assert!(!writer.call_tool(&principal, store_id, call).await.unwrap().is_error);
+                assert!(
+                    !writer
+                        .call_tool(&principal, store_id, call)
+                        .await
+                        .unwrap()
+                        .is_error
+                );
                 blobs.inner().delete(&key).await.unwrap();
             }
             Ok(())
@@ -77,12 +88,16 @@ async fn reading_a_file_is_noted_and_listing_is_not(bed: Bed) {
     bed.create("/memories/a.txt", "hello").await;
     bed.create("/memories/b.txt", "hello").await;
     bed.call(view("/memories")).await;
-    assert_eq!(bed.engine.flush_access("all").await.unwrap(), 0);
+    assert_eq!(bed.engine.flush_access().await.unwrap(), 0);
     for _ in 0..3 {
         bed.call(view("/memories/a.txt")).await;
     }
     let beyond = json!({"command": "view", "path": "/memories/b.txt", "view_range": [5, 9]});
     assert!(bed.try_call(beyond).await.unwrap().is_error);
-    assert_eq!(bed.engine.flush_access("all").await.unwrap(), 1, "three reads are one row");
-    assert_eq!(bed.engine.flush_access("all").await.unwrap(), 0);
+    assert_eq!(
+        bed.engine.flush_access().await.unwrap(),
+        1,
+        "three reads are one row"
+    );
+    assert_eq!(bed.engine.flush_access().await.unwrap(), 0);
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use keepsake_blobs::{BlobError, BlobStore};
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::MemoryPath;
+use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::EngineError;
 use keepsake_index::{Index, MemoryIndex, Target};
 use serde_json::json;
@@ -35,7 +35,11 @@ async fn blob_is_there_before_the_row_that_names_it(bed: Bed) {
         let (index, steps) = (Arc::clone(&index), Arc::clone(&steps));
         async move {
             let path = MemoryPath::parse("/a.txt").unwrap();
-            let found = index.head(tenant_id, store_id, Some(&path), 0).await.unwrap().unwrap();
+            let found = index
+                .head(tenant_id, store_id, Some(&path), 0)
+                .await
+                .unwrap()
+                .unwrap();
             assert_eq!(found.target, Target::Missing);
             steps.fetch_add(1, Ordering::SeqCst);
             Ok(())
@@ -51,9 +55,13 @@ async fn blob_is_there_before_the_row_that_names_it(bed: Bed) {
 
 async fn put_that_fails_changes_nothing(bed: Bed) {
     // The answer is lost after the store took the blob: the worse half.
-    bed.blobs.after_put(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
+    bed.blobs
+        .after_put(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
     let failed = bed.try_call(create("/memories/a.txt", "hello")).await;
-    assert!(matches!(failed, Err(EngineError::Blobs(BlobError::Unavailable(_)))), "{failed:?}");
+    assert!(
+        matches!(failed, Err(EngineError::Blobs(BlobError::Unavailable(_)))),
+        "{failed:?}"
+    );
     assert_eq!(bed.head("/a.txt").await, None);
     assert_eq!(bed.blobs_there().await, []);
     bed.blobs.clear_hooks();
@@ -74,8 +82,10 @@ async fn every_content_gets_a_key_of_its_own(bed: Bed) {
     for line in 1..=5 {
         bed.call(insert("/memories/a.txt", 0, &line.to_string())).await;
     }
-    bed.call(json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/b.txt"})).await;
-    bed.call(json!({"command": "delete", "path": "/memories/b.txt"})).await;
+    bed.call(json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/b.txt"}))
+        .await;
+    bed.call(json!({"command": "delete", "path": "/memories/b.txt"}))
+        .await;
     let mut keys = bed.blobs.keys_put();
     assert_eq!(keys.len(), 6, "a rename and a delete bring no content");
     keys.sort();
@@ -88,20 +98,33 @@ async fn every_content_gets_a_key_of_its_own(bed: Bed) {
 async fn edit_that_lost_the_race_is_retried_from_a_fresh_read(bed: Bed) {
     bed.create("/memories/a.txt", "one\n").await;
     let other = bed.replica();
-    let (principal, store_id, raced) = (Arc::clone(&bed.principal), bed.store_id, Arc::new(AtomicU32::new(0)));
+    let (principal, store_id, raced) = (
+        Arc::clone(&bed.principal),
+        bed.store_id,
+        Arc::new(AtomicU32::new(0)),
+    );
     bed.blobs.before_put(move |_| {
         let (other, principal, raced) = (other.clone(), Arc::clone(&principal), Arc::clone(&raced));
         async move {
             // Once, and not for the other's own put.
             if raced.fetch_add(1, Ordering::SeqCst) == 0 {
                 let call = tool_call(None, insert("/memories/a.txt", 1, "theirs"));
-                assert!(!other.call_tool(&principal, store_id, call).await.unwrap().is_error);
+                assert!(
+                    !other
+                        .call_tool(&principal, store_id, call)
+                        .await
+                        .unwrap()
+                        .is_error
+                );
             }
             Ok(())
         }
     });
     bed.call(insert("/memories/a.txt", 0, "ours")).await;
-    assert_eq!(bed.text_at(&bed.engine, "/memories/a.txt").await, "ours\none\ntheirs\n");
+    assert_eq!(
+        bed.text_at(&bed.engine, "/memories/a.txt").await,
+        "ours\none\ntheirs\n"
+    );
     // First content, ours lost, theirs, ours again; the lost one was removed.
     assert_eq!(bed.blobs.calls().put, 4);
     assert_eq!(bed.blobs_there().await.len(), 3);
@@ -123,10 +146,18 @@ async fn edit_that_keeps_losing_ends_in_a_conflict(bed: Bed) {
         }
     });
     let answer = bed.try_call(insert("/memories/a.txt", 0, "ours")).await.unwrap();
-    assert!(answer.is_error && answer.content.contains("changed by others"), "{}", answer.content);
+    assert!(
+        answer.is_error && answer.content.contains("changed by others"),
+        "{}",
+        answer.content
+    );
     assert_eq!(races.load(Ordering::SeqCst), 8, "the number of tries is bounded");
     bed.blobs.clear_hooks();
-    assert!(!bed.text_at(&bed.replica(), "/memories/a.txt").await.contains("ours"));
+    assert!(
+        !bed.text_at(&bed.replica(), "/memories/a.txt")
+            .await
+            .contains("ours")
+    );
 }
 
 /// Commits a new version of `/a.txt` behind the engine's back.
@@ -140,11 +171,21 @@ pub(crate) async fn move_head(
     use keepsake_index::{Change, Commit, CommitOutcome, HeadChange};
 
     let path = MemoryPath::parse("/a.txt").unwrap();
-    let found = index.head(tenant_id, store_id, Some(&path), 0).await.unwrap().unwrap();
-    let Target::Memory(before) = found.target else { panic!("the memory is there") };
+    let found = index
+        .head(tenant_id, store_id, Some(&path), 0)
+        .await
+        .unwrap()
+        .unwrap();
+    let Target::Memory(before) = found.target else {
+        panic!("the memory is there")
+    };
     let content = Content::new(format!("moved after {}\n", before.seq), 1_000).unwrap();
     let version_id = VersionId::from_uuid(uuid::Uuid::from_u128(before.version_id.uuid().as_u128() + 1));
-    let key = BlobKey { tenant_id, store_id, blob_id: version_id };
+    let key = BlobKey {
+        tenant_id,
+        store_id,
+        blob_id: version_id,
+    };
     blobs.put(&key, content.bytes().clone()).await.unwrap();
     let after = HeadChange {
         path,
@@ -162,7 +203,12 @@ pub(crate) async fn move_head(
         byte_limit: 1 << 30,
         idempotency: None,
         guard: None,
-        changes: vec![Change { memory_id: before.memory_id, version_id, before: Some(before), after: Some(after) }],
+        changes: vec![Change {
+            memory_id: before.memory_id,
+            version_id,
+            before: Some(before),
+            after: Some(after),
+        }],
     };
     let outcome = index.commit(tenant_id, &commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");
@@ -187,7 +233,11 @@ async fn replica_that_lost_once_goes_first_next(bed: Bed) {
     }
     assert_eq!(bed.text_at(&other, "/memories/a.txt").await.lines().count(), 41);
     // Every put beyond one an edit was a race lost; a claim keeps them few.
-    assert!(bed.blobs.calls().put <= 1 + 40 * 3, "{} puts", bed.blobs.calls().put);
+    assert!(
+        bed.blobs.calls().put <= 1 + 40 * 3,
+        "{} puts",
+        bed.blobs.calls().put
+    );
     assert_eq!(bed.blobs_there().await.len(), 41);
 }
 
@@ -195,7 +245,12 @@ async fn blob_condemned_before_its_commit_is_written_anew(bed: Bed) {
     let (index, clock) = (Arc::clone(&bed.index), Arc::clone(&bed.clock));
     let condemned = Arc::new(AtomicU32::new(0));
     bed.blobs.after_put(move |key| {
-        let (index, clock, key, condemned) = (Arc::clone(&index), Arc::clone(&clock), *key, Arc::clone(&condemned));
+        let (index, clock, key, condemned) = (
+            Arc::clone(&index),
+            Arc::clone(&clock),
+            *key,
+            Arc::clone(&condemned),
+        );
         async move {
             if condemned.fetch_add(1, Ordering::SeqCst) == 0 {
                 use keepsake_engine::Clock;
@@ -209,7 +264,10 @@ async fn blob_condemned_before_its_commit_is_written_anew(bed: Bed) {
     let keys = bed.blobs.keys_put();
     assert_eq!(keys.len(), 2);
     assert_eq!(bed.blob_key(&head), keys[1], "the row names the second blob");
-    assert!(!bed.index.condemn_orphan(&keys[1], head_time()).await.unwrap(), "which cannot be condemned");
+    assert!(
+        !bed.index.condemn_orphan(&keys[1], head_time()).await.unwrap(),
+        "which cannot be condemned"
+    );
 }
 
 fn head_time() -> keepsake_core::Timestamp {
@@ -229,7 +287,13 @@ async fn client_that_goes_away_cancels_the_answer_alone(bed: Bed) {
     });
     let (engine, principal, store_id) = (bed.engine.clone(), Arc::clone(&bed.principal), bed.store_id);
     let request = tokio::spawn(async move {
-        engine.call_tool(&principal, store_id, tool_call(None, create("/memories/a.txt", "hello"))).await
+        engine
+            .call_tool(
+                &principal,
+                store_id,
+                tool_call(None, create("/memories/a.txt", "hello")),
+            )
+            .await
     });
     reached.notified().await;
     request.abort();
@@ -242,38 +306,75 @@ async fn client_that_goes_away_cancels_the_answer_alone(bed: Bed) {
 async fn same_block_twice_does_it_once_and_answers_the_same(bed: Bed) {
     bed.create("/memories/a.txt", "one\ntwo\n").await;
     let other = bed.replica();
-    let edit = json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "two", "new_str": "two two"});
-    let first = bed.call_on(&bed.engine, Some("toolu_1"), edit.clone()).await.unwrap();
-    bed.call(json!({"command": "delete", "path": "/memories/a.txt"})).await;
+    let edit =
+        json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "two", "new_str": "two two"});
+    let first = bed
+        .call_on(&bed.engine, Some("toolu_1"), edit.clone())
+        .await
+        .unwrap();
+    bed.call(json!({"command": "delete", "path": "/memories/a.txt"}))
+        .await;
     let again = bed.call_on(&other, Some("toolu_1"), edit.clone()).await.unwrap();
     assert_eq!(first, again);
     assert_eq!(bed.head("/a.txt").await, None, "and nothing was done again");
-    let changed = json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "one", "new_str": "1"});
-    assert!(bed.call_on(&other, Some("toolu_1"), changed).await.unwrap().is_error, "another input, another call");
+    let changed =
+        json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "one", "new_str": "1"});
+    assert!(
+        bed.call_on(&other, Some("toolu_1"), changed)
+            .await
+            .unwrap()
+            .is_error,
+        "another input, another call"
+    );
 
     bed.clock.advance(std::time::Duration::from_secs(24 * 3600 + 1));
-    assert!(bed.call_on(&other, Some("toolu_1"), edit).await.unwrap().is_error, "a day later it is forgotten");
+    assert!(
+        bed.call_on(&other, Some("toolu_1"), edit).await.unwrap().is_error,
+        "a day later it is forgotten"
+    );
 }
 
 async fn bytes_of_a_tenant_are_exact_at_the_edge(bed: Bed) {
-    let limits = LimitOverrides { bytes_per_tenant: Some(1_000), ..LimitOverrides::default() };
+    let limits = LimitOverrides {
+        bytes_per_tenant: Some(1_000),
+        ..LimitOverrides::default()
+    };
     let (principal, first) = bed.tenant_with(limits).await;
-    let second = bed.engine.operator().create_store(principal.tenant_id, "more").await.unwrap().store_id;
+    let second = bed
+        .engine
+        .operator()
+        .create_store(principal.tenant_id, "more")
+        .await
+        .unwrap()
+        .store_id;
     let call = |store_id, path: &'static str, bytes: usize| {
         let (engine, principal) = (bed.engine.clone(), Arc::clone(&principal));
         async move {
             let input = create(path, &"x".repeat(bytes));
-            engine.call_tool(&principal, store_id, tool_call(None, input)).await.unwrap()
+            engine
+                .call_tool(&principal, store_id, tool_call(None, input))
+                .await
+                .unwrap()
         }
     };
     // The first store is granted everything, and must give back what it does not use.
     assert!(!call(first, "/memories/a", 600).await.is_error);
     let refused = call(second, "/memories/b", 401).await;
-    assert!(refused.is_error && refused.content.contains("1000 bytes"), "{}", refused.content);
+    assert!(
+        refused.is_error && refused.content.contains("1000 bytes"),
+        "{}",
+        refused.content
+    );
     assert!(!call(second, "/memories/b", 400).await.is_error);
     assert!(call(first, "/memories/c", 1).await.is_error);
     let delete = tool_call(None, json!({"command": "delete", "path": "/memories/b"}));
-    assert!(!bed.engine.call_tool(&principal, second, delete).await.unwrap().is_error);
+    assert!(
+        !bed.engine
+            .call_tool(&principal, second, delete)
+            .await
+            .unwrap()
+            .is_error
+    );
     assert!(!call(first, "/memories/c", 400).await.is_error);
 }
 
@@ -287,7 +388,8 @@ async fn directory_is_deleted_as_a_whole_or_not_at_all(bed: Bed) {
         let call = tool_call(None, create("/memories/d/late.txt", "late"));
         other.call_tool(&principal, store_id, call).await.unwrap()
     });
-    bed.call(json!({"command": "delete", "path": "/memories/d"})).await;
+    bed.call(json!({"command": "delete", "path": "/memories/d"}))
+        .await;
     late.await.unwrap();
     let left = bed.try_call(view("/memories")).await.unwrap().content;
     // Either the late file went with the rest, or it came after and is alone.
@@ -316,8 +418,15 @@ async fn no_connection_is_held_across_a_blob_call() {
     bed.blobs.before_get(look.clone());
     bed.blobs.before_delete(look);
     bed.create("/memories/a.txt", "one\n").await;
-    bed.call_on(&bed.replica(), None, insert("/memories/a.txt", 0, "zero")).await.unwrap();
-    assert!(bed.try_call(create("/memories/a.txt", "again")).await.unwrap().is_error);
+    bed.call_on(&bed.replica(), None, insert("/memories/a.txt", 0, "zero"))
+        .await
+        .unwrap();
+    assert!(
+        bed.try_call(create("/memories/a.txt", "again"))
+            .await
+            .unwrap()
+            .is_error
+    );
     // Three puts, one get by the replica without a cache, one removal.
     assert_eq!(looks.load(Ordering::SeqCst), 5);
 }

@@ -23,9 +23,11 @@ impl MaintenanceIndex for PostgresIndex {
         let readers: Vec<_> = sorted.iter().map(|row| row.read_by.id()).collect();
         sqlx::query(
             "INSERT INTO memory_access AS a (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
-             SELECT r.tenant_id, r.store_id, r.memory_id, r.at, r.reader, r.at \
+             SELECT DISTINCT ON (r.tenant_id, r.store_id, r.memory_id) \
+                 r.tenant_id, r.store_id, r.memory_id, r.at, r.reader, r.at \
              FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[]) \
                   AS r(tenant_id, store_id, memory_id, at, reader) \
+             ORDER BY r.tenant_id, r.store_id, r.memory_id, r.at DESC \
              ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE \
              SET last_read_at = excluded.last_read_at, last_read_by = excluded.last_read_by, \
                  active_at = greatest(a.active_at, excluded.active_at) \

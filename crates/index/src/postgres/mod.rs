@@ -17,7 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use keepsake_core::TenantId;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, Executor, Postgres, Transaction};
+use sqlx::{ConnectOptions, Connection, Executor, PgExecutor, Postgres, Transaction};
 
 use crate::{Index, IndexError, migrations};
 
@@ -63,6 +63,7 @@ impl PostgresIndex {
     /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
     /// [`IndexError::SchemaTooOld`].
     pub async fn connect(options: &PostgresOptions) -> Result<Self, IndexError> {
+        look(options).await?;
         let jobs_url = options.jobs_url.as_deref().unwrap_or(&options.url);
         let app = pool(
             &options.url,
@@ -76,9 +77,7 @@ impl PostgresIndex {
             JOBS_CONNECTIONS,
             options.acquire_timeout,
         )?;
-        let index = Self { app, jobs };
-        index.check().await?;
-        Ok(index)
+        Ok(Self { app, jobs })
     }
 
     /// Brings the schema at `url` to what this binary needs; the owner's URL.
@@ -112,9 +111,11 @@ impl PostgresIndex {
 }
 
 fn parse(url: &str) -> Result<PgConnectOptions, IndexError> {
-    // The parser's own message may quote the URL, and with it a password.
-    PgConnectOptions::from_str(url)
-        .map_err(|_| IndexError::BadUrl("is not a valid postgres:// URL".to_owned()))
+    // The parser takes any scheme; its own message may quote the URL, and with
+    // it a password.
+    let is_of_postgres = url.starts_with("postgres://") || url.starts_with("postgresql://");
+    let parsed = PgConnectOptions::from_str(url).ok().filter(|_| is_of_postgres);
+    parsed.ok_or_else(|| IndexError::BadUrl("is not a valid postgres:// URL".to_owned()))
 }
 
 fn pool(
@@ -126,16 +127,20 @@ fn pool(
     let options = parse(url)?
         .application_name("keepsake")
         .log_statements(tracing::log::LevelFilter::Off);
-    // A transaction that its task abandoned must not keep the store's lock.
+    // A transaction that its task abandoned must not keep the store's lock, and a
+    // request must not wait without end for one.
     let on_connect: &'static str = match role {
-        "keepsake_app" => "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'",
+        "keepsake_app" => {
+            "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'; \
+             SET lock_timeout = '15s'; SET statement_timeout = '60s'"
+        }
         _ => "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '60s'",
     };
     Ok(PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(acquire)
-        .idle_timeout(Duration::from_secs(600))
-        .max_lifetime(Duration::from_secs(1800))
+        .idle_timeout(Duration::from_mins(10))
+        .max_lifetime(Duration::from_mins(30))
         .test_before_acquire(false)
         .after_connect(move |connection, _| {
             Box::pin(async move {
@@ -146,29 +151,53 @@ fn pool(
         .connect_lazy_with(options))
 }
 
+/// Looks at the database with a connection of its own.
+///
+/// A pool tries again until its time is over, whatever the reason, and then
+/// tells only that it waited; this tells at once why it would be in vain.
+async fn look(options: &PostgresOptions) -> Result<(), IndexError> {
+    let looked = async {
+        let mut connection = parse(&options.url)?.connect().await?;
+        let found = schema_version(&mut connection).await?;
+        connection.close().await?;
+        Ok::<_, IndexError>(found)
+    };
+    let in_time = tokio::time::timeout(options.acquire_timeout, looked).await;
+    require_schema(in_time.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()))?)
+}
+
+/// The newest migration applied; 0 where nothing was ever migrated.
+async fn schema_version(executor: impl PgExecutor<'_>) -> Result<i64, IndexError> {
+    let found = sqlx::query_scalar("SELECT keepsake_schema_version()")
+        .fetch_one(executor)
+        .await;
+    let found: Option<i64> = found.or_else(|error| {
+        let code = error
+            .as_database_error()
+            .and_then(sqlx::error::DatabaseError::code);
+        let is_undefined_function = code.as_deref() == Some("42883");
+        if is_undefined_function {
+            Ok(None)
+        } else {
+            Err(error)
+        }
+    })?;
+    Ok(found.unwrap_or_default())
+}
+
+fn require_schema(found: i64) -> Result<(), IndexError> {
+    let needed = migrations::newest(&migrations::postgres());
+    if found < needed {
+        Err(IndexError::SchemaTooOld { found, needed })
+    } else {
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl Index for PostgresIndex {
     async fn check(&self) -> Result<(), IndexError> {
-        let found: Option<i64> = sqlx::query_scalar("SELECT keepsake_schema_version()")
-            .fetch_one(&self.app)
-            .await
-            .or_else(|error| {
-                // The function is missing where nothing was ever migrated.
-                let undefined = error.as_database_error().and_then(|answer| answer.code());
-                if undefined.as_deref() == Some("42883") {
-                    Ok(None)
-                } else {
-                    Err(error)
-                }
-            })?;
-        let (found, needed) = (
-            found.unwrap_or_default(),
-            migrations::newest(&migrations::postgres()),
-        );
-        if found < needed {
-            return Err(IndexError::SchemaTooOld { found, needed });
-        }
-        Ok(())
+        require_schema(schema_version(&self.app).await?)
     }
 
     async fn close(&self) {

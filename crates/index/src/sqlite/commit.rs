@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use sqlx::Row;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 use uuid::Uuid;
 
 use super::reads::unsigned;
@@ -52,7 +53,8 @@ impl Queue {
 
 /// Everything the decision needs, in one query. `$5` holds the changes, `$8`
 /// the paths that become taken, `$9` the paths above them, `$10` the
-/// directories that move.
+/// directories that move. `CROSS JOIN` keeps SQLite to this order of the tables,
+/// by key from what the commit names: the other order reads the whole store.
 const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, \
     s.archived_at IS NOT NULL, \
     (SELECT i.version_seq FROM idempotency i \
@@ -63,20 +65,21 @@ const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_byte
         AND (m.version_id IS NOT unhex(c.value ->> 1) OR m.deleted_at IS NOT NULL)), \
     $6 IS NOT NULL AND NOT EXISTS (SELECT 1 FROM directory d \
         WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = $6 AND d.files = $7), \
-    (SELECT m.path FROM json_each($8) n JOIN memory m \
+    (SELECT m.path FROM json_each($8) n CROSS JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1), \
-    (SELECT d.path FROM json_each($8) n JOIN directory d \
+    (SELECT d.path FROM json_each($8) n CROSS JOIN directory d \
         ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value || '/' LIMIT 1), \
-    (SELECT m.path FROM json_each($9) n JOIN memory m \
+    (SELECT m.path FROM json_each($9) n CROSS JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1), \
-    EXISTS (SELECT 1 FROM json_each($5) c JOIN blob_deletion b \
+    EXISTS (SELECT 1 FROM json_each($5) c CROSS JOIN blob_deletion b \
         ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 2)), \
-    (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($10) n JOIN directory d \
+    (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($10) n CROSS JOIN directory d \
         ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0) \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// All writes of a commit. Heads that go or stay come before new ones, so that
-/// a path they leave is free.
+/// a path they leave is free. Where a row of `memory` is looked for by a term
+/// that depends on the change, SQLite starts from the changes, not from the store.
 const WRITE: &str = "SAVEPOINT one_commit; \
     INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id, size_bytes, \
         sha256, created_at, actor_type, actor_id) \
@@ -92,7 +95,8 @@ const WRITE: &str = "SAVEPOINT one_commit; \
         updated_at = $4, deleted_at = CASE WHEN c.value ->> 4 = 'deleted' THEN $4 END, \
         claimed_by = nullif(claimed_by, $18) \
     FROM json_each($5) c WHERE c.value ->> 4 <> 'created' \
-        AND memory.tenant_id = $1 AND memory.store_id = $2 AND memory.memory_id = unhex(c.value ->> 0); \
+        AND memory.tenant_id = iif(c.key IS NULL, NULL, $1) AND memory.store_id = $2 \
+        AND memory.memory_id = unhex(c.value ->> 0); \
     INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id, \
         size_bytes, sha256, first_line, pinned, created_at, updated_at) \
     SELECT $1, $2, unhex(c.value ->> 0), c.value ->> 5, c.value ->> 6, c.value ->> 7, $3 + c.key + 1, \
@@ -148,13 +152,15 @@ impl MemoryIndex for SqliteIndex {
             outcome = &mut outcome => return outcome.map_err(|_| died())?,
             writer = self.writer.lock() => writer,
         };
-        // Another's batch may have answered while this one came by the lock.
-        if let Ok(outcome) = outcome.try_recv() {
-            return outcome;
+        // A batch takes the oldest, and those may have been abandoned: until it
+        // is answered, its place in the queue may be behind any number of them.
+        loop {
+            match outcome.try_recv() {
+                Ok(outcome) => return outcome,
+                Err(TryRecvError::Closed) => return Err(died()),
+                Err(TryRecvError::Empty) => run_batch(&mut writer, self.waiting.take()).await,
+            }
         }
-        run_batch(&mut writer, self.waiting.take()).await;
-        drop(writer);
-        outcome.await.map_err(|_| died())?
     }
 
     async fn claim_edit(
@@ -248,12 +254,17 @@ async fn run_one(
     commit: &Commit,
 ) -> Result<CommitOutcome, IndexError> {
     let plan = CommitPlan::of(&commit.changes);
-    let changes = Value::from_iter(commit.changes.iter().filter_map(change_row)).to_string();
-    let touched = Value::from_iter(
-        plan.directories
-            .keys()
-            .map(|directory| json!([directory.as_str()])),
-    );
+    let changes = commit
+        .changes
+        .iter()
+        .filter_map(change_row)
+        .collect::<Value>()
+        .to_string();
+    let touched: Value = plan
+        .directories
+        .keys()
+        .map(|directory| json!([directory.as_str()]))
+        .collect();
     let idempotency = commit.idempotency.as_ref();
     let row = sqlx::query(GATE)
         .bind(tenant_id.uuid())
@@ -451,5 +462,39 @@ impl Directories {
             moved: moved.collect(),
             emptied,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Connection, Row};
+
+    use super::{GATE, SqliteConnection, WRITE};
+    use crate::migrations;
+
+    /// Without statistics SQLite takes a store for a handful of rows, and would
+    /// rather read all of it than start from the changes.
+    #[tokio::test]
+    async fn commit_finds_rows_by_their_whole_keys() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        migrations::sqlite().run(&mut connection).await.unwrap();
+        let statements = WRITE
+            .split("; ")
+            .filter(|statement| !statement.contains("one_commit"));
+        let mut searches = 0;
+        for statement in statements.chain([GATE]) {
+            let plan = sqlx::query(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
+            for step in plan.fetch_all(&mut connection).await.unwrap() {
+                let step: String = step.get("detail");
+                let is_search = step.starts_with("SEARCH");
+                let reads_store = step.ends_with("(tenant_id=? AND store_id=?)");
+                let is_of_store = step.starts_with("SEARCH s ") || step.starts_with("SEARCH store ");
+                assert!(is_of_store || !reads_store, "{step}\n{statement}");
+                let scans_changes = step.contains("VIRTUAL TABLE") || step == "SCAN CONSTANT ROW";
+                assert!(scans_changes || !step.starts_with("SCAN"), "{step}\n{statement}");
+                searches += u32::from(is_search);
+            }
+        }
+        assert!(searches >= 10, "only {searches} searches were found");
     }
 }

@@ -16,15 +16,18 @@ impl MaintenanceIndex for SqliteIndex {
     async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError> {
         let mut sorted: Vec<_> = rows.iter().collect();
         sorted.sort_by_key(|row| (row.tenant_id, row.store_id, row.memory_id));
-        let rows = Value::from_iter(sorted.iter().map(|row| {
-            json!([
-                hex(row.tenant_id.uuid()),
-                hex(row.store_id.uuid()),
-                hex(row.memory_id.uuid()),
-                row.read_at.as_micros(),
-                row.read_by.id(),
-            ])
-        }));
+        let rows: Value = sorted
+            .iter()
+            .map(|row| {
+                json!([
+                    hex(row.tenant_id.uuid()),
+                    hex(row.store_id.uuid()),
+                    hex(row.memory_id.uuid()),
+                    row.read_at.as_micros(),
+                    row.read_by.id(),
+                ])
+            })
+            .collect();
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
         sqlx::query(
@@ -113,13 +116,16 @@ impl MaintenanceIndex for SqliteIndex {
     }
 
     async fn deletions_done(&self, keys: &[BlobKey], orphans_until: Timestamp) -> Result<(), IndexError> {
-        let keys = Value::from_iter(keys.iter().map(|key| {
-            json!([
-                hex(key.tenant_id.uuid()),
-                hex(key.store_id.uuid()),
-                hex(key.blob_id.uuid())
-            ])
-        }));
+        let keys: Value = keys
+            .iter()
+            .map(|key| {
+                json!([
+                    hex(key.tenant_id.uuid()),
+                    hex(key.store_id.uuid()),
+                    hex(key.blob_id.uuid())
+                ])
+            })
+            .collect();
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
         // Those that are not orphans go first; the orphans then become `gone`.

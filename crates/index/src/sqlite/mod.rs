@@ -72,8 +72,11 @@ impl SqliteIndex {
     /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
     /// [`IndexError::Migration`].
     pub async fn open(url: &str) -> Result<Self, IndexError> {
+        // The parser takes any scheme for a file's name.
         let options = SqliteConnectOptions::from_str(url)
-            .map_err(|_| IndexError::BadUrl("is not a valid sqlite:// URL".to_owned()))?
+            .ok()
+            .filter(|_| url.starts_with("sqlite:"))
+            .ok_or_else(|| IndexError::BadUrl("is not a valid sqlite:// URL".to_owned()))?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             // A commit that was acknowledged survives a power cut.
@@ -128,6 +131,10 @@ impl Index for SqliteIndex {
     async fn close(&self) {
         self.readers.close().await;
         let mut writer = self.writer.lock().await;
+        if writer.is_open {
+            writer.is_open = false;
+            let _ = sqlx::query("ROLLBACK").execute(&mut writer.connection).await;
+        }
         // Leaves a file without a WAL beside it where nobody else has it open.
         let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .execute(&mut writer.connection)

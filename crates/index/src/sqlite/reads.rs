@@ -11,7 +11,8 @@ use uuid::Uuid;
 
 use super::SqliteIndex;
 use crate::model::{
-    Claim, Credential, Directory, Entry, FoundVersion, Head, Lookup, Replayed, StoreState, Target, TenantStatus,
+    Claim, Credential, Directory, Entry, FoundVersion, Head, Lookup, Replayed, StoreState, Target,
+    TenantStatus,
 };
 use crate::{CredentialIndex, IndexError};
 
@@ -30,9 +31,10 @@ const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM dire
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
 
 /// The visible children of one directory by name, merged from two index
-/// ranges that each stop at the limit.
+/// ranges that each stop at the limit. A file's path is its parent and its
+/// name, so that the index alone answers.
 const CHILDREN: &str = "SELECT is_directory, path, size_bytes FROM ( \
-    SELECT * FROM (SELECT 0 AS is_directory, path, name, size_bytes FROM memory \
+    SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
         WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND deleted_at IS NULL \
         AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
     UNION ALL \

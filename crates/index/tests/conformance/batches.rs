@@ -15,13 +15,21 @@ async fn place_with_many(subject: &Subject) -> Place {
         rest => format!("/old/d{}/s{rest}/f{number}", number % 10),
     };
     place.create("/other/x", 5).await;
-    place.change((0..MANY).map(|number| created(&name(number), 3)).collect()).await;
+    place
+        .change((0..MANY).map(|number| created(&name(number), 3)).collect())
+        .await;
     place
 }
 
 fn guarded(place: &Place, changes: Vec<Change>) -> Commit {
-    let guard = Guard { directory: dir("/old/"), files: changes.len() as u64 };
-    Commit { guard: Some(guard), ..place.commit_of(changes) }
+    let guard = Guard {
+        directory: dir("/old/"),
+        files: changes.len() as u64,
+    };
+    Commit {
+        guard: Some(guard),
+        ..place.commit_of(changes)
+    }
 }
 
 pub(crate) async fn ten_thousand_files_are_deleted_at_once(subject: &Subject) {
@@ -34,7 +42,9 @@ pub(crate) async fn ten_thousand_files_are_deleted_at_once(subject: &Subject) {
 
     let heads = place.heads_below("/old/").await;
     assert_eq!(heads.len() as u64, MANY);
-    place.run(&guarded(&place, heads.iter().map(deleted).collect())).await;
+    place
+        .run(&guarded(&place, heads.iter().map(deleted).collect()))
+        .await;
     assert_eq!(place.target("/old", 10).await, Target::Missing);
     let root = place.directory("/", 10).await;
     assert_eq!((root.files, root.size_bytes, root.total_entries), (1, 5, 2));
@@ -46,7 +56,9 @@ pub(crate) async fn ten_thousand_files_are_renamed_at_once(subject: &Subject) {
     let before = place.directory("/old", 1000).await;
     let heads = place.heads_below("/old/").await;
     let (from, to) = (dir("/old/"), dir("/new/deeper/"));
-    let moves = heads.iter().map(|head| renamed(head, head.path.rebased(&from, &to).unwrap().as_str()));
+    let moves = heads
+        .iter()
+        .map(|head| renamed(head, head.path.rebased(&from, &to).unwrap().as_str()));
     place.run(&guarded(&place, moves.collect())).await;
 
     assert_eq!(place.target("/old", 10).await, Target::Missing);
@@ -56,27 +68,47 @@ pub(crate) async fn ten_thousand_files_are_renamed_at_once(subject: &Subject) {
             entry.path = entry.path.replacen("/old/", "/new/deeper/", 1);
             entry
         });
-        Directory { entries: entries.collect(), ..directory.clone() }
+        Directory {
+            entries: entries.collect(),
+            ..directory.clone()
+        }
     };
     assert_eq!(after, rename(&before));
-    let moved = place.heads_below("/new/").await;
-    assert!(moved.iter().map(|head| (head.memory_id, head.blob_id)).eq(
-        heads.iter().map(|head| (head.memory_id, head.blob_id))
-    ));
+    let arrived = place.heads_below("/new/").await;
+    assert!(
+        arrived
+            .iter()
+            .map(|head| (head.memory_id, head.blob_id))
+            .eq(heads.iter().map(|head| (head.memory_id, head.blob_id)))
+    );
     assert_eq!(place.directory("/new", 0).await.files, MANY);
     place.assert_recount().await;
 }
 
 pub(crate) async fn directory_moves_into_one_that_is_there(subject: &Subject) {
     let place = Place::new(subject).await;
-    for at in ["/from/a", "/from/sub/b", "/from/.hidden/c", "/to/there", "/to/sub/there"] {
+    for at in [
+        "/from/a",
+        "/from/sub/b",
+        "/from/.hidden/c",
+        "/to/there",
+        "/to/sub/there",
+    ] {
         place.create(at, 2).await;
     }
     let heads = place.heads_below("/from/").await;
     let (from, to) = (dir("/from/"), dir("/to/"));
-    let moves = heads.iter().map(|head| renamed(head, head.path.rebased(&from, &to).unwrap().as_str()));
+    let moves = heads
+        .iter()
+        .map(|head| renamed(head, head.path.rebased(&from, &to).unwrap().as_str()));
     place.change(moves.collect()).await;
-    let below = ["/to/.hidden/c", "/to/a", "/to/sub/b", "/to/sub/there", "/to/there"];
+    let below = [
+        "/to/.hidden/c",
+        "/to/a",
+        "/to/sub/b",
+        "/to/sub/there",
+        "/to/there",
+    ];
     assert_eq!(place.paths_below("/").await, below);
     place.assert_recount().await;
 }
@@ -94,7 +126,10 @@ pub(crate) async fn commit_mixes_every_kind_of_change(subject: &Subject) {
             deleted(&gone),
         ])
         .await;
-    assert_eq!(place.paths_below("/").await, ["/d/edit", "/e/f/moved", "/gone-too/new"]);
+    assert_eq!(
+        place.paths_below("/").await,
+        ["/d/edit", "/e/f/moved", "/gone-too/new"]
+    );
     assert_eq!(place.directory("/", 0).await.size_bytes, 8 + 16 + 2);
     assert_eq!(place.target("/gone", 0).await, Target::Missing);
     place.assert_recount().await;
@@ -131,7 +166,10 @@ pub(crate) async fn commit_that_contradicts_itself_writes_nothing(subject: &Subj
         vec![created("/same", 1), created("/same", 1)],
         vec![created("/new", 0), renamed(&head, "/new")],
     ] {
-        let outcome = place.index.commit(place.tenant_id, &place.commit_of(changes.clone())).await;
+        let outcome = place
+            .index
+            .commit(place.tenant_id, &place.commit_of(changes.clone()))
+            .await;
         assert!(outcome.is_err(), "{changes:?} came to {outcome:?}");
         assert_eq!(place.rows().await, before);
     }

@@ -11,7 +11,11 @@ fn orphan(place: &Place) -> BlobKey {
 }
 
 async fn due(place: &Place, seconds: i64) -> Vec<DueDeletion> {
-    place.index.due_deletions(after_seconds(seconds), 100).await.unwrap()
+    place
+        .index
+        .due_deletions(after_seconds(seconds), 100)
+        .await
+        .unwrap()
 }
 
 /// Queues a blob that a row once named, as what removes history does.
@@ -51,7 +55,13 @@ pub(crate) async fn blob_that_a_version_names_is_not_condemned(subject: &Subject
     place.change(vec![deleted(&second)]).await;
     // Versions that are no longer a head name theirs all the same.
     for head in [first, second] {
-        assert!(!place.index.condemn_orphan(&place.blob(head.blob_id), after_seconds(60)).await.unwrap());
+        assert!(
+            !place
+                .index
+                .condemn_orphan(&place.blob(head.blob_id), after_seconds(60))
+                .await
+                .unwrap()
+        );
     }
     assert_eq!(due(&place, 1000).await, []);
 }
@@ -63,16 +73,28 @@ pub(crate) async fn blob_shared_by_a_rename_is_not_condemned(subject: &Subject) 
     // The version that brought the blob goes; the one that shares it stays.
     place
         .raw
-        .execute("DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = 1", &place.ids())
+        .execute(
+            "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = 1",
+            &place.ids(),
+        )
         .await;
     let key = place.blob(head.blob_id);
     assert!(!place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
     // The id of the rename's own version never named a blob.
     let unused = place.memory("/b").await.version_id;
-    assert!(place.index.condemn_orphan(&place.blob(unused), after_seconds(60)).await.unwrap());
+    assert!(
+        place
+            .index
+            .condemn_orphan(&place.blob(unused), after_seconds(60))
+            .await
+            .unwrap()
+    );
     place
         .raw
-        .execute("DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = 2", &place.ids())
+        .execute(
+            "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = 2",
+            &place.ids(),
+        )
         .await;
     assert!(place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
 }
@@ -82,21 +104,37 @@ pub(crate) async fn blob_of_a_redacted_version_is_an_orphan(subject: &Subject) {
     let head = place.create("/a", 1).await;
     place
         .raw
-        .execute("UPDATE version SET blob_id = NULL WHERE tenant_id = $1 AND store_id = $2", &place.ids())
+        .execute(
+            "UPDATE version SET blob_id = NULL WHERE tenant_id = $1 AND store_id = $2",
+            &place.ids(),
+        )
         .await;
-    assert!(place.index.condemn_orphan(&place.blob(head.blob_id), after_seconds(60)).await.unwrap());
+    assert!(
+        place
+            .index
+            .condemn_orphan(&place.blob(head.blob_id), after_seconds(60))
+            .await
+            .unwrap()
+    );
 }
 
 pub(crate) async fn deletions_come_oldest_first_and_limited(subject: &Subject) {
     let place = Place::new(subject).await;
     let keys = [orphan(&place), orphan(&place), orphan(&place)];
     for (key, seconds) in keys.iter().zip([30, 10, 20]) {
-        place.index.condemn_orphan(key, after_seconds(seconds)).await.unwrap();
+        place
+            .index
+            .condemn_orphan(key, after_seconds(seconds))
+            .await
+            .unwrap();
     }
     let found: Vec<_> = due(&place, 100).await.iter().map(|due| due.key).collect();
     assert_eq!(found, [keys[1], keys[2], keys[0]]);
     let found = place.index.due_deletions(after_seconds(100), 2).await.unwrap();
-    assert_eq!(found.iter().map(|due| due.key).collect::<Vec<_>>(), [keys[1], keys[2]]);
+    assert_eq!(
+        found.iter().map(|due| due.key).collect::<Vec<_>>(),
+        [keys[1], keys[2]]
+    );
 }
 
 pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
@@ -105,12 +143,32 @@ pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
     for key in [&key, &other] {
         place.index.condemn_orphan(key, after_seconds(0)).await.unwrap();
     }
-    place.index.deletion_failed(&key, after_seconds(10)).await.unwrap();
-    assert_eq!(due(&place, 9).await, [DueDeletion { key: other, attempts: 0 }]);
-    place.index.deletion_failed(&key, after_seconds(40)).await.unwrap();
+    place
+        .index
+        .deletion_failed(&key, after_seconds(10))
+        .await
+        .unwrap();
+    assert_eq!(
+        due(&place, 9).await,
+        [DueDeletion {
+            key: other,
+            attempts: 0
+        }]
+    );
+    place
+        .index
+        .deletion_failed(&key, after_seconds(40))
+        .await
+        .unwrap();
     assert_eq!(
         due(&place, 40).await,
-        [DueDeletion { key: other, attempts: 0 }, DueDeletion { key, attempts: 2 }]
+        [
+            DueDeletion {
+                key: other,
+                attempts: 0
+            },
+            DueDeletion { key, attempts: 2 }
+        ]
     );
 }
 
@@ -119,9 +177,23 @@ pub(crate) async fn removed_blob_leaves_the_queue(subject: &Subject) {
     let (key, other) = (orphan(&place), orphan(&place));
     queue_purged(&place, &key).await;
     queue_purged(&place, &other).await;
-    place.index.deletions_done(&[key], after_seconds(1000)).await.unwrap();
-    assert_eq!(due(&place, 5000).await, [DueDeletion { key: other, attempts: 0 }]);
-    place.index.deletions_done(&[], after_seconds(1000)).await.unwrap();
+    place
+        .index
+        .deletions_done(&[key], after_seconds(1000))
+        .await
+        .unwrap();
+    assert_eq!(
+        due(&place, 5000).await,
+        [DueDeletion {
+            key: other,
+            attempts: 0
+        }]
+    );
+    place
+        .index
+        .deletions_done(&[], after_seconds(1000))
+        .await
+        .unwrap();
     assert_eq!(due(&place, 5000).await.len(), 1);
 }
 
@@ -130,7 +202,11 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
     let change = created("/late", 1);
     let key = place.blob(change.version_id);
     place.index.condemn_orphan(&key, after_seconds(0)).await.unwrap();
-    place.index.deletions_done(&[key], after_seconds(3600)).await.unwrap();
+    place
+        .index
+        .deletions_done(&[key], after_seconds(3600))
+        .await
+        .unwrap();
 
     // The slow write that brought it comes to commit after all.
     let refused = CommitOutcome::Refused(Refusal::BlobCondemned);
@@ -138,19 +214,41 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
     assert_eq!(due(&place, 3599).await, []);
     // It is tried once more, in case the write put it back, and then forgotten.
     assert_eq!(due(&place, 3600).await, [DueDeletion { key, attempts: 0 }]);
-    place.index.deletions_done(&[key], after_seconds(7200)).await.unwrap();
+    place
+        .index
+        .deletions_done(&[key], after_seconds(7200))
+        .await
+        .unwrap();
     assert_eq!(due(&place, 9000).await, []);
-    assert_eq!(place.try_changes(vec![change]).await, CommitOutcome::Committed { seq: 1 });
+    assert_eq!(
+        place.try_changes(vec![change]).await,
+        CommitOutcome::Committed { seq: 1 }
+    );
 }
 
 pub(crate) async fn queues_of_stores_do_not_mix(subject: &Subject) {
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     let change = created("/a", 1);
-    mine.index.condemn_orphan(&mine.blob(change.version_id), after_seconds(0)).await.unwrap();
+    mine.index
+        .condemn_orphan(&mine.blob(change.version_id), after_seconds(0))
+        .await
+        .unwrap();
     // The same id under another store is another blob.
-    assert_eq!(theirs.try_changes(vec![change.clone()]).await, CommitOutcome::Committed { seq: 1 });
-    mine.index.deletion_failed(&theirs.blob(change.version_id), after_seconds(500)).await.unwrap();
-    mine.index.deletions_done(&[theirs.blob(change.version_id)], after_seconds(500)).await.unwrap();
-    let expected = DueDeletion { key: mine.blob(change.version_id), attempts: 0 };
+    assert_eq!(
+        theirs.try_changes(vec![change.clone()]).await,
+        CommitOutcome::Committed { seq: 1 }
+    );
+    mine.index
+        .deletion_failed(&theirs.blob(change.version_id), after_seconds(500))
+        .await
+        .unwrap();
+    mine.index
+        .deletions_done(&[theirs.blob(change.version_id)], after_seconds(500))
+        .await
+        .unwrap();
+    let expected = DueDeletion {
+        key: mine.blob(change.version_id),
+        attempts: 0,
+    };
     assert_eq!(due(&mine, 0).await, [expected]);
 }

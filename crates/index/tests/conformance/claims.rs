@@ -13,7 +13,14 @@ const OTHER: Uuid = Uuid::from_u128(2);
 async fn claim(place: &Place, at: &str, replica: Uuid, now: i64) -> bool {
     let head = place.memory(at).await;
     let (now, until) = (after_seconds(now), after_seconds(now + 10));
-    let claim = place.index.claim_edit(place.tenant_id, place.store_id, head.memory_id, replica, now, until);
+    let claim = place.index.claim_edit(
+        place.tenant_id,
+        place.store_id,
+        head.memory_id,
+        replica,
+        now,
+        until,
+    );
     claim.await.unwrap()
 }
 
@@ -21,14 +28,23 @@ pub(crate) async fn claim_goes_to_the_first_replica_until_it_ends(subject: &Subj
     let place = Place::new(subject).await;
     place.create("/a", 1).await;
     assert!(claim(&place, "/a", REPLICA, 0).await);
-    let held = Claim { replica: REPLICA, until: after_seconds(10) };
+    let held = Claim {
+        replica: REPLICA,
+        until: after_seconds(10),
+    };
     assert_eq!(place.memory("/a").await.claim, Some(held));
     assert_eq!(place.heads_below("/").await[0].claim, Some(held));
     assert!(!claim(&place, "/a", OTHER, 9).await);
-    assert!(claim(&place, "/a", REPLICA, 5).await, "its own claim is no obstacle");
+    assert!(
+        claim(&place, "/a", REPLICA, 5).await,
+        "its own claim is no obstacle"
+    );
     assert!(!claim(&place, "/a", OTHER, 14).await);
     assert!(claim(&place, "/a", OTHER, 15).await);
-    assert_eq!(place.memory("/a").await.claim.map(|claim| claim.replica), Some(OTHER));
+    assert_eq!(
+        place.memory("/a").await.claim.map(|claim| claim.replica),
+        Some(OTHER)
+    );
 }
 
 pub(crate) async fn claim_ends_with_the_commit_of_its_replica(subject: &Subject) {
@@ -37,7 +53,10 @@ pub(crate) async fn claim_ends_with_the_commit_of_its_replica(subject: &Subject)
     assert!(claim(&place, "/a", OTHER, 0).await);
     // A hint alone: who did not ask commits all the same, and leaves it standing.
     let head = place.memory("/a").await;
-    assert_eq!(place.try_changes(vec![edited(&head, 2)]).await, CommitOutcome::Committed { seq: 2 });
+    assert_eq!(
+        place.try_changes(vec![edited(&head, 2)]).await,
+        CommitOutcome::Committed { seq: 2 }
+    );
     let head = place.memory("/a").await;
     assert_eq!(head.claim.map(|claim| claim.replica), Some(OTHER));
     let mut commit = place.commit_of(vec![renamed(&head, "/b")]);
@@ -59,7 +78,13 @@ pub(crate) async fn claim_covers_one_memory(subject: &Subject) {
 pub(crate) async fn claim_on_a_memory_that_is_not_there_is_refused(subject: &Subject) {
     let place = Place::new(subject).await;
     let nothing = MemoryId::from_uuid(next_uuid());
-    let claim =
-        place.index.claim_edit(place.tenant_id, place.store_id, nothing, REPLICA, NOW, after_seconds(10));
+    let claim = place.index.claim_edit(
+        place.tenant_id,
+        place.store_id,
+        nothing,
+        REPLICA,
+        NOW,
+        after_seconds(10),
+    );
     assert!(!claim.await.unwrap());
 }

@@ -37,7 +37,13 @@ pub(crate) async fn versions_of_a_memory_are_one_unbroken_chain(subject: &Subjec
     let mut next = Some(6);
     while let Some(seq) = next {
         chain.push(seq);
-        next = place.index.version(place.tenant_id, place.store_id, seq).await.unwrap().unwrap().prev_seq;
+        next = place
+            .index
+            .version(place.tenant_id, place.store_id, seq)
+            .await
+            .unwrap()
+            .unwrap()
+            .prev_seq;
     }
     assert_eq!(chain, [6, 5, 4, 3, 1]);
     let kept: Vec<_> = place
@@ -70,14 +76,29 @@ pub(crate) async fn version_tells_its_blob_and_hash(subject: &Subject) {
     let moved = place.memory("/b").await;
     place.change(vec![deleted(&moved)]).await;
 
-    let version = async |seq| place.index.version(place.tenant_id, place.store_id, seq).await.unwrap();
+    let version = async |seq| {
+        place
+            .index
+            .version(place.tenant_id, place.store_id, seq)
+            .await
+            .unwrap()
+    };
     let created = version(1).await.unwrap();
-    assert_eq!((created.blob_id, created.sha256), (Some(first.version_id), Some(first.sha256)));
+    assert_eq!(
+        (created.blob_id, created.sha256),
+        (Some(first.version_id), Some(first.sha256))
+    );
     let renamed = version(2).await.unwrap();
-    assert_eq!((renamed.blob_id, renamed.sha256), (Some(first.version_id), Some(first.sha256)));
+    assert_eq!(
+        (renamed.blob_id, renamed.sha256),
+        (Some(first.version_id), Some(first.sha256))
+    );
     assert_ne!(moved.version_id, first.version_id);
     let deleted = version(3).await.unwrap();
-    assert_eq!((deleted.prev_seq, deleted.blob_id, deleted.sha256), (Some(2), None, None));
+    assert_eq!(
+        (deleted.prev_seq, deleted.blob_id, deleted.sha256),
+        (Some(2), None, None)
+    );
     assert_eq!(version(4).await, None);
     assert_eq!(version(0).await, None);
 }
@@ -89,7 +110,10 @@ pub(crate) async fn edit_brings_new_content_and_keeps_the_memory(subject: &Subje
     assert_eq!(place.change(vec![change.clone()]).await, 2);
     let after = place.memory("/a").await;
     assert_eq!(after.memory_id, before.memory_id);
-    assert_eq!((after.version_id, after.blob_id), (change.version_id, change.version_id));
+    assert_eq!(
+        (after.version_id, after.blob_id),
+        (change.version_id, change.version_id)
+    );
     assert_eq!(after.sha256, ContentHash::of(change.version_id.uuid().as_bytes()));
     assert_eq!((after.size_bytes, after.seq), (30, 2));
 }
@@ -99,7 +123,10 @@ pub(crate) async fn first_line_stays_with_its_content(subject: &Subject) {
     let first_line = async || {
         let rows = place
             .raw
-            .rows("SELECT first_line FROM memory WHERE tenant_id = $1 AND store_id = $2", &place.ids())
+            .rows(
+                "SELECT first_line FROM memory WHERE tenant_id = $1 AND store_id = $2",
+                &place.ids(),
+            )
             .await;
         rows[0][0].clone()
     };
@@ -110,7 +137,10 @@ pub(crate) async fn first_line_stays_with_its_content(subject: &Subject) {
     assert_eq!(first_line().await, Some(line));
     place.change(vec![edited(&place.memory("/b").await, 2)]).await;
     let head = place.memory("/b").await;
-    assert_eq!(first_line().await, Some(format!("first line of {}", head.version_id)));
+    assert_eq!(
+        first_line().await,
+        Some(format!("first line of {}", head.version_id))
+    );
     place.change(vec![deleted(&head)]).await;
     assert_eq!(first_line().await, None);
 }
@@ -137,8 +167,11 @@ pub(crate) async fn versions_of_one_commit_follow_the_order_of_its_changes(subje
     let head = place.create("/old", 1).await;
     let changes = vec![created("/z", 2), deleted(&head), created("/a", 3)];
     assert_eq!(place.change(changes).await, 4);
-    let written: Vec<_> =
-        versions(&place).await.iter().map(|version| (version[0], version[1], version[2])).collect();
+    let written: Vec<_> = versions(&place)
+        .await
+        .iter()
+        .map(|version| (version[0], version[1], version[2]))
+        .collect();
     assert_eq!(written, [(1, 0, 1), (2, 0, 2), (3, 1, -1), (4, 0, 3)]);
     assert_eq!(place.memory("/a").await.seq, 4);
     assert_eq!(place.paths_below("/").await, ["/a", "/z"]);
@@ -153,7 +186,10 @@ pub(crate) async fn created_at_never_decreases_when_the_clock_goes_back(subject:
         place.run(&commit).await;
     }
     let times: Vec<_> = versions(&place).await.iter().map(|version| version[3]).collect();
-    assert_eq!(times, [10, 10, 12, 12].map(|seconds| after_seconds(seconds).as_micros()));
+    assert_eq!(
+        times,
+        [10, 10, 12, 12].map(|seconds| after_seconds(seconds).as_micros())
+    );
     let heads = place
         .raw
         .numbers(
@@ -178,7 +214,10 @@ pub(crate) async fn edit_moves_updated_at_and_leaves_created_at(subject: &Subjec
             &place.ids(),
         )
         .await;
-    assert_eq!(times, [[after_seconds(0).as_micros(), after_seconds(60).as_micros()]]);
+    assert_eq!(
+        times,
+        [[after_seconds(0).as_micros(), after_seconds(60).as_micros()]]
+    );
 }
 
 pub(crate) async fn path_of_a_deleted_memory_is_free_for_another(subject: &Subject) {
@@ -187,7 +226,12 @@ pub(crate) async fn path_of_a_deleted_memory_is_free_for_another(subject: &Subje
     place.change(vec![deleted(&first)]).await;
     let second = place.create("/a", 2).await;
     assert_ne!(second.memory_id, first.memory_id);
-    let version = place.index.version(place.tenant_id, place.store_id, second.seq).await.unwrap().unwrap();
+    let version = place
+        .index
+        .version(place.tenant_id, place.store_id, second.seq)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(version.prev_seq, None);
     place.assert_recount().await;
 }
@@ -220,7 +264,10 @@ pub(crate) async fn text_is_kept_character_by_character(subject: &Subject) {
             &place.ids(),
         )
         .await;
-    assert_eq!(rows, [[awkward, awkward, awkward, line].map(|text| Some(text.to_owned()))]);
+    assert_eq!(
+        rows,
+        [[awkward, awkward, awkward, line].map(|text| Some(text.to_owned()))]
+    );
     place.assert_recount().await;
 }
 
@@ -229,7 +276,12 @@ pub(crate) async fn store_shows_what_commits_made_of_it(subject: &Subject) {
     let head = place.create("/a", 10).await;
     place.create("/b", 5).await;
     place.change(vec![edited(&head, 7)]).await;
-    let store = place.index.store(place.tenant_id, place.store_id).await.unwrap().unwrap();
+    let store = place
+        .index
+        .store(place.tenant_id, place.store_id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((store.memory_count, store.live_bytes), (2, 12));
     let kept = place
         .raw

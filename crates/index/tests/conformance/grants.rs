@@ -27,16 +27,26 @@ async fn account(place: &Place) -> (i64, i64, i64) {
 async fn assert_account_is_sound(place: &Place, limit_bytes: i64) {
     let (live, granted, booked) = account(place).await;
     assert_eq!(granted, booked, "the tenant's row differs from its stores'");
-    assert!(live <= granted && granted <= limit_bytes, "{live} live, {granted} granted, {limit_bytes} allowed");
+    assert!(
+        live <= granted && granted <= limit_bytes,
+        "{live} live, {granted} granted, {limit_bytes} allowed"
+    );
 }
 
 pub(crate) async fn first_byte_needs_a_grant(subject: &Subject) {
     let place = Place::new(subject).await;
     let commit = place.commit_of(vec![created("/a", 1)]);
     let before = place.rows().await;
-    assert_eq!(place.index.commit(place.tenant_id, &commit).await.unwrap(), NEEDS_A_BYTE);
+    assert_eq!(
+        place.index.commit(place.tenant_id, &commit).await.unwrap(),
+        NEEDS_A_BYTE
+    );
     assert_eq!(place.rows().await, before);
-    let granted = place.index.grant_bytes(place.tenant_id, place.store_id, 1, 1).await.unwrap();
+    let granted = place
+        .index
+        .grant_bytes(place.tenant_id, place.store_id, 1, 1)
+        .await
+        .unwrap();
     assert_eq!(granted, Grant::Granted);
     let outcome = place.index.commit(place.tenant_id, &commit).await.unwrap();
     assert_eq!(outcome, CommitOutcome::Committed { seq: 1 });
@@ -51,7 +61,10 @@ pub(crate) async fn empty_memory_and_shrinking_need_no_grant(subject: &Subject) 
     let head = place.create("/a", 100).await;
     place
         .raw
-        .execute("UPDATE store SET granted_bytes = 0 WHERE tenant_id = $1 AND store_id = $2", &place.ids())
+        .execute(
+            "UPDATE store SET granted_bytes = 0 WHERE tenant_id = $1 AND store_id = $2",
+            &place.ids(),
+        )
         .await;
     let shrink = place.commit_of(vec![edited(&head, 99)]);
     let outcome = place.index.commit(place.tenant_id, &shrink).await.unwrap();
@@ -63,16 +76,34 @@ pub(crate) async fn grant_is_more_than_needed_where_there_is_room(subject: &Subj
     place.create("/a", 10).await;
     let commit = place.commit_of(vec![created("/b", 1000)]);
     let outcome = place.index.commit(place.tenant_id, &commit).await.unwrap();
-    assert_eq!(outcome, CommitOutcome::Committed { seq: 2 }, "asked again too soon");
+    assert_eq!(
+        outcome,
+        CommitOutcome::Committed { seq: 2 },
+        "asked again too soon"
+    );
     assert_account_is_sound(&place, i64::try_from(PLENTY).unwrap()).await;
 }
 
 pub(crate) async fn grant_to_a_store_that_is_not_there_is_refused(subject: &Subject) {
     let place = Place::new(subject).await;
     let nowhere = StoreId::from_uuid(next_uuid());
-    assert_eq!(place.index.grant_bytes(place.tenant_id, nowhere, 1, PLENTY).await.unwrap(), Grant::NoStore);
+    assert_eq!(
+        place
+            .index
+            .grant_bytes(place.tenant_id, nowhere, 1, PLENTY)
+            .await
+            .unwrap(),
+        Grant::NoStore
+    );
     let nobody = keepsake_core::TenantId::from_uuid(next_uuid());
-    assert_eq!(place.index.grant_bytes(nobody, place.store_id, 1, PLENTY).await.unwrap(), Grant::NoStore);
+    assert_eq!(
+        place
+            .index
+            .grant_bytes(nobody, place.store_id, 1, PLENTY)
+            .await
+            .unwrap(),
+        Grant::NoStore
+    );
     assert_eq!(account(&place).await, (0, 0, 0));
 }
 
@@ -85,18 +116,32 @@ pub(crate) async fn tenant_limit_is_exact_over_its_stores(subject: &Subject) {
         Place::of_tenant(subject, tenant_id).await,
     );
     let create = async |place: &Place, at, size_bytes| {
-        place.run_within(&place.commit_of(vec![created(at, size_bytes)]), LIMIT).await
+        place
+            .run_within(&place.commit_of(vec![created(at, size_bytes)]), LIMIT)
+            .await
     };
     // The first store is granted all the room there is; the others get it back.
-    assert_eq!(create(&first, "/a", 50).await, CommitOutcome::Committed { seq: 1 });
+    assert_eq!(
+        create(&first, "/a", 50).await,
+        CommitOutcome::Committed { seq: 1 }
+    );
     assert_eq!(account(&first).await, (50, 100, 100));
-    assert_eq!(create(&second, "/a", 30).await, CommitOutcome::Committed { seq: 1 });
+    assert_eq!(
+        create(&second, "/a", 30).await,
+        CommitOutcome::Committed { seq: 1 }
+    );
     let over = CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes: 21 });
     assert_eq!(create(&third, "/a", 21).await, over);
-    assert_eq!(create(&third, "/a", 20).await, CommitOutcome::Committed { seq: 1 });
+    assert_eq!(
+        create(&third, "/a", 20).await,
+        CommitOutcome::Committed { seq: 1 }
+    );
     assert_eq!(account(&first).await, (100, 100, 100));
     for place in [&first, &second, &third] {
-        assert!(matches!(create(place, "/b", 1).await, CommitOutcome::Refused(Refusal::NeedsGrant { .. })));
+        assert!(matches!(
+            create(place, "/b", 1).await,
+            CommitOutcome::Refused(Refusal::NeedsGrant { .. })
+        ));
     }
 
     // What one store gives up, another can use, to the byte.
@@ -104,15 +149,27 @@ pub(crate) async fn tenant_limit_is_exact_over_its_stores(subject: &Subject) {
     second.change(vec![deleted(&head)]).await;
     let over = CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes: 81 });
     assert_eq!(create(&first, "/b", 31).await, over);
-    assert_eq!(create(&first, "/b", 30).await, CommitOutcome::Committed { seq: 2 });
+    assert_eq!(
+        create(&first, "/b", 30).await,
+        CommitOutcome::Committed { seq: 2 }
+    );
     assert_eq!(account(&first).await, (100, 100, 100));
 }
 
 pub(crate) async fn refused_grant_says_what_the_tenant_would_hold(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
-    let (first, second) = (Place::of_tenant(subject, tenant_id).await, Place::of_tenant(subject, tenant_id).await);
-    first.run_within(&first.commit_of(vec![created("/a", 60)]), 100).await;
-    let refused = second.index.grant_bytes(tenant_id, second.store_id, 41, 100).await.unwrap();
+    let (first, second) = (
+        Place::of_tenant(subject, tenant_id).await,
+        Place::of_tenant(subject, tenant_id).await,
+    );
+    first
+        .run_within(&first.commit_of(vec![created("/a", 60)]), 100)
+        .await;
+    let refused = second
+        .index
+        .grant_bytes(tenant_id, second.store_id, 41, 100)
+        .await
+        .unwrap();
     assert_eq!(refused, Grant::Refused { wanted_bytes: 101 });
     assert_account_is_sound(&first, 100).await;
 }
@@ -120,7 +177,11 @@ pub(crate) async fn refused_grant_says_what_the_tenant_would_hold(subject: &Subj
 pub(crate) async fn limit_lowered_below_what_is_held_takes_nothing_away(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a", 60).await;
-    let refused = place.index.grant_bytes(place.tenant_id, place.store_id, 61, 10).await.unwrap();
+    let refused = place
+        .index
+        .grant_bytes(place.tenant_id, place.store_id, 61, 10)
+        .await
+        .unwrap();
     assert_eq!(refused, Grant::Refused { wanted_bytes: 61 });
     assert_eq!(place.memory("/a").await.size_bytes, 60);
     let (live, granted, booked) = account(&place).await;
@@ -131,7 +192,10 @@ pub(crate) async fn tenants_do_not_share_their_bytes(subject: &Subject) {
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     theirs.create("/a", 1000).await;
     let create = mine.commit_of(vec![created("/a", 100)]);
-    assert_eq!(mine.run_within(&create, 100).await, CommitOutcome::Committed { seq: 1 });
+    assert_eq!(
+        mine.run_within(&create, 100).await,
+        CommitOutcome::Committed { seq: 1 }
+    );
     assert_account_is_sound(&mine, 100).await;
     assert_eq!(account(&theirs).await.0, 1000);
 }

@@ -10,7 +10,11 @@ pub(crate) async fn missing_store_is_none(subject: &Subject) {
     let place = Place::new(subject).await;
     let nowhere = StoreId::from_uuid(next_uuid());
     for at in [None, Some(path("/a"))] {
-        let found = place.index.head(place.tenant_id, nowhere, at.as_ref(), 10).await.unwrap();
+        let found = place
+            .index
+            .head(place.tenant_id, nowhere, at.as_ref(), 10)
+            .await
+            .unwrap();
         assert_eq!(found, None);
     }
 }
@@ -20,17 +24,33 @@ pub(crate) async fn deleted_store_is_none(subject: &Subject) {
     place.create("/a", 1).await;
     place
         .raw
-        .execute("UPDATE store SET deleted_at = 1 WHERE tenant_id = $1 AND store_id = $2", &place.ids())
+        .execute(
+            "UPDATE store SET deleted_at = 1 WHERE tenant_id = $1 AND store_id = $2",
+            &place.ids(),
+        )
         .await;
-    let found = place.index.head(place.tenant_id, place.store_id, None, 10).await.unwrap();
+    let found = place
+        .index
+        .head(place.tenant_id, place.store_id, None, 10)
+        .await
+        .unwrap();
     assert_eq!(found, None);
-    assert_eq!(place.index.store(place.tenant_id, place.store_id).await.unwrap(), None);
+    assert_eq!(
+        place.index.store(place.tenant_id, place.store_id).await.unwrap(),
+        None
+    );
 }
 
 pub(crate) async fn path_of_nothing_is_missing(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/notes/today.md", 3).await;
-    for at in ["/note", "/notes/today", "/notes/today.md/deeper", "/notes/today.md0", "/other"] {
+    for at in [
+        "/note",
+        "/notes/today",
+        "/notes/today.md/deeper",
+        "/notes/today.md0",
+        "/other",
+    ] {
         assert_eq!(place.target(at, 10).await, Target::Missing, "{at}");
     }
 }
@@ -52,7 +72,12 @@ pub(crate) async fn memory_is_found_with_its_version(subject: &Subject) {
 
 pub(crate) async fn directory_counts_everything_below_it(subject: &Subject) {
     let place = Place::new(subject).await;
-    for (at, size_bytes) in [("/d/a", 1), ("/d/.hidden", 10), ("/d/sub/deep/b", 100), ("/elsewhere", 1000)] {
+    for (at, size_bytes) in [
+        ("/d/a", 1),
+        ("/d/.hidden", 10),
+        ("/d/sub/deep/b", 100),
+        ("/elsewhere", 1000),
+    ] {
         place.create(at, size_bytes).await;
     }
     let directory = place.directory("/d", 0).await;
@@ -64,7 +89,12 @@ pub(crate) async fn directory_counts_everything_below_it(subject: &Subject) {
 
 pub(crate) async fn root_of_an_empty_store_is_an_empty_directory(subject: &Subject) {
     let place = Place::new(subject).await;
-    let empty = Directory { files: 0, size_bytes: 0, total_entries: 0, entries: Vec::new() };
+    let empty = Directory {
+        files: 0,
+        size_bytes: 0,
+        total_entries: 0,
+        entries: Vec::new(),
+    };
     assert_eq!(place.target("/", 0).await, Target::Directory(empty.clone()));
     assert_eq!(place.target("/", 10).await, Target::Directory(empty));
 }
@@ -81,7 +111,15 @@ pub(crate) async fn directory_goes_with_its_last_file(subject: &Subject) {
 
 pub(crate) async fn archived_store_says_so(subject: &Subject) {
     let place = Place::new(subject).await;
-    let state = async || place.index.head(place.tenant_id, place.store_id, None, 0).await.unwrap().unwrap().store;
+    let state = async || {
+        place
+            .index
+            .head(place.tenant_id, place.store_id, None, 0)
+            .await
+            .unwrap()
+            .unwrap()
+            .store
+    };
     let open = state().await;
     assert_eq!((open.is_archived, open.purge_epoch), (false, 0));
     place
@@ -96,11 +134,19 @@ pub(crate) async fn archived_store_says_so(subject: &Subject) {
 }
 
 fn file(at: &str, size_bytes: u64) -> Entry {
-    Entry { path: at.to_owned(), is_directory: false, size_bytes }
+    Entry {
+        path: at.to_owned(),
+        is_directory: false,
+        size_bytes,
+    }
 }
 
 fn folder(at: &str, size_bytes: u64) -> Entry {
-    Entry { path: at.to_owned(), is_directory: true, size_bytes }
+    Entry {
+        path: at.to_owned(),
+        is_directory: true,
+        size_bytes,
+    }
 }
 
 async fn place_with_a_tree(subject: &Subject) -> Place {
@@ -148,7 +194,12 @@ pub(crate) async fn listing_is_two_levels_by_bytes_without_hidden_ones(subject: 
     assert_eq!((root.files, root.size_bytes, root.total_entries), (15, 15, 12));
 
     let below = place.directory("/a", 100).await;
-    let expected = [file("/a/10", 1), file("/a/2", 1), folder("/a/sub/", 1), folder("/a/sub/deep/", 1)];
+    let expected = [
+        file("/a/10", 1),
+        file("/a/2", 1),
+        folder("/a/sub/", 1),
+        folder("/a/sub/deep/", 1),
+    ];
     assert_eq!(below.entries, expected);
     assert_eq!((below.files, below.total_entries), (5, 4));
 }
@@ -158,7 +209,10 @@ pub(crate) async fn hidden_directory_lists_itself_when_asked_for(subject: &Subje
     let hidden = place.directory("/.git", 100).await;
     assert_eq!(hidden.entries, [file("/.git/config", 1)]);
     let modules = place.directory("/node_modules", 100).await;
-    assert_eq!(modules.entries, [folder("/node_modules/x/", 1), file("/node_modules/x/y", 1)]);
+    assert_eq!(
+        modules.entries,
+        [folder("/node_modules/x/", 1), file("/node_modules/x/y", 1)]
+    );
     assert_eq!(modules.total_entries, 2);
 }
 
@@ -175,7 +229,9 @@ pub(crate) async fn short_listing_is_the_beginning_of_the_whole_one(subject: &Su
 
 pub(crate) async fn heads_below_ends_where_the_directory_does(subject: &Subject) {
     let place = Place::new(subject).await;
-    for at in ["/a-b/x", "/a.x", "/a/b", "/a/b-c", "/a/z/y", "/a0", "/aa/x", "/é/x"] {
+    for at in [
+        "/a-b/x", "/a.x", "/a/b", "/a/b-c", "/a/z/y", "/a0", "/aa/x", "/é/x",
+    ] {
         place.create(at, 1).await;
     }
     assert_eq!(place.paths_below("/a/").await, ["/a/b", "/a/b-c", "/a/z/y"]);
@@ -183,7 +239,12 @@ pub(crate) async fn heads_below_ends_where_the_directory_does(subject: &Subject)
     assert_eq!(place.paths_below("/é/").await, ["/é/x"]);
     assert_eq!(place.paths_below("/b/").await, Vec::<String>::new());
     let all = place.paths_below(DirPath::root().as_str()).await;
-    assert_eq!(all, ["/a-b/x", "/a.x", "/a/b", "/a/b-c", "/a/z/y", "/a0", "/aa/x", "/é/x"]);
+    assert_eq!(
+        all,
+        [
+            "/a-b/x", "/a.x", "/a/b", "/a/b-c", "/a/z/y", "/a0", "/aa/x", "/é/x"
+        ]
+    );
 }
 
 pub(crate) async fn heads_below_are_the_heads_themselves(subject: &Subject) {
@@ -194,5 +255,12 @@ pub(crate) async fn heads_below_are_the_heads_themselves(subject: &Subject) {
     place.change(vec![crate::place::deleted(&gone)]).await;
     assert_eq!(place.heads_below("/d/").await, [first, second]);
     let nowhere = StoreId::from_uuid(next_uuid());
-    assert_eq!(place.index.heads_below(place.tenant_id, nowhere, &dir("/")).await.unwrap(), []);
+    assert_eq!(
+        place
+            .index
+            .heads_below(place.tenant_id, nowhere, &dir("/"))
+            .await
+            .unwrap(),
+        []
+    );
 }

@@ -8,12 +8,19 @@ use crate::place::{Place, after_seconds, created, deleted, edited};
 use crate::subject::Subject;
 
 fn named(commit: Commit, scope: u8, since: Timestamp) -> Commit {
-    let idempotency = Idempotency { scope_sha256: [scope; 32], request_sha256: [9; 32], since };
-    Commit { idempotency: Some(idempotency), ..commit }
+    let idempotency = Idempotency {
+        scope_sha256: [scope; 32],
+        request_sha256: [9; 32],
+        since,
+    };
+    Commit {
+        idempotency: Some(idempotency),
+        ..commit
+    }
 }
 
 fn a_day_before(now: Timestamp) -> Timestamp {
-    now.minus(std::time::Duration::from_secs(86_400))
+    now.minus(std::time::Duration::from_hours(24))
 }
 
 pub(crate) async fn second_call_is_replayed_and_writes_nothing(subject: &Subject) {
@@ -25,19 +32,43 @@ pub(crate) async fn second_call_is_replayed_and_writes_nothing(subject: &Subject
     place.create("/later", 1).await;
 
     let before = place.rows().await;
-    let again = named(place.commit_of(vec![created("/a", 1)]), 1, a_day_before(after_seconds(0)));
+    let again = named(
+        place.commit_of(vec![created("/a", 1)]),
+        1,
+        a_day_before(after_seconds(0)),
+    );
     assert_eq!(place.run(&again).await, CommitOutcome::Replayed { seq: 2 });
     assert_eq!(place.rows().await, before);
-    let recorded = place.index.replayed(place.tenant_id, &[1; 32], a_day_before(after_seconds(0))).await.unwrap();
-    assert_eq!(recorded, Some(Replayed { seq: 2, memory_id: Some(memory_id) }));
+    let recorded = place
+        .index
+        .replayed(place.tenant_id, &[1; 32], a_day_before(after_seconds(0)))
+        .await
+        .unwrap();
+    assert_eq!(
+        recorded,
+        Some(Replayed {
+            seq: 2,
+            memory_id: Some(memory_id)
+        })
+    );
 }
 
 pub(crate) async fn replay_ends_with_its_window(subject: &Subject) {
     let place = Place::new(subject).await;
     let first = named(place.commit_of(vec![created("/a", 1)]), 1, after_seconds(-10));
     place.run(&first).await;
-    let replayed = async |since| place.index.replayed(place.tenant_id, &[1; 32], since).await.unwrap();
-    assert!(replayed(Timestamp::from_micros(after_seconds(0).as_micros() - 1)).await.is_some());
+    let replayed = async |since| {
+        place
+            .index
+            .replayed(place.tenant_id, &[1; 32], since)
+            .await
+            .unwrap()
+    };
+    assert!(
+        replayed(Timestamp::from_micros(after_seconds(0).as_micros() - 1))
+            .await
+            .is_some()
+    );
     assert_eq!(replayed(after_seconds(0)).await, None);
 
     let mut late = named(place.commit_of(vec![created("/b", 1)]), 1, after_seconds(0));
@@ -53,10 +84,19 @@ pub(crate) async fn replay_ends_with_its_window(subject: &Subject) {
 pub(crate) async fn another_scope_is_another_call(subject: &Subject) {
     let place = Place::new(subject).await;
     let since = a_day_before(after_seconds(0));
-    place.run(&named(place.commit_of(vec![created("/a", 1)]), 1, since)).await;
+    place
+        .run(&named(place.commit_of(vec![created("/a", 1)]), 1, since))
+        .await;
     let other = named(place.commit_of(vec![created("/b", 1)]), 2, since);
     assert_eq!(place.run(&other).await, CommitOutcome::Committed { seq: 2 });
-    assert_eq!(place.index.replayed(place.tenant_id, &[3; 32], since).await.unwrap(), None);
+    assert_eq!(
+        place
+            .index
+            .replayed(place.tenant_id, &[3; 32], since)
+            .await
+            .unwrap(),
+        None
+    );
 }
 
 pub(crate) async fn refused_call_may_be_made_again(subject: &Subject) {
@@ -64,9 +104,19 @@ pub(crate) async fn refused_call_may_be_made_again(subject: &Subject) {
     let since = a_day_before(after_seconds(0));
     let there = place.create("/a", 1).await;
     let commit = named(place.commit_of(vec![created("/a", 1)]), 1, since);
-    let taken = Refusal::PathTaken { path: "/a".to_owned(), memory_id: there.memory_id };
+    let taken = Refusal::PathTaken {
+        path: "/a".to_owned(),
+        memory_id: there.memory_id,
+    };
     assert_eq!(place.run(&commit).await, CommitOutcome::Refused(taken));
-    assert_eq!(place.index.replayed(place.tenant_id, &[1; 32], since).await.unwrap(), None);
+    assert_eq!(
+        place
+            .index
+            .replayed(place.tenant_id, &[1; 32], since)
+            .await
+            .unwrap(),
+        None
+    );
     place.change(vec![deleted(&there)]).await;
     assert_eq!(place.run(&commit).await, CommitOutcome::Committed { seq: 3 });
 }
@@ -80,7 +130,10 @@ pub(crate) async fn replay_comes_before_every_other_refusal(subject: &Subject) {
     // By now the head is stale and the store is closed: the answer stays.
     place
         .raw
-        .execute("UPDATE store SET archived_at = 1 WHERE tenant_id = $1 AND store_id = $2", &place.ids())
+        .execute(
+            "UPDATE store SET archived_at = 1 WHERE tenant_id = $1 AND store_id = $2",
+            &place.ids(),
+        )
         .await;
     assert_eq!(place.run(&edit).await, CommitOutcome::Replayed { seq: 2 });
 }
@@ -91,7 +144,13 @@ pub(crate) async fn concurrent_duplicates_commit_once(subject: &Subject) {
     let calls = (0..16).map(|call| {
         let place = place.clone();
         tokio::spawn(async move {
-            place.run(&named(place.commit_of(vec![created(&format!("/{call}"), 1)]), 1, since)).await
+            place
+                .run(&named(
+                    place.commit_of(vec![created(&format!("/{call}"), 1)]),
+                    1,
+                    since,
+                ))
+                .await
         })
     });
     let outcomes: Vec<_> = join_all(calls).await.into_iter().map(Result::unwrap).collect();

@@ -3,7 +3,9 @@
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_index::{Commit, CommitOutcome, Grant, Idempotency, NewStore, Refusal, StoreCreation, Target};
 
-use crate::place::{NOW, PLENTY, Place, REPLICA, after_seconds, created, deleted, dir, edited, new_store, path, renamed};
+use crate::place::{
+    NOW, PLENTY, Place, REPLICA, after_seconds, created, deleted, dir, edited, new_store, path, renamed,
+};
 use crate::subject::Subject;
 
 const SCOPE: [u8; 32] = [1; 32];
@@ -18,8 +20,11 @@ async fn two(subject: &Subject) -> Two {
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     mine.create("/mine", 1).await;
     let mut commit = theirs.commit_of(vec![created("/theirs", 5)]);
-    commit.idempotency =
-        Some(Idempotency { scope_sha256: SCOPE, request_sha256: SCOPE, since: Timestamp::from_micros(0) });
+    commit.idempotency = Some(Idempotency {
+        scope_sha256: SCOPE,
+        request_sha256: SCOPE,
+        since: Timestamp::from_micros(0),
+    });
     assert_eq!(theirs.run(&commit).await, CommitOutcome::Committed { seq: 1 });
     Two { mine, theirs }
 }
@@ -33,23 +38,52 @@ pub(crate) async fn reads_find_nothing_of_another_tenant(subject: &Subject) {
     assert_eq!(index.heads_below(me, store_id, &dir("/")).await.unwrap(), []);
     assert_eq!(index.version(me, store_id, 1).await.unwrap(), None);
     assert_eq!(index.store(me, store_id).await.unwrap(), None);
-    assert_eq!(index.replayed(me, &SCOPE, Timestamp::from_micros(0)).await.unwrap(), None);
+    assert_eq!(
+        index
+            .replayed(me, &SCOPE, Timestamp::from_micros(0))
+            .await
+            .unwrap(),
+        None
+    );
     // The owner finds each of them.
     let them = theirs.tenant_id;
-    assert!(index.head(them, store_id, Some(&path("/theirs")), 0).await.unwrap().is_some());
-    assert_eq!(index.heads_below(them, store_id, &dir("/")).await.unwrap().len(), 1);
+    assert!(
+        index
+            .head(them, store_id, Some(&path("/theirs")), 0)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert_eq!(
+        index.heads_below(them, store_id, &dir("/")).await.unwrap().len(),
+        1
+    );
     assert!(index.version(them, store_id, 1).await.unwrap().is_some());
     assert!(index.store(them, store_id).await.unwrap().is_some());
-    assert!(index.replayed(them, &SCOPE, Timestamp::from_micros(0)).await.unwrap().is_some());
+    assert!(
+        index
+            .replayed(them, &SCOPE, Timestamp::from_micros(0))
+            .await
+            .unwrap()
+            .is_some()
+    );
 }
 
 pub(crate) async fn commits_do_not_reach_another_tenant(subject: &Subject) {
     let Two { mine, theirs } = two(subject).await;
     let head = theirs.memory("/theirs").await;
     let before = theirs.rows().await;
-    let changes = [created("/new", 1), edited(&head, 9), renamed(&head, "/stolen"), deleted(&head)];
+    let changes = [
+        created("/new", 1),
+        edited(&head, 9),
+        renamed(&head, "/stolen"),
+        deleted(&head),
+    ];
     for change in changes.clone() {
-        let commit = Commit { store_id: theirs.store_id, ..mine.commit_of(vec![change]) };
+        let commit = Commit {
+            store_id: theirs.store_id,
+            ..mine.commit_of(vec![change])
+        };
         let outcome = mine.index.commit(mine.tenant_id, &commit).await.unwrap();
         assert_eq!(outcome, CommitOutcome::Refused(Refusal::NoStore));
     }
@@ -70,10 +104,17 @@ pub(crate) async fn commits_do_not_reach_another_tenant(subject: &Subject) {
 pub(crate) async fn idempotent_call_of_another_tenant_is_not_replayed(subject: &Subject) {
     let Two { mine, theirs } = two(subject).await;
     let mut commit = mine.commit_of(vec![created("/again", 1)]);
-    commit.idempotency =
-        Some(Idempotency { scope_sha256: SCOPE, request_sha256: SCOPE, since: Timestamp::from_micros(0) });
+    commit.idempotency = Some(Idempotency {
+        scope_sha256: SCOPE,
+        request_sha256: SCOPE,
+        since: Timestamp::from_micros(0),
+    });
     assert_eq!(mine.run(&commit).await, CommitOutcome::Committed { seq: 2 });
-    let recorded = theirs.index.replayed(theirs.tenant_id, &SCOPE, Timestamp::from_micros(0)).await.unwrap();
+    let recorded = theirs
+        .index
+        .replayed(theirs.tenant_id, &SCOPE, Timestamp::from_micros(0))
+        .await
+        .unwrap();
     assert_eq!(recorded.map(|found| found.seq), Some(1));
 }
 
@@ -81,10 +122,18 @@ pub(crate) async fn grants_do_not_reach_another_tenant(subject: &Subject) {
     let Two { mine, theirs } = two(subject).await;
     let granted = "SELECT granted_bytes FROM store WHERE tenant_id = $1 AND store_id = $2";
     let before = theirs.raw.numbers(granted, &theirs.ids()).await;
-    let refused = mine.index.grant_bytes(mine.tenant_id, theirs.store_id, 1 << 30, PLENTY).await.unwrap();
+    let refused = mine
+        .index
+        .grant_bytes(mine.tenant_id, theirs.store_id, 1 << 30, PLENTY)
+        .await
+        .unwrap();
     assert_eq!(refused, Grant::NoStore);
     // A recall takes nothing from stores of others.
-    let refused = mine.index.grant_bytes(mine.tenant_id, mine.store_id, PLENTY, 10).await.unwrap();
+    let refused = mine
+        .index
+        .grant_bytes(mine.tenant_id, mine.store_id, PLENTY, 10)
+        .await
+        .unwrap();
     assert_eq!(refused, Grant::Refused { wanted_bytes: PLENTY });
     assert_eq!(theirs.raw.numbers(granted, &theirs.ids()).await, before);
 }
@@ -94,7 +143,9 @@ pub(crate) async fn claims_do_not_reach_another_tenant(subject: &Subject) {
     let head = theirs.memory("/theirs").await;
     let until = after_seconds(60);
     for store_id in [theirs.store_id, mine.store_id] {
-        let claim = mine.index.claim_edit(mine.tenant_id, store_id, head.memory_id, REPLICA, NOW, until);
+        let claim = mine
+            .index
+            .claim_edit(mine.tenant_id, store_id, head.memory_id, REPLICA, NOW, until);
         assert!(!claim.await.unwrap());
     }
     assert_eq!(theirs.memory("/theirs").await, head);
@@ -102,10 +153,20 @@ pub(crate) async fn claims_do_not_reach_another_tenant(subject: &Subject) {
 
 pub(crate) async fn store_of_the_same_id_is_another_store(subject: &Subject) {
     let Two { mine, theirs } = two(subject).await;
-    let same = NewStore { store_id: theirs.store_id, ..new_store() };
-    let made = mine.index.create_store(mine.tenant_id, &same, PLENTY).await.unwrap();
+    let same = NewStore {
+        store_id: theirs.store_id,
+        ..new_store()
+    };
+    let made = mine
+        .index
+        .create_store(mine.tenant_id, &same, PLENTY)
+        .await
+        .unwrap();
     assert_eq!(made, StoreCreation::Created);
-    let twin = Place { store_id: same.store_id, ..mine.clone() };
+    let twin = Place {
+        store_id: same.store_id,
+        ..mine.clone()
+    };
     let before = theirs.rows().await;
     assert_eq!(twin.target("/theirs", 0).await, Target::Missing);
     twin.create("/theirs", 1).await;
@@ -122,9 +183,15 @@ pub(crate) async fn stores_of_one_tenant_do_not_mix(subject: &Subject) {
     assert_eq!(second.paths_below("/").await, ["/b"]);
     let before = first.rows().await;
     for change in [edited(&head, 9), renamed(&head, "/c"), deleted(&head)] {
-        assert_eq!(second.try_changes(vec![change]).await, CommitOutcome::Refused(Refusal::Stale));
+        assert_eq!(
+            second.try_changes(vec![change]).await,
+            CommitOutcome::Refused(Refusal::Stale)
+        );
     }
     assert_eq!(first.rows().await, before);
     let nowhere = StoreId::from_uuid(crate::place::next_uuid());
-    assert_eq!(first.index.version(first.tenant_id, nowhere, 1).await.unwrap(), None);
+    assert_eq!(
+        first.index.version(first.tenant_id, nowhere, 1).await.unwrap(),
+        None
+    );
 }

@@ -58,11 +58,19 @@ pub(crate) async fn access_time_never_moves_back(subject: &Subject) {
 pub(crate) async fn activity_later_than_a_read_stays(subject: &Subject) {
     let place = Place::new(subject).await;
     let memory_id = MemoryId::from_uuid(next_uuid());
-    place.index.flush_access(&[read_of(&place, memory_id, 10, 1)]).await.unwrap();
+    place
+        .index
+        .flush_access(&[read_of(&place, memory_id, 10, 1)])
+        .await
+        .unwrap();
     let active_at = after_seconds(100).as_micros();
     let later = format!("UPDATE memory_access SET active_at = {active_at}");
     place.raw.execute(&later, &[]).await;
-    place.index.flush_access(&[read_of(&place, memory_id, 20, 2)]).await.unwrap();
+    place
+        .index
+        .flush_access(&[read_of(&place, memory_id, 20, 2)])
+        .await
+        .unwrap();
     let mut expected = access(20, 2);
     expected[2] = Some(active_at.to_string());
     assert_eq!(access_times(&place).await, [expected]);
@@ -86,8 +94,10 @@ pub(crate) async fn flushes_at_the_same_time_all_land(subject: &Subject) {
             if flush % 2 == 0 {
                 memories.reverse();
             }
-            let rows: Vec<_> =
-                memories.into_iter().map(|memory| read_of(&place, memory, flush, flush)).collect();
+            let rows: Vec<_> = memories
+                .into_iter()
+                .map(|memory| read_of(&place, memory, flush, flush))
+                .collect();
             place.index.flush_access(&rows).await.unwrap();
         })
     });
@@ -98,7 +108,11 @@ pub(crate) async fn flushes_at_the_same_time_all_land(subject: &Subject) {
 pub(crate) async fn heartbeat_is_kept_per_replica(subject: &Subject) {
     let beat = async |replica, role, seconds, flushed| {
         let (now, flushed) = (after_seconds(seconds), after_seconds(flushed));
-        subject.index.heartbeat(replica, role, now, flushed).await.unwrap();
+        subject
+            .index
+            .heartbeat(replica, role, now, flushed)
+            .await
+            .unwrap();
     };
     beat(ONE, "all", 1, 0).await;
     beat(OTHER, "serve", 2, 1).await;
@@ -120,7 +134,10 @@ pub(crate) async fn heartbeat_is_kept_per_replica(subject: &Subject) {
 /// Claims a slot at a time for a minute.
 async fn claim(index: &dyn Index, slot: i64, owner: Uuid, at: i64) -> Option<i64> {
     let slot = after_seconds(slot);
-    index.claim_run(JOB, slot, owner, after_seconds(at), after_seconds(at + 60)).await.unwrap()
+    index
+        .claim_run(JOB, slot, owner, after_seconds(at), after_seconds(at + 60))
+        .await
+        .unwrap()
 }
 
 async fn finish(index: &dyn Index, slot: i64, fence: i64, at: i64) -> bool {
@@ -170,7 +187,10 @@ pub(crate) async fn slot_whose_owner_died_is_run_again(subject: &Subject) {
 }
 
 async fn renew(index: &dyn Index, fence: i64, until: i64, cursor: Option<&str>) -> bool {
-    index.renew_run(JOB, fence, after_seconds(until), cursor).await.unwrap()
+    index
+        .renew_run(JOB, fence, after_seconds(until), cursor)
+        .await
+        .unwrap()
 }
 
 pub(crate) async fn renewed_lease_holds_longer(subject: &Subject) {
@@ -198,12 +218,25 @@ pub(crate) async fn run_records_what_it_did(subject: &Subject) {
     let fence = claim(index, 0, ONE, 0).await.unwrap();
     let counts = json!({"removed": 3, "errors": {"s3": 1}});
     let ended_at = after_seconds(9);
-    let ended = index.finish_run(JOB, after_seconds(0), fence, ended_at, &counts, Some("gave up: \"s3\""));
+    let ended = index.finish_run(
+        JOB,
+        after_seconds(0),
+        fence,
+        ended_at,
+        &counts,
+        Some("gave up: \"s3\""),
+    );
     assert!(ended.await.unwrap());
-    let runs = subject.raw.rows("SELECT name, CAST(counts AS TEXT), error FROM job_run", &[]).await;
+    let runs = subject
+        .raw
+        .rows("SELECT name, CAST(counts AS TEXT), error FROM job_run", &[])
+        .await;
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0][0].as_deref(), Some(JOB));
-    assert_eq!(serde_json::from_str::<serde_json::Value>(runs[0][1].as_ref().unwrap()).unwrap(), counts);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(runs[0][1].as_ref().unwrap()).unwrap(),
+        counts
+    );
     assert_eq!(runs[0][2].as_deref(), Some("gave up: \"s3\""));
 }
 
@@ -211,7 +244,13 @@ pub(crate) async fn jobs_do_not_wait_for_each_other(subject: &Subject) {
     let index = subject.index.as_ref();
     assert!(claim(index, 0, ONE, 0).await.is_some());
     let other: Option<i64> = index
-        .claim_run("reconcile", after_seconds(0), OTHER, after_seconds(0), after_seconds(60))
+        .claim_run(
+            "reconcile",
+            after_seconds(0),
+            OTHER,
+            after_seconds(0),
+            after_seconds(60),
+        )
         .await
         .unwrap();
     assert!(other.is_some());
@@ -231,7 +270,10 @@ pub(crate) async fn due_time_of_a_job_is_told_to_the_microsecond(subject: &Subje
     let index = subject.index.as_ref();
     let just_before = Timestamp::from_micros(after_seconds(60).as_micros() - 1);
     assert!(claim(index, 0, ONE, 0).await.is_some());
-    let early = index.claim_run(JOB, after_seconds(60), OTHER, just_before, after_seconds(90)).await.unwrap();
+    let early = index
+        .claim_run(JOB, after_seconds(60), OTHER, just_before, after_seconds(90))
+        .await
+        .unwrap();
     assert_eq!(early, None);
     assert!(claim(index, 60, OTHER, 60).await.is_some());
 }

@@ -44,6 +44,9 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The path that goes, if any, and the path and size that come.
+type Move = (Option<MemoryPath>, Option<(MemoryPath, u64)>);
+
 /// The files of a store and their sizes.
 #[derive(Debug, Default)]
 struct Model(BTreeMap<MemoryPath, u64>);
@@ -67,22 +70,41 @@ impl Model {
         }
         let is_below_a_file =
             |at: &MemoryPath| at.ancestor_files().any(|above| self.0.contains_key(&path(above)));
-        new_paths.iter().any(is_below_a_file).then_some(Conflict::ParentIsFile)
+        new_paths
+            .iter()
+            .any(is_below_a_file)
+            .then_some(Conflict::ParentIsFile)
     }
 
     fn below<'a>(&'a self, directory: &'a DirPath) -> impl Iterator<Item = (&'a MemoryPath, u64)> {
-        self.0.iter().filter(|(at, _)| at.is_below(directory)).map(|(at, size_bytes)| (at, *size_bytes))
+        self.0
+            .iter()
+            .filter(|(at, _)| at.is_below(directory))
+            .map(|(at, size_bytes)| (at, *size_bytes))
     }
 
     fn directories(&self) -> BTreeSet<DirPath> {
-        self.0.keys().flat_map(MemoryPath::ancestors).chain([DirPath::root()]).collect()
+        self.0
+            .keys()
+            .flat_map(MemoryPath::ancestors)
+            .chain([DirPath::root()])
+            .collect()
     }
 
     /// What a listing shows directly in a directory, by name.
     fn children(&self, directory: &DirPath) -> Vec<Entry> {
-        let files = self.below(directory).filter(|(at, _)| at.parent() == *directory && is_visible(at.name()));
+        let files = self
+            .below(directory)
+            .filter(|(at, _)| at.parent() == *directory && is_visible(at.name()));
         let files = files.map(|(at, size_bytes)| {
-            (at.name().to_owned(), Entry { path: at.as_str().to_owned(), is_directory: false, size_bytes })
+            (
+                at.name().to_owned(),
+                Entry {
+                    path: at.as_str().to_owned(),
+                    is_directory: false,
+                    size_bytes,
+                },
+            )
         });
         let directories = self.directories();
         let below = directories
@@ -90,16 +112,26 @@ impl Model {
             .filter(|child| child.parent().as_ref() == Some(directory) && is_visible(child.name()))
             .map(|child| {
                 let size_bytes = self.below(child).map(|(_, size_bytes)| size_bytes).sum();
-                let entry = Entry { path: child.as_str().to_owned(), is_directory: true, size_bytes };
+                let entry = Entry {
+                    path: child.as_str().to_owned(),
+                    is_directory: true,
+                    size_bytes,
+                };
                 (child.name().to_owned(), entry)
             });
-        files.chain(below).collect::<BTreeMap<_, _>>().into_values().collect()
+        files
+            .chain(below)
+            .collect::<BTreeMap<_, _>>()
+            .into_values()
+            .collect()
     }
 
     fn listing(&self, directory: &DirPath, max_entries: usize) -> Directory {
         let mut entries = Vec::new();
         for child in self.children(directory) {
-            let below = child.is_directory.then(|| DirPath::from_trusted(child.path.clone()));
+            let below = child
+                .is_directory
+                .then(|| DirPath::from_trusted(child.path.clone()));
             entries.push(child);
             entries.extend(below.iter().flat_map(|below| self.children(below)));
         }
@@ -119,7 +151,7 @@ impl Model {
     }
 
     /// What a step changes: paths and sizes that go, paths and sizes that come.
-    fn moves(&self, step: &Step) -> Vec<(Option<MemoryPath>, Option<(MemoryPath, u64)>)> {
+    fn moves(&self, step: &Step) -> Vec<Move> {
         let one = |from: Option<MemoryPath>, to: Option<(MemoryPath, u64)>| vec![(from, to)];
         match step {
             Step::Create(at, size_bytes) => one(None, Some((path(at), *size_bytes))),
@@ -138,11 +170,15 @@ impl Model {
                     Some((Some(at.clone()), Some((to, size_bytes))))
                 };
                 // A path that would get too deep moves nothing.
-                self.below(&from).map(moved).collect::<Option<_>>().unwrap_or_default()
+                self.below(&from)
+                    .map(moved)
+                    .collect::<Option<_>>()
+                    .unwrap_or_default()
             }
-            Step::DeleteBelow(directory) => {
-                self.below(&path(directory).as_dir()).map(|(at, _)| (Some(at.clone()), None)).collect()
-            }
+            Step::DeleteBelow(directory) => self
+                .below(&path(directory).as_dir())
+                .map(|(at, _)| (Some(at.clone()), None))
+                .collect(),
         }
     }
 }
@@ -200,14 +236,24 @@ async fn take(place: &Place, model: &mut Model, step: &Step) {
 async fn assert_same(place: &Place, model: &Model) {
     place.assert_recount().await;
     for directory in model.directories() {
-        let at = directory.as_file().map_or_else(|| "/".to_owned(), |at| at.as_str().to_owned());
-        assert_eq!(place.directory(&at, 1000).await, model.listing(&directory, 1000), "listing of {at}");
+        let at = directory
+            .as_file()
+            .map_or_else(|| "/".to_owned(), |at| at.as_str().to_owned());
+        assert_eq!(
+            place.directory(&at, 1000).await,
+            model.listing(&directory, 1000),
+            "listing of {at}"
+        );
     }
     let whole = model.listing(&DirPath::root(), 1000).entries.len();
     for max_entries in [1, 2, whole / 2, whole.saturating_sub(1)] {
         let max_entries = max_entries.max(1);
         let listing = place.directory("/", max_entries as u64).await;
-        assert_eq!(listing, model.listing(&DirPath::root(), max_entries), "{max_entries} entries");
+        assert_eq!(
+            listing,
+            model.listing(&DirPath::root(), max_entries),
+            "{max_entries} entries"
+        );
     }
     let paths: Vec<_> = model.0.keys().map(|at| at.as_str().to_owned()).collect();
     assert_eq!(place.paths_below("/").await, paths);
@@ -218,7 +264,11 @@ async fn assert_same(place: &Place, model: &Model) {
 }
 
 pub(crate) async fn any_history_leaves_what_a_model_of_it_has(subject: &Subject) {
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: CASES,
+        failure_persistence: None,
+        ..Config::default()
+    };
     let histories = prop::collection::vec(any_step(), 1..=STEPS);
     let runtime = Handle::current();
     tokio::task::block_in_place(|| {

@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::path::is_visible;
 use keepsake_core::{
-    Actor, ApiKeyId, BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
+    Actor, ApiKeyId, BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp,
+    VersionId,
 };
 use keepsake_index::{
-    Change, Commit, CommitOutcome, Directory, Grant, Head, HeadChange, Index, NewStore, Refusal, StoreCreation,
-    Target, Tenant, TenantStatus,
+    Change, Commit, CommitOutcome, Directory, Grant, Head, HeadChange, Index, NewStore, Refusal,
+    StoreCreation, Target, Tenant, TenantStatus,
 };
 use uuid::Uuid;
 
-use crate::subject::{Raw, Subject};
+use crate::subject::{Raw, Subject, TextRow};
 
 /// When everything happens that is not told another time.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -165,7 +166,12 @@ impl Place {
         let store = new_store();
         let made = index.create_store(tenant_id, &store, PLENTY).await.unwrap();
         assert_eq!(made, StoreCreation::Created);
-        Self { index, raw, tenant_id, store_id: store.store_id }
+        Self {
+            index,
+            raw,
+            tenant_id,
+            store_id: store.store_id,
+        }
     }
 
     /// Its ids, as statements of the tables take them.
@@ -174,7 +180,11 @@ impl Place {
     }
 
     pub(crate) fn blob(&self, blob_id: VersionId) -> BlobKey {
-        BlobKey { tenant_id: self.tenant_id, store_id: self.store_id, blob_id }
+        BlobKey {
+            tenant_id: self.tenant_id,
+            store_id: self.store_id,
+            blob_id,
+        }
     }
 
     /// A commit of `changes` that no limit stops.
@@ -204,7 +214,9 @@ impl Place {
             let CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes }) = outcome else {
                 return outcome;
             };
-            let grant = self.index.grant_bytes(self.tenant_id, self.store_id, size_bytes, tenant_limit_bytes);
+            let grant = self
+                .index
+                .grant_bytes(self.tenant_id, self.store_id, size_bytes, tenant_limit_bytes);
             if grant.await.unwrap() != Grant::Granted {
                 return outcome;
             }
@@ -232,7 +244,11 @@ impl Place {
     /// What stands at a path; `/` is the root.
     pub(crate) async fn target(&self, at: &str, max_entries: u64) -> Target {
         let at = (at != "/").then(|| path(at));
-        let found = self.index.head(self.tenant_id, self.store_id, at.as_ref(), max_entries).await.unwrap();
+        let found = self
+            .index
+            .head(self.tenant_id, self.store_id, at.as_ref(), max_entries)
+            .await
+            .unwrap();
         found.expect("the store exists").target
     }
 
@@ -251,12 +267,19 @@ impl Place {
     }
 
     pub(crate) async fn heads_below(&self, directory: &str) -> Vec<Head> {
-        self.index.heads_below(self.tenant_id, self.store_id, &dir(directory)).await.unwrap()
+        self.index
+            .heads_below(self.tenant_id, self.store_id, &dir(directory))
+            .await
+            .unwrap()
     }
 
     /// The paths below a directory.
     pub(crate) async fn paths_below(&self, directory: &str) -> Vec<String> {
-        self.heads_below(directory).await.iter().map(|head| head.path.as_str().to_owned()).collect()
+        self.heads_below(directory)
+            .await
+            .iter()
+            .map(|head| head.path.as_str().to_owned())
+            .collect()
     }
 
     /// Every row that a commit of the store may move.
@@ -287,55 +310,57 @@ impl Place {
 
     /// Holds every counter against a recount of what it counts.
     pub(crate) async fn assert_recount(&self) {
-        let memories = self
-            .raw
-            .rows(
-                "SELECT path, CAST(size_bytes AS TEXT) FROM memory \
-                 WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL",
-                &self.ids(),
-            )
-            .await;
-        let memories: Vec<(MemoryPath, i64)> =
-            memories.iter().map(|row| (path(text(row, 0)), number(row, 1))).collect();
-        let found: BTreeMap<String, [i64; 3]> = self
-            .raw
-            .rows(
-                "SELECT path, CAST(files AS TEXT), CAST(bytes AS TEXT), CAST(visible_children AS TEXT) \
-                 FROM directory WHERE tenant_id = $1 AND store_id = $2",
-                &self.ids(),
-            )
-            .await
-            .iter()
-            .map(|row| (text(row, 0).to_owned(), [number(row, 1), number(row, 2), number(row, 3)]))
-            .collect();
-        assert_eq!(found, recounted_directories(&memories));
+        loop {
+            let before = self.store_counters().await;
+            let (counted, recounted) = (self.counted_directories().await, self.recount().await);
+            // A commit that its caller has abandoned may land in between.
+            if before == self.store_counters().await {
+                assert_eq!(counted, recounted.0);
+                assert_eq!(before, recounted.1);
+                return;
+            }
+        }
+    }
 
-        let versions = self
-            .raw
-            .numbers(
-                "SELECT seq, coalesce(prev_seq, 0), CASE WHEN blob_id = version_id THEN size_bytes ELSE 0 END \
-                 FROM version WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq",
-                &self.ids(),
-            )
-            .await;
-        let version_count = i64::try_from(versions.len()).unwrap();
-        assert!(versions.iter().map(|row| row[0]).eq(1..=version_count), "seq has gaps: {versions:?}");
-        let store = self
-            .raw
-            .numbers(
-                "SELECT memory_count, live_bytes, version_count, version_bytes, seq FROM store \
-                 WHERE tenant_id = $1 AND store_id = $2",
-                &self.ids(),
-            )
-            .await;
-        let expected = vec![
-            i64::try_from(memories.len()).unwrap(),
-            memories.iter().map(|memory| memory.1).sum(),
-            version_count,
-            versions.iter().map(|row| row[2]).sum(),
-            version_count,
+    /// Memories, live bytes, versions, their bytes, and `seq`.
+    async fn store_counters(&self) -> Vec<i64> {
+        let counters = "SELECT memory_count, live_bytes, version_count, version_bytes, seq FROM store \
+                        WHERE tenant_id = $1 AND store_id = $2";
+        self.raw.numbers(counters, &self.ids()).await.remove(0)
+    }
+
+    async fn counted_directories(&self) -> BTreeMap<String, [i64; 3]> {
+        let counters = "SELECT path, CAST(files AS TEXT), CAST(bytes AS TEXT), CAST(visible_children AS TEXT) \
+                        FROM directory WHERE tenant_id = $1 AND store_id = $2";
+        let rows = self.raw.rows(counters, &self.ids()).await;
+        let counts = |row: &TextRow| [number(row, 1), number(row, 2), number(row, 3)];
+        rows.iter()
+            .map(|row| (text(row, 0).to_owned(), counts(row)))
+            .collect()
+    }
+
+    /// What the directories and the store should count.
+    async fn recount(&self) -> (BTreeMap<String, [i64; 3]>, Vec<i64>) {
+        let heads = "SELECT path, CAST(size_bytes AS TEXT) FROM memory \
+                     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+        let heads = self.raw.rows(heads, &self.ids()).await;
+        let heads: Vec<_> = heads
+            .iter()
+            .map(|row| (path(text(row, 0)), number(row, 1)))
+            .collect();
+        let versions = "SELECT count(*), CAST(coalesce(sum(CASE WHEN blob_id = version_id THEN size_bytes \
+                        ELSE 0 END), 0) AS BIGINT), coalesce(max(seq), 0) FROM version \
+                        WHERE tenant_id = $1 AND store_id = $2";
+        let versions = self.raw.numbers(versions, &self.ids()).await.remove(0);
+        let counters = vec![
+            i64::try_from(heads.len()).unwrap(),
+            heads.iter().map(|head| head.1).sum(),
+            versions[0],
+            versions[1],
+            versions[2],
         ];
-        assert_eq!(store, [expected]);
+        assert_eq!(versions[0], versions[2], "`seq` has gaps");
+        (recounted_directories(&heads), counters)
     }
 }
 
@@ -355,7 +380,10 @@ fn recounted_directories(memories: &[(MemoryPath, i64)]) -> BTreeMap<String, [i6
             directories.entry(parent).or_default()[2] += i64::from(is_visible(directory.name()));
         }
     }
-    directories.into_iter().map(|(directory, counts)| (directory.as_str().to_owned(), counts)).collect()
+    directories
+        .into_iter()
+        .map(|(directory, counts)| (directory.as_str().to_owned(), counts))
+        .collect()
 }
 
 fn text(row: &[Option<String>], column: usize) -> &str {

@@ -39,9 +39,14 @@ pub(crate) async fn one_of_many_creates_of_a_path_wins(subject: &Subject) {
     let creates = (0..16).map(|_| place.try_changes(vec![created("/d/same", 1)]));
     let outcomes = join_all(creates).await;
     let there = place.memory("/d/same").await;
-    let taken = Refusal::PathTaken { path: "/d/same".to_owned(), memory_id: there.memory_id };
+    let taken = Refusal::PathTaken {
+        path: "/d/same".to_owned(),
+        memory_id: there.memory_id,
+    };
     assert_eq!(outcomes.iter().filter(|outcome| is_committed(outcome)).count(), 1);
-    let refused = outcomes.iter().filter(|outcome| **outcome == CommitOutcome::Refused(taken.clone()));
+    let refused = outcomes
+        .iter()
+        .filter(|outcome| **outcome == CommitOutcome::Refused(taken.clone()));
     assert_eq!(refused.count(), 15, "{outcomes:?}");
     place.assert_recount().await;
 }
@@ -52,12 +57,24 @@ pub(crate) async fn one_of_many_renames_to_a_path_wins(subject: &Subject) {
     for number in 0..12 {
         heads.push(place.create(&format!("/from/{number}/x"), 1).await);
     }
-    let outcomes = join_all(heads.iter().map(|head| place.try_changes(vec![renamed(head, "/to")]))).await;
+    let outcomes = join_all(
+        heads
+            .iter()
+            .map(|head| place.try_changes(vec![renamed(head, "/to")])),
+    )
+    .await;
     let winner = place.memory("/to").await;
     for (head, outcome) in heads.iter().zip(&outcomes) {
-        let taken = Refusal::PathTaken { path: "/to".to_owned(), memory_id: winner.memory_id };
+        let taken = Refusal::PathTaken {
+            path: "/to".to_owned(),
+            memory_id: winner.memory_id,
+        };
         let won = head.memory_id == winner.memory_id;
-        assert!(if won { is_committed(outcome) } else { *outcome == CommitOutcome::Refused(taken) });
+        assert!(if won {
+            is_committed(outcome)
+        } else {
+            *outcome == CommitOutcome::Refused(taken)
+        });
     }
     assert_eq!(place.directory("/from", 0).await.files, 11);
     place.assert_recount().await;
@@ -73,7 +90,9 @@ pub(crate) async fn one_of_many_changes_of_a_head_wins(subject: &Subject) {
     });
     let outcomes = join_all(changes.map(|change| place.try_changes(vec![change]))).await;
     assert_eq!(outcomes.iter().filter(|outcome| is_committed(outcome)).count(), 1);
-    let stale = outcomes.iter().filter(|outcome| **outcome == CommitOutcome::Refused(Refusal::Stale));
+    let stale = outcomes
+        .iter()
+        .filter(|outcome| **outcome == CommitOutcome::Refused(Refusal::Stale));
     assert_eq!(stale.count(), 11, "{outcomes:?}");
     place.assert_recount().await;
 }
@@ -118,13 +137,25 @@ pub(crate) async fn creates_racing_at_the_memory_limit_end_exactly_on_it(subject
         let place = place.clone();
         tokio::spawn(async move {
             let commit = place.commit_of(vec![created(&format!("/{number}"), 1)]);
-            place.run(&Commit { memory_limit: 10, ..commit }).await
+            place
+                .run(&Commit {
+                    memory_limit: 10,
+                    ..commit
+                })
+                .await
         })
     });
     let outcomes: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
-    assert_eq!(outcomes.iter().filter(|outcome| is_committed(outcome)).count(), 10);
+    assert_eq!(
+        outcomes.iter().filter(|outcome| is_committed(outcome)).count(),
+        10
+    );
     let over = CommitOutcome::Refused(Refusal::TooManyMemories { count: 11 });
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == over).count(), 14, "{outcomes:?}");
+    assert_eq!(
+        outcomes.iter().filter(|outcome| **outcome == over).count(),
+        14,
+        "{outcomes:?}"
+    );
     place.assert_recount().await;
 }
 
@@ -137,7 +168,11 @@ pub(crate) async fn creates_racing_in_many_directories_keep_every_count(subject:
                 let at = format!("/{}/{}/{writer}-{turn}", writer % 3, turn % 2);
                 let head = place.create(&at, writer + 1).await;
                 match turn % 3 {
-                    0 => place.change(vec![renamed(&head, &format!("/moved/{writer}/{turn}"))]).await,
+                    0 => {
+                        place
+                            .change(vec![renamed(&head, &format!("/moved/{writer}/{turn}"))])
+                            .await
+                    }
                     1 => place.change(vec![deleted(&head)]).await,
                     _ => place.change(vec![edited(&head, 50)]).await,
                 };
@@ -164,7 +199,14 @@ pub(crate) async fn blob_is_either_committed_or_condemned(subject: &Subject) {
         };
         let condemned = condemned.unwrap();
         let refused = outcome == CommitOutcome::Refused(Refusal::BlobCondemned);
-        assert!(if condemned { refused } else { is_committed(&outcome) }, "{condemned}, {outcome:?}");
+        assert!(
+            if condemned {
+                refused
+            } else {
+                is_committed(&outcome)
+            },
+            "{condemned}, {outcome:?}"
+        );
     }
 }
 

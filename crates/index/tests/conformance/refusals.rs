@@ -20,7 +20,10 @@ async fn assert_changes_refused(place: &Place, changes: Vec<Change>, expected: R
 async fn archive(place: &Place) {
     place
         .raw
-        .execute("UPDATE store SET archived_at = 1 WHERE tenant_id = $1 AND store_id = $2", &place.ids())
+        .execute(
+            "UPDATE store SET archived_at = 1 WHERE tenant_id = $1 AND store_id = $2",
+            &place.ids(),
+        )
         .await;
 }
 
@@ -35,7 +38,10 @@ pub(crate) async fn deleted_store_is_refused(subject: &Subject) {
     let place = Place::new(subject).await;
     place
         .raw
-        .execute("UPDATE store SET deleted_at = 1 WHERE tenant_id = $1 AND store_id = $2", &place.ids())
+        .execute(
+            "UPDATE store SET deleted_at = 1 WHERE tenant_id = $1 AND store_id = $2",
+            &place.ids(),
+        )
         .await;
     assert_changes_refused(&place, vec![created("/a", 1)], Refusal::NoStore).await;
 }
@@ -64,7 +70,11 @@ pub(crate) async fn head_that_was_renamed_or_deleted_is_stale(subject: &Subject)
 pub(crate) async fn head_that_never_was_is_stale(subject: &Subject) {
     let (place, other) = (Place::new(subject).await, Place::new(subject).await);
     let elsewhere = other.create("/a", 1).await;
-    for change in [edited(&elsewhere, 3), renamed(&elsewhere, "/b"), deleted(&elsewhere)] {
+    for change in [
+        edited(&elsewhere, 3),
+        renamed(&elsewhere, "/b"),
+        deleted(&elsewhere),
+    ] {
         assert_changes_refused(&place, vec![change], Refusal::Stale).await;
     }
 }
@@ -82,7 +92,10 @@ pub(crate) async fn path_of_another_memory_is_taken(subject: &Subject) {
     let place = Place::new(subject).await;
     let there = place.create("/d/a", 1).await;
     let head = place.create("/b", 1).await;
-    let taken = || Refusal::PathTaken { path: "/d/a".to_owned(), memory_id: there.memory_id };
+    let taken = || Refusal::PathTaken {
+        path: "/d/a".to_owned(),
+        memory_id: there.memory_id,
+    };
     assert_changes_refused(&place, vec![created("/d/a", 1)], taken()).await;
     assert_changes_refused(&place, vec![renamed(&head, "/d/a")], taken()).await;
     assert_changes_refused(&place, vec![created("/free", 1), created("/d/a", 1)], taken()).await;
@@ -93,7 +106,9 @@ pub(crate) async fn path_of_a_directory_is_refused(subject: &Subject) {
     place.create("/d/e/f", 1).await;
     let head = place.create("/b", 1).await;
     for (at, directory) in [("/d", "/d/"), ("/d/e", "/d/e/")] {
-        let refusal = || Refusal::PathIsDirectory { path: directory.to_owned() };
+        let refusal = || Refusal::PathIsDirectory {
+            path: directory.to_owned(),
+        };
         assert_changes_refused(&place, vec![created(at, 1)], refusal()).await;
         assert_changes_refused(&place, vec![renamed(&head, at)], refusal()).await;
     }
@@ -104,7 +119,10 @@ pub(crate) async fn path_below_a_file_is_refused(subject: &Subject) {
     let place = Place::new(subject).await;
     let file = place.create("/d/file", 1).await;
     let head = place.create("/b", 1).await;
-    let refusal = || Refusal::ParentIsFile { path: "/d/file".to_owned(), memory_id: file.memory_id };
+    let refusal = || Refusal::ParentIsFile {
+        path: "/d/file".to_owned(),
+        memory_id: file.memory_id,
+    };
     for at in ["/d/file/x", "/d/file/x/y/z"] {
         assert_changes_refused(&place, vec![created(at, 1)], refusal()).await;
         assert_changes_refused(&place, vec![renamed(&head, at)], refusal()).await;
@@ -115,24 +133,56 @@ pub(crate) async fn path_below_a_file_is_refused(subject: &Subject) {
 
 pub(crate) async fn memory_limit_holds_exactly_at_its_edge(subject: &Subject) {
     let place = Place::new(subject).await;
-    let limited = |changes| Commit { memory_limit: 3, ..place.commit_of(changes) };
+    let limited = |changes| Commit {
+        memory_limit: 3,
+        ..place.commit_of(changes)
+    };
     let first = place.create("/1", 1).await;
     let two_more = limited(vec![created("/2", 1), created("/3", 1)]);
     assert_eq!(place.run(&two_more).await, CommitOutcome::Committed { seq: 3 });
-    assert_refused(&place, &limited(vec![created("/4", 1)]), Refusal::TooManyMemories { count: 4 }).await;
+    assert_refused(
+        &place,
+        &limited(vec![created("/4", 1)]),
+        Refusal::TooManyMemories { count: 4 },
+    )
+    .await;
     let swap = limited(vec![deleted(&first), created("/4", 1)]);
     assert_eq!(place.run(&swap).await, CommitOutcome::Committed { seq: 5 });
 }
 
 pub(crate) async fn byte_limit_holds_exactly_at_its_edge(subject: &Subject) {
     let place = Place::new(subject).await;
-    let limited = |changes| Commit { byte_limit: 100, ..place.commit_of(changes) };
+    let limited = |changes| Commit {
+        byte_limit: 100,
+        ..place.commit_of(changes)
+    };
     let head = place.create("/1", 60).await;
-    assert_refused(&place, &limited(vec![created("/2", 41)]), Refusal::StoreFull { size_bytes: 101 }).await;
-    assert_eq!(place.run(&limited(vec![created("/2", 40)])).await, CommitOutcome::Committed { seq: 2 });
-    assert_refused(&place, &limited(vec![edited(&head, 61)]), Refusal::StoreFull { size_bytes: 101 }).await;
-    assert_refused(&place, &limited(vec![created("/3", 1)]), Refusal::StoreFull { size_bytes: 101 }).await;
-    assert_eq!(place.run(&limited(vec![created("/3", 0)])).await, CommitOutcome::Committed { seq: 3 });
+    assert_refused(
+        &place,
+        &limited(vec![created("/2", 41)]),
+        Refusal::StoreFull { size_bytes: 101 },
+    )
+    .await;
+    assert_eq!(
+        place.run(&limited(vec![created("/2", 40)])).await,
+        CommitOutcome::Committed { seq: 2 }
+    );
+    assert_refused(
+        &place,
+        &limited(vec![edited(&head, 61)]),
+        Refusal::StoreFull { size_bytes: 101 },
+    )
+    .await;
+    assert_refused(
+        &place,
+        &limited(vec![created("/3", 1)]),
+        Refusal::StoreFull { size_bytes: 101 },
+    )
+    .await;
+    assert_eq!(
+        place.run(&limited(vec![created("/3", 0)])).await,
+        CommitOutcome::Committed { seq: 3 }
+    );
     place.assert_recount().await;
 }
 
@@ -140,15 +190,36 @@ pub(crate) async fn store_over_its_limits_may_still_shrink(subject: &Subject) {
     let place = Place::new(subject).await;
     let head = place.create("/1", 60).await;
     place.create("/2", 60).await;
-    let limited = |changes| Commit { byte_limit: 100, memory_limit: 1, ..place.commit_of(changes) };
-    assert_refused(&place, &limited(vec![edited(&head, 61)]), Refusal::StoreFull { size_bytes: 121 }).await;
-    assert_eq!(place.run(&limited(vec![edited(&head, 60)])).await, CommitOutcome::Committed { seq: 3 });
+    let limited = |changes| Commit {
+        byte_limit: 100,
+        memory_limit: 1,
+        ..place.commit_of(changes)
+    };
+    assert_refused(
+        &place,
+        &limited(vec![edited(&head, 61)]),
+        Refusal::StoreFull { size_bytes: 121 },
+    )
+    .await;
+    assert_eq!(
+        place.run(&limited(vec![edited(&head, 60)])).await,
+        CommitOutcome::Committed { seq: 3 }
+    );
     let head = place.memory("/1").await;
-    assert_eq!(place.run(&limited(vec![edited(&head, 59)])).await, CommitOutcome::Committed { seq: 4 });
+    assert_eq!(
+        place.run(&limited(vec![edited(&head, 59)])).await,
+        CommitOutcome::Committed { seq: 4 }
+    );
     let head = place.memory("/1").await;
-    assert_eq!(place.run(&limited(vec![renamed(&head, "/3")])).await, CommitOutcome::Committed { seq: 5 });
+    assert_eq!(
+        place.run(&limited(vec![renamed(&head, "/3")])).await,
+        CommitOutcome::Committed { seq: 5 }
+    );
     let head = place.memory("/3").await;
-    assert_eq!(place.run(&limited(vec![deleted(&head)])).await, CommitOutcome::Committed { seq: 6 });
+    assert_eq!(
+        place.run(&limited(vec![deleted(&head)])).await,
+        CommitOutcome::Committed { seq: 6 }
+    );
 }
 
 pub(crate) async fn guard_refuses_when_a_file_was_added(subject: &Subject) {
@@ -158,12 +229,18 @@ pub(crate) async fn guard_refuses_when_a_file_was_added(subject: &Subject) {
     let read = place.heads_below("/d/").await;
     place.create("/d/sub/late", 1).await;
     let mut commit = place.commit_of(read.iter().map(deleted).collect());
-    commit.guard = Some(Guard { directory: dir("/d/"), files: read.len() as u64 });
+    commit.guard = Some(Guard {
+        directory: dir("/d/"),
+        files: read.len() as u64,
+    });
     assert_refused(&place, &commit, Refusal::Stale).await;
 
     let read = place.heads_below("/d/").await;
     let mut commit = place.commit_of(read.iter().map(deleted).collect());
-    commit.guard = Some(Guard { directory: dir("/d/"), files: 3 });
+    commit.guard = Some(Guard {
+        directory: dir("/d/"),
+        files: 3,
+    });
     assert_eq!(place.run(&commit).await, CommitOutcome::Committed { seq: 6 });
     assert_eq!(place.paths_below("/").await, Vec::<String>::new());
     place.assert_recount().await;
@@ -173,7 +250,10 @@ pub(crate) async fn guard_on_a_directory_that_is_gone_refuses(subject: &Subject)
     let place = Place::new(subject).await;
     let head = place.create("/b", 1).await;
     let mut commit = place.commit_of(vec![edited(&head, 2)]);
-    commit.guard = Some(Guard { directory: dir("/d/"), files: 0 });
+    commit.guard = Some(Guard {
+        directory: dir("/d/"),
+        files: 0,
+    });
     assert_refused(&place, &commit, Refusal::Stale).await;
 }
 
@@ -213,7 +293,11 @@ pub(crate) async fn checks_answer_in_their_order(subject: &Subject) {
     place.create("/d/x", 1).await;
     place.change(vec![edited(&old, 1)]).await;
     let condemned = created("/new", 10);
-    place.index.condemn_orphan(&place.blob(condemned.version_id), after_seconds(60)).await.unwrap();
+    place
+        .index
+        .condemn_orphan(&place.blob(condemned.version_id), after_seconds(60))
+        .await
+        .unwrap();
 
     // Each commit breaks everything that those after it break, and one thing more.
     let mut everything = place.commit_of(vec![
@@ -233,7 +317,14 @@ pub(crate) async fn checks_answer_in_their_order(subject: &Subject) {
     let taken = || ("/taken".to_owned(), there.memory_id);
     let (at, memory_id) = taken();
     assert_refused(&place, &with(4), Refusal::PathTaken { path: at, memory_id }).await;
-    assert_refused(&place, &with(3), Refusal::PathIsDirectory { path: "/d/".to_owned() }).await;
+    assert_refused(
+        &place,
+        &with(3),
+        Refusal::PathIsDirectory {
+            path: "/d/".to_owned(),
+        },
+    )
+    .await;
     let (at, memory_id) = taken();
     assert_refused(&place, &with(2), Refusal::ParentIsFile { path: at, memory_id }).await;
     let mut commit = with(1);

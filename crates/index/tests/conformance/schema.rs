@@ -5,8 +5,15 @@ use std::collections::BTreeSet;
 use crate::subject::{Raw, TextRow, postgres_index, sqlite_index};
 
 /// The tables without a tenant; every other one is a tenant's.
-pub(crate) const GLOBAL_TABLES: [&str; 7] =
-    ["change_feed", "credential", "job", "job_run", "operator_audit", "replica", "server_secret"];
+pub(crate) const GLOBAL_TABLES: [&str; 7] = [
+    "change_feed",
+    "credential",
+    "job",
+    "job_run",
+    "operator_audit",
+    "replica",
+    "server_secret",
+];
 
 /// The one unique key of a tenant's table that spans tenants: the operator's
 /// own name for a tenant.
@@ -52,13 +59,18 @@ const SQLITE_KEYS: &str = "SELECT t.name, CASE WHEN l.\"unique\" THEN 'unique' E
 /// Rows to compare, with predicates in one way of writing.
 async fn described(raw: &Raw, query: &str) -> BTreeSet<Vec<String>> {
     let as_written_once = |text: Option<String>| {
-        let text = text.unwrap_or_default().replace(['(', ')'], "").replace("::text", "");
+        let text = text
+            .unwrap_or_default()
+            .replace(['(', ')'], "")
+            .replace("::text", "");
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let rows: Vec<TextRow> = raw.rows(query, &[]).await;
     let count = rows.len();
-    let described: BTreeSet<Vec<_>> =
-        rows.into_iter().map(|row| row.into_iter().map(as_written_once).collect()).collect();
+    let described: BTreeSet<Vec<_>> = rows
+        .into_iter()
+        .map(|row| row.into_iter().map(as_written_once).collect())
+        .collect();
     assert_eq!(described.len(), count, "two of one description");
     described
 }
@@ -85,14 +97,20 @@ fn assert_same([postgres, sqlite]: &[BTreeSet<Vec<String>>; 2]) {
 async fn columns_of_both_databases_are_the_same() {
     let both = of_both(POSTGRES_COLUMNS, SQLITE_COLUMNS).await;
     let tables: BTreeSet<_> = both[0].iter().map(|column| column[0].as_str()).collect();
-    assert!(GLOBAL_TABLES.iter().all(|table| tables.contains(table)) && tables.contains("memory"), "{tables:?}");
+    assert!(
+        GLOBAL_TABLES.iter().all(|table| tables.contains(table)) && tables.contains("memory"),
+        "{tables:?}"
+    );
     assert_same(&both);
 }
 
 #[tokio::test]
 async fn keys_and_indexes_of_both_databases_are_the_same() {
     let both = of_both(POSTGRES_KEYS, SQLITE_KEYS).await;
-    assert!(both[0].iter().any(|key| key[3] == "deleted_at IS NULL"), "no partial index was found");
+    assert!(
+        both[0].iter().any(|key| key[3] == "deleted_at IS NULL"),
+        "no partial index was found"
+    );
     assert_same(&both);
 }
 
@@ -104,7 +122,11 @@ async fn tenant_leads_every_key_of_its_tables() {
         let (table, kind, columns) = (key[0].as_str(), key[1].as_str(), key[2].as_str());
         let is_exception = GLOBAL_TABLES.contains(&table) || (table, columns) == ACROSS_TENANTS;
         if kind != "plain" && !is_exception {
-            assert_eq!(columns.split(' ').next(), Some("tenant_id"), "{kind} key of {table}: {columns}");
+            assert_eq!(
+                columns.split(' ').next(),
+                Some("tenant_id"),
+                "{kind} key of {table}: {columns}"
+            );
             led += 1;
         }
     }

@@ -15,7 +15,10 @@ fn tenant_called(external_id: Option<&str>) -> Tenant {
         external_id: external_id.map(str::to_owned),
         name: "Ada & Søn".to_owned(),
         status: TenantStatus::Active,
-        limits: LimitOverrides { stores_per_tenant: Some(3), ..LimitOverrides::default() },
+        limits: LimitOverrides {
+            stores_per_tenant: Some(3),
+            ..LimitOverrides::default()
+        },
         created_at: NOW,
     }
 }
@@ -34,7 +37,10 @@ fn key_of(tenant_id: TenantId) -> ApiKey {
 
 /// What the change feed tells, in its order.
 async fn told(subject: &Subject) -> Vec<String> {
-    let rows = subject.raw.rows("SELECT kind FROM change_feed ORDER BY seq", &[]).await;
+    let rows = subject
+        .raw
+        .rows("SELECT kind FROM change_feed ORDER BY seq", &[])
+        .await;
     rows.into_iter().flatten().flatten().collect()
 }
 
@@ -43,12 +49,25 @@ pub(crate) async fn tenant_comes_back_as_it_was_made(subject: &Subject) {
         tenant_called(Some("customer-1")),
         tenant_called(None),
         tenant_called(None),
-        Tenant { status: TenantStatus::Suspended, ..tenant_called(None) },
+        Tenant {
+            status: TenantStatus::Suspended,
+            ..tenant_called(None)
+        },
     ] {
         assert!(subject.index.create_tenant(&tenant).await.unwrap());
-        assert_eq!(subject.index.tenant(tenant.tenant_id).await.unwrap(), Some(tenant));
+        assert_eq!(
+            subject.index.tenant(tenant.tenant_id).await.unwrap(),
+            Some(tenant)
+        );
     }
-    assert_eq!(subject.index.tenant(TenantId::from_uuid(next_uuid())).await.unwrap(), None);
+    assert_eq!(
+        subject
+            .index
+            .tenant(TenantId::from_uuid(next_uuid()))
+            .await
+            .unwrap(),
+        None
+    );
     assert_eq!(told(subject).await, ["tenant"; 4]);
 }
 
@@ -75,8 +94,23 @@ pub(crate) async fn limits_are_replaced_as_a_whole(subject: &Subject) {
         bytes_per_tenant: Some(u64::from(u32::MAX) * 1000),
         ..LimitOverrides::default()
     };
-    assert!(subject.index.set_limits(tenant.tenant_id, &limits, NOW).await.unwrap());
-    assert_eq!(subject.index.tenant(tenant.tenant_id).await.unwrap().unwrap().limits, limits);
+    assert!(
+        subject
+            .index
+            .set_limits(tenant.tenant_id, &limits, NOW)
+            .await
+            .unwrap()
+    );
+    assert_eq!(
+        subject
+            .index
+            .tenant(tenant.tenant_id)
+            .await
+            .unwrap()
+            .unwrap()
+            .limits,
+        limits
+    );
     let nobody = TenantId::from_uuid(next_uuid());
     assert!(!subject.index.set_limits(nobody, &limits, NOW).await.unwrap());
     assert_eq!(told(subject).await, ["tenant", "limits"]);
@@ -92,7 +126,10 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
         metadata: metadata.as_object().unwrap().clone(),
         created_at: after_seconds(5),
     };
-    assert_eq!(subject.index.create_store(tenant_id, &store, 1).await.unwrap(), StoreCreation::Created);
+    assert_eq!(
+        subject.index.create_store(tenant_id, &store, 1).await.unwrap(),
+        StoreCreation::Created
+    );
     let expected = Store {
         store_id: store.store_id,
         name: store.name,
@@ -106,22 +143,41 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
         updated_at: after_seconds(5),
         archived_at: None,
     };
-    assert_eq!(subject.index.store(tenant_id, store.store_id).await.unwrap(), Some(expected));
-    assert_eq!(subject.index.store(tenant_id, StoreId::from_uuid(next_uuid())).await.unwrap(), None);
+    assert_eq!(
+        subject.index.store(tenant_id, store.store_id).await.unwrap(),
+        Some(expected)
+    );
+    assert_eq!(
+        subject
+            .index
+            .store(tenant_id, StoreId::from_uuid(next_uuid()))
+            .await
+            .unwrap(),
+        None
+    );
     assert_eq!(told(subject).await, ["tenant", "store"]);
 }
 
 pub(crate) async fn store_of_nobody_is_not_made(subject: &Subject) {
     let nobody = TenantId::from_uuid(next_uuid());
     let store = new_store();
-    assert_eq!(subject.index.create_store(nobody, &store, PLENTY).await.unwrap(), StoreCreation::NoTenant);
+    assert_eq!(
+        subject.index.create_store(nobody, &store, PLENTY).await.unwrap(),
+        StoreCreation::NoTenant
+    );
     assert_eq!(subject.index.store(nobody, store.store_id).await.unwrap(), None);
     assert_eq!(told(subject).await, Vec::<String>::new());
 }
 
 pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
-    let create = async |limit| subject.index.create_store(tenant_id, &new_store(), limit).await.unwrap();
+    let create = async |limit| {
+        subject
+            .index
+            .create_store(tenant_id, &new_store(), limit)
+            .await
+            .unwrap()
+    };
     assert_eq!(create(0).await, StoreCreation::TooMany { count: 0 });
     assert_eq!(create(2).await, StoreCreation::Created);
     assert_eq!(create(2).await, StoreCreation::Created);
@@ -129,20 +185,40 @@ pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
     assert_eq!(create(3).await, StoreCreation::Created);
     let other = new_tenant(subject).await;
     let made = subject.index.create_store(other, &new_store(), 1).await.unwrap();
-    assert_eq!(made, StoreCreation::Created, "one tenant's stores do not count for another");
+    assert_eq!(
+        made,
+        StoreCreation::Created,
+        "one tenant's stores do not count for another"
+    );
 }
 
 pub(crate) async fn stores_racing_at_the_limit_end_exactly_on_it(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let stores: Vec<_> = (0..16).map(|_| new_store()).collect();
-    let creates = stores.iter().map(|store| subject.index.create_store(tenant_id, store, 5));
+    let creates = stores
+        .iter()
+        .map(|store| subject.index.create_store(tenant_id, store, 5));
     let made: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
-    assert_eq!(made.iter().filter(|made| **made == StoreCreation::Created).count(), 5);
-    let refused = made.iter().filter(|made| **made == StoreCreation::TooMany { count: 5 });
+    assert_eq!(
+        made.iter()
+            .filter(|made| **made == StoreCreation::Created)
+            .count(),
+        5
+    );
+    let refused = made
+        .iter()
+        .filter(|made| **made == StoreCreation::TooMany { count: 5 });
     assert_eq!(refused.count(), 11, "{made:?}");
     let mut there = 0;
     for store in &stores {
-        there += usize::from(subject.index.store(tenant_id, store.store_id).await.unwrap().is_some());
+        there += usize::from(
+            subject
+                .index
+                .store(tenant_id, store.store_id)
+                .await
+                .unwrap()
+                .is_some(),
+        );
     }
     assert_eq!(there, 5);
 }
@@ -150,19 +226,34 @@ pub(crate) async fn stores_racing_at_the_limit_end_exactly_on_it(subject: &Subje
 pub(crate) async fn store_id_that_is_taken_makes_no_second_store(subject: &Subject) {
     let place = Place::new(subject).await;
     place.create("/a", 1).await;
-    let again = NewStore { store_id: place.store_id, ..new_store() };
+    let again = NewStore {
+        store_id: place.store_id,
+        ..new_store()
+    };
     let before = place.rows().await;
-    assert!(place.index.create_store(place.tenant_id, &again, PLENTY).await.is_err());
+    assert!(
+        place
+            .index
+            .create_store(place.tenant_id, &again, PLENTY)
+            .await
+            .is_err()
+    );
     assert_eq!(place.rows().await, before);
     let store_count = "SELECT store_count FROM tenant WHERE tenant_id = $1";
-    assert_eq!(place.raw.numbers(store_count, &[place.tenant_id.uuid()]).await, [[1]]);
+    assert_eq!(
+        place.raw.numbers(store_count, &[place.tenant_id.uuid()]).await,
+        [[1]]
+    );
 }
 
 pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
     let tenant = tenant_called(None);
     subject.index.create_tenant(&tenant).await.unwrap();
     let bound = ApiKey {
-        store_ids: Some(vec![StoreId::from_uuid(next_uuid()), StoreId::from_uuid(next_uuid())]),
+        store_ids: Some(vec![
+            StoreId::from_uuid(next_uuid()),
+            StoreId::from_uuid(next_uuid()),
+        ]),
         expires_at: Some(after_seconds(60)),
         scopes: Scope::ALL.to_vec(),
         ..key_of(tenant.tenant_id)
@@ -188,17 +279,37 @@ pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
 pub(crate) async fn credential_shows_what_became_of_key_and_tenant(subject: &Subject) {
     let tenant = tenant_called(None);
     subject.index.create_tenant(&tenant).await.unwrap();
-    subject.index.create_api_key(&key_of(tenant.tenant_id), &[1; 32]).await.unwrap();
+    subject
+        .index
+        .create_api_key(&key_of(tenant.tenant_id), &[1; 32])
+        .await
+        .unwrap();
     let credential = async || subject.index.authenticate(&[1; 32]).await.unwrap().unwrap();
 
-    let limits = LimitOverrides { max_view_chars: Some(9), ..LimitOverrides::default() };
-    subject.index.set_limits(tenant.tenant_id, &limits, NOW).await.unwrap();
+    let limits = LimitOverrides {
+        max_view_chars: Some(9),
+        ..LimitOverrides::default()
+    };
+    subject
+        .index
+        .set_limits(tenant.tenant_id, &limits, NOW)
+        .await
+        .unwrap();
     assert_eq!(credential().await.limits, limits);
     let ids = [tenant.tenant_id.uuid()];
-    subject.raw.execute("UPDATE tenant SET status = 'suspended' WHERE tenant_id = $1", &ids).await;
+    subject
+        .raw
+        .execute(
+            "UPDATE tenant SET status = 'suspended' WHERE tenant_id = $1",
+            &ids,
+        )
+        .await;
     assert_eq!(credential().await.tenant_status, TenantStatus::Suspended);
     assert!(!credential().await.is_revoked);
-    subject.raw.execute("UPDATE api_key SET revoked_at = 1 WHERE tenant_id = $1", &ids).await;
+    subject
+        .raw
+        .execute("UPDATE api_key SET revoked_at = 1 WHERE tenant_id = $1", &ids)
+        .await;
     assert!(credential().await.is_revoked);
 }
 
@@ -213,7 +324,13 @@ pub(crate) async fn secret_belongs_to_one_key_alone(subject: &Subject) {
     let (mine, theirs) = (new_tenant(subject).await, new_tenant(subject).await);
     let first = key_of(mine);
     assert!(subject.index.create_api_key(&first, &[1; 32]).await.unwrap());
-    assert!(subject.index.create_api_key(&key_of(theirs), &[1; 32]).await.is_err());
+    assert!(
+        subject
+            .index
+            .create_api_key(&key_of(theirs), &[1; 32])
+            .await
+            .is_err()
+    );
     let found = subject.index.authenticate(&[1; 32]).await.unwrap().unwrap();
     assert_eq!((found.tenant_id, found.api_key_id), (mine, first.api_key_id));
     let keys = subject.raw.numbers("SELECT count(*) FROM api_key", &[]).await;

@@ -223,7 +223,13 @@ impl fmt::Display for Finding {
         writeln!(f)?;
         if let Some(floor) = &self.floor {
             let ratios: Vec<_> = self.ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
-            writeln!(f, "{:<33} {:<7} {floor}  of {}", "", "floor", ratios.join(" "))?;
+            writeln!(
+                f,
+                "{:<33} {:<7} {floor}  rounds {}",
+                "",
+                "floor",
+                ratios.join(" ")
+            )?;
         }
         for (side, summary) in [("server", Some(&self.server)), ("floor", self.floor.as_ref())] {
             if let Some(failed) = summary.map(|summary| summary.failed).filter(|failed| *failed > 0) {

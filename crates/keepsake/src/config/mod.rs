@@ -23,6 +23,7 @@ use config::Config;
 use keys::Key;
 use layers::Layer;
 pub(crate) use problem::{ConfigError, Problem};
+pub(crate) use reader::MAX_NUMBER;
 use reader::Reader;
 pub(crate) use settings::{IndexSettings, LogFormat, LogSettings, Role, ServerSettings, Settings};
 pub(crate) use url::IndexUrl;

@@ -5,7 +5,7 @@ use config::{Config, Value, ValueKind};
 use super::Problem;
 
 /// The largest number that a key takes: whole in JSON and in every database.
-const MAX_NUMBER: u64 = 1 << 53;
+pub(crate) const MAX_NUMBER: u64 = 1 << 53;
 
 /// Typed access to merged values; a bad value becomes a [`Problem`].
 pub(super) struct Reader<'a> {

@@ -1,11 +1,11 @@
 //! What every test needs: a deployment, servers on it, clients of them.
 
-//pub(crate) mod bulk;
+pub(crate) mod bulk;
 pub(crate) mod client;
 pub(crate) mod command;
-//pub(crate) mod counting_proxy;
+pub(crate) mod counting_proxy;
 pub(crate) mod deployment;
-//pub(crate) mod history;
+pub(crate) mod history;
 pub(crate) mod provision;
 pub(crate) mod secrets;
 pub(crate) mod server;

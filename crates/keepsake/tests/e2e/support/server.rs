@@ -1,6 +1,6 @@
 //! A running server whose output is checked for secrets at its end.
 
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 
 use keepsake_testkit::{RunningServer, ServerCommand};
 use tokio::process::Command;
@@ -52,16 +52,6 @@ impl Server {
         self.running.terminate().await;
         let status = self.running.wait().await;
         assert_eq!(status.code(), Some(0), "{}", self.running.output());
-    }
-
-    /// Sends it a signal by its name, without `SIG`.
-    pub(crate) async fn signal(&self, name: &str) {
-        signal(self.running.pid().unwrap(), name).await;
-    }
-
-    /// Waits until it has ended.
-    pub(crate) async fn wait(&mut self) -> ExitStatus {
-        self.running.wait().await
     }
 
     /// What it wrote since it was last started.
