@@ -21,7 +21,9 @@ BEGIN
                 NULL; -- another database of the cluster made it a moment ago
             END;
         END IF;
-        IF NOT pg_has_role(current_user, wanted, 'MEMBER') THEN
+        -- From 16 on, who makes a role is a member of it that may not SET ROLE.
+        IF NOT pg_has_role(current_user, wanted,
+                CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
             EXECUTE format('GRANT %I TO %I', wanted, current_user);
         END IF;
     END LOOP;

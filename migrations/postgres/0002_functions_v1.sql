@@ -22,22 +22,23 @@ DECLARE
     child record;
     grandchild record;
     remaining bigint := p_max_entries;
-    known boolean;
+    v_setting text;
 BEGIN
-    PERFORM set_config('keepsake.tenant', p_tenant::text, true);
-    SELECT CASE WHEN m.memory_id IS NULL THEN 0 ELSE 1 END, m.path, m.size_bytes, s.archived_at, s.purge_epoch,
-           m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, m.claimed_until
-      INTO kind, path, size_bytes, archived_at, purge_epoch,
-           memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until
-      FROM store s
-      LEFT JOIN memory m ON m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = p_path
-           AND m.deleted_at IS NULL
-     WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL;
-    IF NOT FOUND THEN
+    v_setting := set_config('keepsake.tenant', p_tenant::text, true);
+    -- What is asked for most is a memory that is there: one query, one row.
+    RETURN QUERY
+        SELECT 1, m.path, m.size_bytes, s.archived_at, s.purge_epoch, m.memory_id, m.version_id, m.head_seq,
+               m.blob_id, m.sha256, m.claimed_by, m.claimed_until, NULL::bigint, NULL::bigint
+          FROM memory m
+          JOIN store s ON s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = p_path AND m.deleted_at IS NULL;
+    IF FOUND THEN
         RETURN;
     END IF;
-    IF kind = 1 THEN
-        RETURN NEXT;
+    SELECT 0, s.archived_at, s.purge_epoch INTO kind, archived_at, purge_epoch
+      FROM store s
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL;
+    IF NOT FOUND THEN
         RETURN;
     END IF;
 
@@ -105,7 +106,9 @@ $$;
 -- become taken, `n_ancestor` the paths above them that must not be files;
 -- `d_…` say how each directory moves. Nothing is written unless the outcome
 -- is `committed`. Separate statements after the lock see what committed
--- before it was granted; one statement would not.
+-- before it was granted; one statement would not. Rows are found one by one,
+-- each by its whole key, so that the plan is the same for one change and for
+-- ten thousand, with statistics and without.
 CREATE FUNCTION commit_v1(
     p_tenant uuid, p_store uuid, p_now bigint, p_actor_type text, p_actor_id text, p_replica uuid,
     p_memory_limit bigint, p_byte_limit bigint,
@@ -123,12 +126,17 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_store record;
     v_at bigint;
-    v_new_bytes bigint;
+    v_new_bytes bigint := 0;
     v_changes integer := cardinality(c_op);
     v_moved text[];
+    v_path text;
+    v_child record;
+    v_setting text;
 BEGIN
-    PERFORM set_config('keepsake.tenant', p_tenant::text, true);
-    SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at INTO v_store
+    -- An assignment, here as in the others: it runs without a query of its own.
+    v_setting := set_config('keepsake.tenant', p_tenant::text, true);
+    SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at,
+           s.purge_epoch INTO v_store
       FROM store s
      WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL
        FOR NO KEY UPDATE;
@@ -154,40 +162,51 @@ BEGIN
     END IF;
 
     -- Compare-and-set: every head is still the one that was read.
-    IF EXISTS (
-        SELECT FROM unnest(c_memory, c_expect) AS c(memory_id, expected)
-          LEFT JOIN memory m ON m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c.memory_id
-         WHERE c.expected IS NOT NULL AND (m.version_id IS DISTINCT FROM c.expected OR m.deleted_at IS NOT NULL)
-    ) OR (p_guard_directory IS NOT NULL AND NOT EXISTS (
+    FOR i IN 1 .. v_changes LOOP
+        IF c_expect[i] IS NOT NULL AND NOT EXISTS (
+            SELECT FROM memory m
+             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i]
+                   AND m.version_id = c_expect[i] AND m.deleted_at IS NULL
+        ) THEN
+            outcome := 'stale';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
+    IF p_guard_directory IS NOT NULL AND NOT EXISTS (
         SELECT FROM directory d
          WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = p_guard_directory
                AND d.files = p_guard_files
-    )) THEN
+    ) THEN
         outcome := 'stale';
         RETURN NEXT;
         RETURN;
     END IF;
 
-    IF cardinality(n_path) > 0 THEN
+    FOREACH v_path IN ARRAY n_path LOOP
         SELECT 'taken', m.memory_id, m.path INTO outcome, object_id, path FROM memory m
-         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = ANY(n_path) AND m.deleted_at IS NULL
-         LIMIT 1;
-        IF NOT FOUND THEN
-            SELECT 'directory', NULL, d.path INTO outcome, object_id, path FROM unnest(n_path) AS n(path)
-              JOIN directory d ON d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = n.path || '/'
-             LIMIT 1;
-        END IF;
-        IF NOT FOUND AND cardinality(n_ancestor) > 0 THEN
-            SELECT 'parent_is_file', m.memory_id, m.path INTO outcome, object_id, path FROM memory m
-             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = ANY(n_ancestor)
-                   AND m.deleted_at IS NULL
-             LIMIT 1;
-        END IF;
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = v_path AND m.deleted_at IS NULL;
         IF FOUND THEN
             RETURN NEXT;
             RETURN;
         END IF;
-    END IF;
+    END LOOP;
+    FOREACH v_path IN ARRAY n_path LOOP
+        SELECT 'directory', NULL, d.path INTO outcome, object_id, path FROM directory d
+         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path || '/';
+        IF FOUND THEN
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
+    FOREACH v_path IN ARRAY n_ancestor LOOP
+        SELECT 'parent_is_file', m.memory_id, m.path INTO outcome, object_id, path FROM memory m
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = v_path AND m.deleted_at IS NULL;
+        IF FOUND THEN
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
 
     IF p_count_delta > 0 AND v_store.memory_count + p_count_delta > p_memory_limit THEN
         outcome := 'too_many';
@@ -207,56 +226,47 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
-    IF EXISTS (
-        SELECT FROM blob_deletion b
-         WHERE b.tenant_id = p_tenant AND b.store_id = p_store AND b.blob_id = ANY(c_blob)
-    ) THEN
-        outcome := 'condemned';
-        RETURN NEXT;
-        RETURN;
-    END IF;
+    FOR i IN 1 .. v_changes LOOP
+        IF EXISTS (
+            SELECT FROM blob_deletion b
+             WHERE b.tenant_id = p_tenant AND b.store_id = p_store AND b.blob_id = c_blob[i]
+        ) THEN
+            outcome := 'condemned';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
 
     -- Nothing is refused from here on. Time never runs backwards along `seq`.
     v_at := greatest(p_now, v_store.last_version_at);
-    WITH added AS (
+    FOR i IN 1 .. v_changes LOOP
         INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id,
                              size_bytes, sha256, created_at, actor_type, actor_id)
-        SELECT p_tenant, p_store, v_store.seq + c.position, c.version_id, c.memory_id, m.head_seq, c.op, c.path,
-               c.blob_id, c.size_bytes, c.sha256, v_at, p_actor_type, p_actor_id
-          FROM unnest(c_op, c_memory, c_version, c_path, c_blob, c_size, c_sha256) WITH ORDINALITY
-               AS c(op, memory_id, version_id, path, blob_id, size_bytes, sha256, position)
-          LEFT JOIN memory m ON m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c.memory_id
-        RETURNING CASE WHEN blob_id = version_id THEN size_bytes ELSE 0 END AS new_bytes
-    )
-    SELECT sum(new_bytes) INTO v_new_bytes FROM added;
+        VALUES (p_tenant, p_store, v_store.seq + i, c_version[i], c_memory[i],
+                (SELECT m.head_seq FROM memory m
+                  WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i]),
+                c_op[i], c_path[i], c_blob[i], c_size[i], c_sha256[i], v_at, p_actor_type, p_actor_id);
+        IF c_op[i] = 'created' THEN
+            INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id,
+                                size_bytes, sha256, first_line, pinned, created_at, updated_at)
+            VALUES (p_tenant, p_store, c_memory[i], c_path[i], c_parent[i], c_name[i], v_store.seq + i,
+                    c_version[i], c_blob[i], c_size[i], c_sha256[i], c_first_line[i], false, v_at, v_at);
+        ELSE
+            UPDATE memory m
+               SET path = c_path[i], parent = c_parent[i], name = c_name[i], head_seq = v_store.seq + i,
+                   version_id = c_version[i], blob_id = c_blob[i], size_bytes = c_size[i], sha256 = c_sha256[i],
+                   first_line = CASE WHEN c_blob[i] = c_version[i] OR c_op[i] = 'deleted' THEN c_first_line[i]
+                                     ELSE m.first_line END,
+                   updated_at = v_at, deleted_at = CASE WHEN c_op[i] = 'deleted' THEN v_at END,
+                   claimed_by = nullif(m.claimed_by, p_replica)
+             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i];
+        END IF;
+        IF c_blob[i] = c_version[i] THEN
+            v_new_bytes := v_new_bytes + c_size[i];
+        END IF;
+    END LOOP;
 
-    -- Heads that go or stay first, so that a path they leave is free for the new ones.
-    IF c_op <> ARRAY['created'] THEN
-        UPDATE memory m
-           SET path = c.path, parent = c.parent, name = c.name, head_seq = v_store.seq + c.position,
-               version_id = c.version_id, blob_id = c.blob_id, size_bytes = c.size_bytes, sha256 = c.sha256,
-               first_line = CASE WHEN c.blob_id = c.version_id OR c.op = 'deleted' THEN c.first_line
-                                 ELSE m.first_line END,
-               updated_at = v_at, deleted_at = CASE WHEN c.op = 'deleted' THEN v_at END,
-               claimed_by = nullif(m.claimed_by, p_replica)
-          FROM unnest(c_op, c_memory, c_version, c_path, c_parent, c_name, c_blob, c_size, c_sha256, c_first_line)
-               WITH ORDINALITY AS c(op, memory_id, version_id, path, parent, name, blob_id, size_bytes, sha256,
-                                    first_line, position)
-         WHERE c.op <> 'created'
-               AND m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c.memory_id;
-    END IF;
-    IF 'created' = ANY(c_op) THEN
-        INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id,
-                            size_bytes, sha256, first_line, pinned, created_at, updated_at)
-        SELECT p_tenant, p_store, c.memory_id, c.path, c.parent, c.name, v_store.seq + c.position, c.version_id,
-               c.blob_id, c.size_bytes, c.sha256, c.first_line, false, v_at, v_at
-          FROM unnest(c_op, c_memory, c_version, c_path, c_parent, c_name, c_blob, c_size, c_sha256, c_first_line)
-               WITH ORDINALITY AS c(op, memory_id, version_id, path, parent, name, blob_id, size_bytes, sha256,
-                                    first_line, position)
-         WHERE c.op = 'created';
-    END IF;
-
-    IF cardinality(n_path) > 0 THEN
+    IF cardinality(d_path) > 0 THEN
         WITH touched AS (
             INSERT INTO directory AS d (tenant_id, store_id, path, parent, name, files, bytes, visible_children)
             SELECT p_tenant, p_store, c.path, c.parent, c.name, c.files, c.bytes, c.children
@@ -269,39 +279,29 @@ BEGIN
         )
         SELECT array_agg(t.parent) INTO v_moved FROM touched t
          WHERE t.is_new AND left(t.name, 1) <> '.' AND t.name <> 'node_modules';
-        IF v_moved IS NOT NULL THEN
-            UPDATE directory d SET visible_children = d.visible_children + c.children
-              FROM (SELECT p.parent, count(*) AS children FROM unnest(v_moved) AS p(parent) GROUP BY p.parent) c
-             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = c.parent;
-        END IF;
-    ELSIF cardinality(d_path) > 0 THEN
-        UPDATE directory d
-           SET files = d.files + c.files, bytes = d.bytes + c.bytes,
-               visible_children = d.visible_children + c.children
-          FROM unnest(d_path, d_files, d_bytes, d_children) AS c(path, files, bytes, children)
-         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = c.path;
+        FOR v_child IN SELECT p.parent, count(*) AS children FROM unnest(v_moved) AS p(parent) GROUP BY p.parent LOOP
+            UPDATE directory d SET visible_children = d.visible_children + v_child.children
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_child.parent;
+        END LOOP;
     END IF;
     IF p_directories_may_go THEN
-        WITH gone AS (
+        FOREACH v_path IN ARRAY d_path LOOP
             DELETE FROM directory d
-             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = ANY(d_path)
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path
                    AND d.files = 0 AND d.path <> '/'
-            RETURNING d.parent, d.name
-        )
-        SELECT array_agg(g.parent) INTO v_moved FROM gone g
-         WHERE left(g.name, 1) <> '.' AND g.name <> 'node_modules';
-        IF v_moved IS NOT NULL THEN
-            UPDATE directory d SET visible_children = d.visible_children - c.children
-              FROM (SELECT p.parent, count(*) AS children FROM unnest(v_moved) AS p(parent) GROUP BY p.parent) c
-             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = c.parent;
-        END IF;
+            RETURNING d.parent, d.name INTO v_child;
+            IF FOUND AND left(v_child.name, 1) <> '.' AND v_child.name <> 'node_modules' THEN
+                UPDATE directory d SET visible_children = d.visible_children - 1
+                 WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_child.parent;
+            END IF;
+        END LOOP;
     END IF;
 
     seq := v_store.seq + v_changes;
     UPDATE store s
        SET seq = v_store.seq + v_changes, last_version_at = v_at,
            memory_count = s.memory_count + p_count_delta, live_bytes = s.live_bytes + p_byte_delta,
-           version_count = s.version_count + v_changes, version_bytes = s.version_bytes + coalesce(v_new_bytes, 0)
+           version_count = s.version_count + v_changes, version_bytes = s.version_bytes + v_new_bytes
      WHERE s.tenant_id = p_tenant AND s.store_id = p_store;
     object_id := c_memory[1];
     IF p_scope IS NOT NULL THEN
@@ -312,6 +312,7 @@ BEGIN
                store_id = excluded.store_id, version_seq = excluded.version_seq, created_at = excluded.created_at;
     END IF;
     outcome := 'committed';
+    measured := v_store.purge_epoch;
     RETURN NEXT;
 END
 $$;
@@ -321,8 +322,10 @@ CREATE FUNCTION claim_edit_v1(
     p_tenant uuid, p_store uuid, p_memory uuid, p_replica uuid, p_now bigint, p_until bigint
 ) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_setting text;
 BEGIN
-    PERFORM set_config('keepsake.tenant', p_tenant::text, true);
+    v_setting := set_config('keepsake.tenant', p_tenant::text, true);
     UPDATE memory m SET claimed_by = p_replica, claimed_until = p_until
      WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = p_memory
            AND (m.claimed_by IS NULL OR m.claimed_by = p_replica OR m.claimed_until <= p_now);
@@ -338,13 +341,15 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
+DECLARE
+    v_setting text;
 BEGIN
     SELECT c.tenant_id, c.api_key_id INTO tenant_id, api_key_id FROM credential c
      WHERE c.secret_sha256 = p_secret_sha256;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    PERFORM set_config('keepsake.tenant', tenant_id::text, true);
+    v_setting := set_config('keepsake.tenant', tenant_id::text, true);
     RETURN QUERY
         SELECT k.tenant_id, k.api_key_id, k.scopes, k.store_ids, k.expires_at, k.revoked_at, t.status, t.limits
           FROM api_key k JOIN tenant t ON t.tenant_id = k.tenant_id

@@ -144,6 +144,7 @@ def run_with_a_tool_class(keepsake):
     runner = stub.client.beta.messages.tool_runner(
         model="claude-test",
         max_tokens=1000,
+        thread=False,  # each request holds the whole conversation
         messages=[{"role": "user", "content": "Remember what I like."}],
         tools=[KeepsakeMemoryTool(keepsake)],
     )
@@ -179,6 +180,7 @@ def run_with_whole_blocks(keepsake):
     runner = stub.client.beta.messages.tool_runner(
         model="claude-test",
         max_tokens=1000,
+        thread=False,  # each request holds the whole conversation
         messages=[{"role": "user", "content": "Remember where I live."}],
         tools=[MEMORY_TOOL],
     )

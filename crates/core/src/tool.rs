@@ -30,6 +30,11 @@ pub fn created_message(path: &ToolPath) -> String {
     format!("File created successfully at: {path}")
 }
 
+/// The result of an `insert`, which shows nothing of the file.
+pub fn inserted_message(path: &ToolPath) -> String {
+    format!("The file {path} has been edited.")
+}
+
 /// The result of a `delete` that removed the file or directory.
 pub fn deleted_message(path: &ToolPath) -> String {
     format!("Successfully deleted {path}")

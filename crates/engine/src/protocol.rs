@@ -38,8 +38,6 @@ pub(crate) enum Proposed {
 #[derive(Debug, Clone)]
 pub(crate) struct Proposal {
     pub(crate) store_id: StoreId,
-    /// The store's purge epoch when it was read; names cached content.
-    pub(crate) purge_epoch: i64,
     pub(crate) changes: Vec<Proposed>,
     pub(crate) guard: Option<Guard>,
     pub(crate) idempotency: Option<Idempotency>,
@@ -119,9 +117,9 @@ impl Engine {
                 changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
             };
             let refusal = match self.0.index.commit(tenant_id, &commit).await? {
-                CommitOutcome::Committed { .. } => {
+                CommitOutcome::Committed { purge_epoch, .. } => {
                     for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
-                        self.remember(*key, proposal.purge_epoch, content).await;
+                        self.remember(*key, purge_epoch, content).await;
                     }
                     return Ok(Committed::Done);
                 }

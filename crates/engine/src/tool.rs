@@ -146,7 +146,8 @@ impl Engine {
             return Err(EngineError::Internal("a change was taken for a view").into());
         };
         let max_chars = principal.limits.max_view_chars;
-        let max_entries = max_entries_shown(path, max_chars);
+        // At least one, or the listing's total would not be looked up.
+        let max_entries = max_entries_shown(path, max_chars).max(1);
         match self
             .find(principal, store_id, path.memory(), max_entries)
             .await?

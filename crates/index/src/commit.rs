@@ -107,6 +107,8 @@ pub enum CommitOutcome {
     Committed {
         /// The place of the last version in the store's order.
         seq: i64,
+        /// The store's purge epoch, under which caches may keep the content.
+        purge_epoch: i64,
     },
     /// The same call was made before; nothing was written now.
     Replayed {

@@ -45,6 +45,9 @@ pub(crate) enum Command {
         command: StoreCommand,
     },
     /// Measures what a server bears, beside what this machine can do at best
+    ///
+    /// Makes tenants, stores and memories in the index and the blob store that
+    /// are configured, and leaves them there: give it ones of its own.
     Bench(BenchArgs),
     /// The machine's best, as `bench --floor` runs it
     #[command(hide = true)]

@@ -23,6 +23,10 @@ use clap::Parser;
 use cli::{Cli, Command, ConfigCommand, KeyCommand, StoreCommand, TenantCommand};
 use failure::Failure;
 
+/// Requests allocate much and briefly, on every worker at once.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Cli::parse().command).await {

@@ -108,6 +108,18 @@ impl Command {
         }
     }
 
+    /// The path it acts on; of a rename, the source.
+    pub const fn path(&self) -> &ToolPath {
+        match self {
+            Self::View { path, .. }
+            | Self::Create { path, .. }
+            | Self::StrReplace { path, .. }
+            | Self::Insert { path, .. }
+            | Self::Delete { path } => path,
+            Self::Rename { old_path, .. } => old_path,
+        }
+    }
+
     /// The command's name in the protocol.
     pub const fn name(&self) -> &'static str {
         match self {

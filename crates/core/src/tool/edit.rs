@@ -151,7 +151,7 @@ pub fn insert(
     }
     Ok(Edit {
         content: edited,
-        message: format!("The file {path} has been edited."),
+        message: super::inserted_message(path),
     })
 }
 

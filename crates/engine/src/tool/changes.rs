@@ -69,19 +69,8 @@ impl Engine {
 impl Call<'_> {
     async fn run(&self, command: &Command) -> Result<String, Stop> {
         // Commands on one path take turns; a rename takes that of its source.
-        let place = match command {
-            Command::View { path, .. }
-            | Command::Create { path, .. }
-            | Command::StrReplace { path, .. }
-            | Command::Insert { path, .. }
-            | Command::Delete { path } => path,
-            Command::Rename { old_path, .. } => old_path,
-        };
-        let place = (
-            self.principal.tenant_id,
-            self.store_id,
-            place.display().to_owned(),
-        );
+        let path = command.path().display().to_owned();
+        let place = (self.principal.tenant_id, self.store_id, path.clone());
         let _turn = self.engine.0.edits.turn(place).await;
         for _ in 0..ATTEMPTS {
             let tried = match command {
@@ -127,18 +116,7 @@ impl Call<'_> {
                 }
             }
         }
-        let path = match command {
-            Command::Rename { old_path, .. } => old_path,
-            Command::View { path, .. }
-            | Command::Create { path, .. }
-            | Command::StrReplace { path, .. }
-            | Command::Insert { path, .. }
-            | Command::Delete { path } => path,
-        };
-        Err(ToolError::Conflict {
-            path: path.display().to_owned(),
-        }
-        .into())
+        Err(ToolError::Conflict { path }.into())
     }
 
     async fn create(&self, path: &ToolPath, file_text: &str) -> Result<Try, Stop> {
@@ -154,7 +132,7 @@ impl Call<'_> {
             path: memory_path.clone(),
             content,
         };
-        match self.commit(0, vec![change], None).await? {
+        match self.commit(vec![change], None).await? {
             Committed::Refused(WriteRefusal::PathTaken) => Err(ToolError::AlreadyExists {
                 path: path.display().to_owned(),
             }
@@ -183,7 +161,7 @@ impl Call<'_> {
             before: head,
             content,
         };
-        let outcome = self.commit(store.purge_epoch, vec![change], None).await?;
+        let outcome = self.commit(vec![change], None).await?;
         if outcome == Committed::Refused(WriteRefusal::Stale) {
             // Another replica was faster. Ask for the next turn among replicas,
             // so that no edit loses again and again.
@@ -257,7 +235,7 @@ impl Call<'_> {
                 )
             }
         };
-        let outcome = self.commit(lookup.store.purge_epoch, changes, guard).await?;
+        let outcome = self.commit(changes, guard).await?;
         self.conclude(path, outcome, || deleted_message(path))
     }
 
@@ -307,7 +285,7 @@ impl Call<'_> {
                 (moves.collect::<Result<_, _>>()?, Some(guard))
             }
         };
-        match self.commit(lookup.store.purge_epoch, changes, guard).await? {
+        match self.commit(changes, guard).await? {
             Committed::Refused(WriteRefusal::PathTaken) => Err(destination_exists().into()),
             outcome => self.conclude(new_path, outcome, || renamed_message(old_path, new_path)),
         }
@@ -371,16 +349,10 @@ impl Call<'_> {
         })
     }
 
-    async fn commit(
-        &self,
-        purge_epoch: i64,
-        changes: Vec<Proposed>,
-        guard: Option<Guard>,
-    ) -> Result<Committed, EngineError> {
+    async fn commit(&self, changes: Vec<Proposed>, guard: Option<Guard>) -> Result<Committed, EngineError> {
         let (store_id, idempotency) = (self.store_id, self.idempotency);
         let proposal = Proposal {
             store_id,
-            purge_epoch,
             changes,
             guard,
             idempotency,

@@ -5,7 +5,7 @@
 //! pure, so applying one again gives the words it gave the first time.
 
 use keepsake_core::tool::{
-    Command, Edit, ToolError, created_message, deleted_message, insert, renamed_message, str_replace,
+    Command, created_message, deleted_message, inserted_message, renamed_message, str_replace,
 };
 use keepsake_core::{BlobKey, StoreId};
 
@@ -20,41 +20,21 @@ impl Engine {
         command: &Command,
         seq: i64,
     ) -> Result<String, EngineError> {
-        let redo = |text: &str| -> Result<Edit, ToolError> {
-            match command {
-                Command::StrReplace {
-                    path,
-                    old_str,
-                    new_str,
-                } => str_replace(path, text, old_str, new_str),
-                Command::Insert {
-                    path,
-                    insert_line,
-                    insert_text,
-                } => insert(path, text, *insert_line, insert_text),
-                Command::View { path, .. } | Command::Create { path, .. } | Command::Delete { path } => {
-                    Err(ToolError::NotFound {
-                        path: path.display().to_owned(),
-                    })
-                }
-                Command::Rename { old_path, .. } => Err(ToolError::NotFound {
-                    path: old_path.display().to_owned(),
-                }),
-            }
-        };
         match command {
             Command::Create { path, .. } => Ok(created_message(path)),
             Command::Delete { path } => Ok(deleted_message(path)),
             Command::Rename { old_path, new_path } => Ok(renamed_message(old_path, new_path)),
+            Command::Insert { path, .. } => Ok(inserted_message(path)),
             Command::View { .. } => Err(EngineError::Internal("a view was recorded as a change")),
-            Command::StrReplace { path, .. } | Command::Insert { path, .. } => {
+            Command::StrReplace {
+                path,
+                old_str,
+                new_str,
+            } => {
                 let before = self.content_before(principal, store_id, seq).await?;
-                let edit = before.and_then(|text| redo(&text).ok());
-                // Redacted or expired since: the edit stands, its words are gone.
-                Ok(edit.map_or_else(
-                    || format!("The file {path} has been edited."),
-                    |edit| edit.message,
-                ))
+                let edit = before.and_then(|text| str_replace(path, &text, old_str, new_str).ok());
+                // Redacted or expired since: the edit stands, its snippet is gone.
+                Ok(edit.map_or_else(|| inserted_message(path), |edit| edit.message))
             }
         }
     }

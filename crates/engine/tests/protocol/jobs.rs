@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use keepsake_blobs::{BlobError, BlobStore};
+use keepsake_blobs::BlobError;
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_engine::jobs::{DrainDeletions, Job, Lease, RunOutcome, run_job};
 use keepsake_engine::{Clock, Engine, EngineError};
-use keepsake_index::JobIndex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

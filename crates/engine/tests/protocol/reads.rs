@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use keepsake_blobs::BlobStore;
 use keepsake_engine::EngineError;
 use serde_json::json;
 

@@ -7,7 +7,7 @@ use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_core::MemoryPath;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::EngineError;
-use keepsake_index::{Index, MemoryIndex, Target};
+use keepsake_index::{Index, Target};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -394,7 +394,7 @@ async fn directory_is_deleted_as_a_whole_or_not_at_all(bed: Bed) {
     let left = bed.try_call(view("/memories")).await.unwrap().content;
     // Either the late file went with the rest, or it came after and is alone.
     assert!(!left.contains("/memories/d/0/"), "{left}");
-    let survivors = left.lines().filter(|line| line.ends_with(".txt")).count();
+    let survivors = left.lines().filter(|line| line.ends_with("txt")).count();
     assert!(survivors <= 1, "{left}");
 }
 

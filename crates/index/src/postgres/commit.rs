@@ -164,7 +164,12 @@ impl MemoryIndex for PostgresIndex {
         let memory_id = || row.try_get(2).map(MemoryId::from_uuid);
         let measured = || row.try_get(4).map(unsigned);
         let refusal = match row.try_get::<&str, _>(0)? {
-            "committed" => return Ok(CommitOutcome::Committed { seq: row.try_get(1)? }),
+            "committed" => {
+                return Ok(CommitOutcome::Committed {
+                    seq: row.try_get(1)?,
+                    purge_epoch: row.try_get(4)?,
+                });
+            }
             "replayed" => return Ok(CommitOutcome::Replayed { seq: row.try_get(1)? }),
             "no_store" => Refusal::NoStore,
             "archived" => Refusal::Archived,

@@ -74,7 +74,8 @@ const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_byte
     EXISTS (SELECT 1 FROM json_each($5) c CROSS JOIN blob_deletion b \
         ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 2)), \
     (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($10) n CROSS JOIN directory d \
-        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0) \
+        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0), \
+    s.purge_epoch \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// All writes of a commit. Heads that go or stay come before new ones, so that
@@ -318,7 +319,10 @@ async fn run_one(
         .bind(commit.replica)
         .execute(&mut *connection)
         .await?;
-    Ok(CommitOutcome::Committed { seq: new_seq })
+    Ok(CommitOutcome::Committed {
+        seq: new_seq,
+        purge_epoch: row.try_get(14)?,
+    })
 }
 
 /// Whether a commit must be refused, from what the gate read.

@@ -30,10 +30,11 @@ const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM dire
     WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
 
-/// The visible children of one directory by name, merged from two index
-/// ranges that each stop at the limit. A file's path is its parent and its
-/// name, so that the index alone answers.
-const CHILDREN: &str = "SELECT is_directory, path, size_bytes FROM ( \
+/// The visible children of one directory by name, as one JSON array, merged
+/// from two index ranges that each stop at the limit. One row for all: each row
+/// would cross from SQLite's thread by itself. A file's path is its parent and
+/// its name, so that the index alone answers.
+const CHILDREN: &str = "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
     SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
         WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND deleted_at IS NULL \
         AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
@@ -41,7 +42,7 @@ const CHILDREN: &str = "SELECT is_directory, path, size_bytes FROM ( \
     SELECT * FROM (SELECT 1, path, name, bytes FROM directory \
         WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
         AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
-    ) ORDER BY name LIMIT $4";
+    ORDER BY name LIMIT $4)";
 
 impl SqliteIndex {
     pub(super) async fn read_head(
@@ -229,22 +230,19 @@ async fn children(
     directory: &str,
     limit: usize,
 ) -> Result<Vec<Entry>, IndexError> {
-    let rows = sqlx::query(CHILDREN)
+    let children: Json<Vec<(i64, String, i64)>> = sqlx::query_scalar(CHILDREN)
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
         .bind(directory)
         .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .fetch_all(snapshot)
+        .fetch_one(snapshot)
         .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(Entry {
-                is_directory: row.try_get(0)?,
-                path: row.try_get(1)?,
-                size_bytes: unsigned(row.try_get(2)?),
-            })
-        })
-        .collect()
+    let entry = |(is_directory, path, size_bytes): (i64, String, i64)| Entry {
+        path,
+        is_directory: is_directory == 1,
+        size_bytes: unsigned(size_bytes),
+    };
+    Ok(children.0.into_iter().map(entry).collect())
 }
 
 #[async_trait]

@@ -3,7 +3,7 @@
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_index::{CommitOutcome, DueDeletion, Refusal};
 
-use crate::place::{Place, after_seconds, created, deleted, edited, next_uuid, renamed};
+use crate::place::{Place, after_seconds, committed, created, deleted, edited, next_uuid, renamed};
 use crate::subject::Subject;
 
 fn orphan(place: &Place) -> BlobKey {
@@ -220,10 +220,7 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
         .await
         .unwrap();
     assert_eq!(due(&place, 9000).await, []);
-    assert_eq!(
-        place.try_changes(vec![change]).await,
-        CommitOutcome::Committed { seq: 1 }
-    );
+    assert_eq!(place.try_changes(vec![change]).await, committed(1));
 }
 
 pub(crate) async fn queues_of_stores_do_not_mix(subject: &Subject) {
@@ -234,10 +231,7 @@ pub(crate) async fn queues_of_stores_do_not_mix(subject: &Subject) {
         .await
         .unwrap();
     // The same id under another store is another blob.
-    assert_eq!(
-        theirs.try_changes(vec![change.clone()]).await,
-        CommitOutcome::Committed { seq: 1 }
-    );
+    assert_eq!(theirs.try_changes(vec![change.clone()]).await, committed(1));
     mine.index
         .deletion_failed(&theirs.blob(change.version_id), after_seconds(500))
         .await

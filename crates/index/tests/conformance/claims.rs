@@ -1,10 +1,10 @@
 //! A replica that lost a race asks the others to let it go first.
 
 use keepsake_core::MemoryId;
-use keepsake_index::{Claim, CommitOutcome};
+use keepsake_index::Claim;
 use uuid::Uuid;
 
-use crate::place::{NOW, Place, REPLICA, after_seconds, edited, next_uuid, renamed};
+use crate::place::{NOW, Place, REPLICA, after_seconds, committed, edited, next_uuid, renamed};
 use crate::subject::Subject;
 
 const OTHER: Uuid = Uuid::from_u128(2);
@@ -53,15 +53,12 @@ pub(crate) async fn claim_ends_with_the_commit_of_its_replica(subject: &Subject)
     assert!(claim(&place, "/a", OTHER, 0).await);
     // A hint alone: who did not ask commits all the same, and leaves it standing.
     let head = place.memory("/a").await;
-    assert_eq!(
-        place.try_changes(vec![edited(&head, 2)]).await,
-        CommitOutcome::Committed { seq: 2 }
-    );
+    assert_eq!(place.try_changes(vec![edited(&head, 2)]).await, committed(2));
     let head = place.memory("/a").await;
     assert_eq!(head.claim.map(|claim| claim.replica), Some(OTHER));
     let mut commit = place.commit_of(vec![renamed(&head, "/b")]);
     commit.replica = OTHER;
-    assert_eq!(place.run(&commit).await, CommitOutcome::Committed { seq: 3 });
+    assert_eq!(place.run(&commit).await, committed(3));
     assert_eq!(place.memory("/b").await.claim, None);
     assert!(claim(&place, "/b", REPLICA, 1).await);
 }

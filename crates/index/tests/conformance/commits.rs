@@ -3,7 +3,7 @@
 use keepsake_core::ContentHash;
 use keepsake_index::{CommitOutcome, Target};
 
-use crate::place::{PLENTY, Place, actor, after_seconds, created, deleted, edited, renamed};
+use crate::place::{PLENTY, Place, actor, after_seconds, committed, created, deleted, edited, renamed};
 use crate::subject::Subject;
 
 /// `seq`, `prev_seq` (0: none), size (-1: none), `created_at` of every version.
@@ -150,7 +150,7 @@ pub(crate) async fn actor_of_every_version_is_recorded(subject: &Subject) {
     place.create("/a", 1).await;
     let mut by_a_job = place.commit_of(vec![created("/b", 1)]);
     by_a_job.actor = None;
-    assert_eq!(place.run(&by_a_job).await, CommitOutcome::Committed { seq: 2 });
+    assert_eq!(place.run(&by_a_job).await, committed(2));
     let actors = place
         .raw
         .rows(
@@ -314,7 +314,24 @@ pub(crate) async fn largest_sizes_are_counted_exactly(subject: &Subject) {
     let mut commit = place.commit_of(vec![created("/b", PLENTY - 1)]);
     commit.byte_limit = 2 * PLENTY;
     let outcome = place.run_within(&commit, 2 * PLENTY).await;
-    assert_eq!(outcome, CommitOutcome::Committed { seq: 2 });
+    assert_eq!(outcome, committed(2));
     assert_eq!(place.directory("/", 0).await.size_bytes, 2 * PLENTY - 2);
     place.assert_recount().await;
+}
+
+pub(crate) async fn commit_tells_the_epoch_of_the_last_purge(subject: &Subject) {
+    let place = Place::new(subject).await;
+    assert_eq!(place.try_changes(vec![created("/a", 1)]).await, committed(1));
+    place
+        .raw
+        .execute(
+            "UPDATE store SET purge_epoch = 7 WHERE tenant_id = $1 AND store_id = $2",
+            &place.ids(),
+        )
+        .await;
+    let after = CommitOutcome::Committed {
+        seq: 2,
+        purge_epoch: 7,
+    };
+    assert_eq!(place.try_changes(vec![created("/b", 1)]).await, after);
 }

@@ -4,7 +4,7 @@ use futures::future::join_all;
 use keepsake_core::StoreId;
 use keepsake_index::{CommitOutcome, Grant, Refusal};
 
-use crate::place::{PLENTY, Place, created, deleted, edited, new_tenant, next_uuid};
+use crate::place::{PLENTY, Place, committed, created, deleted, edited, new_tenant, next_uuid};
 use crate::subject::Subject;
 
 const NEEDS_A_BYTE: CommitOutcome = CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes: 1 });
@@ -49,7 +49,7 @@ pub(crate) async fn first_byte_needs_a_grant(subject: &Subject) {
         .unwrap();
     assert_eq!(granted, Grant::Granted);
     let outcome = place.index.commit(place.tenant_id, &commit).await.unwrap();
-    assert_eq!(outcome, CommitOutcome::Committed { seq: 1 });
+    assert_eq!(outcome, committed(1));
     assert_account_is_sound(&place, 1).await;
 }
 
@@ -57,7 +57,7 @@ pub(crate) async fn empty_memory_and_shrinking_need_no_grant(subject: &Subject) 
     let place = Place::new(subject).await;
     let commit = place.commit_of(vec![created("/empty", 0)]);
     let outcome = place.index.commit(place.tenant_id, &commit).await.unwrap();
-    assert_eq!(outcome, CommitOutcome::Committed { seq: 1 });
+    assert_eq!(outcome, committed(1));
     let head = place.create("/a", 100).await;
     place
         .raw
@@ -68,7 +68,7 @@ pub(crate) async fn empty_memory_and_shrinking_need_no_grant(subject: &Subject) 
         .await;
     let shrink = place.commit_of(vec![edited(&head, 99)]);
     let outcome = place.index.commit(place.tenant_id, &shrink).await.unwrap();
-    assert_eq!(outcome, CommitOutcome::Committed { seq: 3 });
+    assert_eq!(outcome, committed(3));
 }
 
 pub(crate) async fn grant_is_more_than_needed_where_there_is_room(subject: &Subject) {
@@ -76,11 +76,7 @@ pub(crate) async fn grant_is_more_than_needed_where_there_is_room(subject: &Subj
     place.create("/a", 10).await;
     let commit = place.commit_of(vec![created("/b", 1000)]);
     let outcome = place.index.commit(place.tenant_id, &commit).await.unwrap();
-    assert_eq!(
-        outcome,
-        CommitOutcome::Committed { seq: 2 },
-        "asked again too soon"
-    );
+    assert_eq!(outcome, committed(2), "asked again too soon");
     assert_account_is_sound(&place, i64::try_from(PLENTY).unwrap()).await;
 }
 
@@ -121,21 +117,12 @@ pub(crate) async fn tenant_limit_is_exact_over_its_stores(subject: &Subject) {
             .await
     };
     // The first store is granted all the room there is; the others get it back.
-    assert_eq!(
-        create(&first, "/a", 50).await,
-        CommitOutcome::Committed { seq: 1 }
-    );
+    assert_eq!(create(&first, "/a", 50).await, committed(1));
     assert_eq!(account(&first).await, (50, 100, 100));
-    assert_eq!(
-        create(&second, "/a", 30).await,
-        CommitOutcome::Committed { seq: 1 }
-    );
+    assert_eq!(create(&second, "/a", 30).await, committed(1));
     let over = CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes: 21 });
     assert_eq!(create(&third, "/a", 21).await, over);
-    assert_eq!(
-        create(&third, "/a", 20).await,
-        CommitOutcome::Committed { seq: 1 }
-    );
+    assert_eq!(create(&third, "/a", 20).await, committed(1));
     assert_eq!(account(&first).await, (100, 100, 100));
     for place in [&first, &second, &third] {
         assert!(matches!(
@@ -149,10 +136,7 @@ pub(crate) async fn tenant_limit_is_exact_over_its_stores(subject: &Subject) {
     second.change(vec![deleted(&head)]).await;
     let over = CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes: 81 });
     assert_eq!(create(&first, "/b", 31).await, over);
-    assert_eq!(
-        create(&first, "/b", 30).await,
-        CommitOutcome::Committed { seq: 2 }
-    );
+    assert_eq!(create(&first, "/b", 30).await, committed(2));
     assert_eq!(account(&first).await, (100, 100, 100));
 }
 
@@ -192,10 +176,7 @@ pub(crate) async fn tenants_do_not_share_their_bytes(subject: &Subject) {
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     theirs.create("/a", 1000).await;
     let create = mine.commit_of(vec![created("/a", 100)]);
-    assert_eq!(
-        mine.run_within(&create, 100).await,
-        CommitOutcome::Committed { seq: 1 }
-    );
+    assert_eq!(mine.run_within(&create, 100).await, committed(1));
     assert_account_is_sound(&mine, 100).await;
     assert_eq!(account(&theirs).await.0, 1000);
 }

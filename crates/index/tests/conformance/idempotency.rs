@@ -4,7 +4,7 @@ use futures::future::join_all;
 use keepsake_core::Timestamp;
 use keepsake_index::{Commit, CommitOutcome, Idempotency, Refusal, Replayed};
 
-use crate::place::{Place, after_seconds, created, deleted, edited};
+use crate::place::{Place, after_seconds, committed, created, deleted, edited};
 use crate::subject::Subject;
 
 fn named(commit: Commit, scope: u8, since: Timestamp) -> Commit {
@@ -28,7 +28,7 @@ pub(crate) async fn second_call_is_replayed_and_writes_nothing(subject: &Subject
     let changes = vec![created("/a", 1), created("/b", 1)];
     let memory_id = changes[0].memory_id;
     let first = named(place.commit_of(changes), 1, a_day_before(after_seconds(0)));
-    assert_eq!(place.run(&first).await, CommitOutcome::Committed { seq: 2 });
+    assert_eq!(place.run(&first).await, committed(2));
     place.create("/later", 1).await;
 
     let before = place.rows().await;
@@ -73,7 +73,7 @@ pub(crate) async fn replay_ends_with_its_window(subject: &Subject) {
 
     let mut late = named(place.commit_of(vec![created("/b", 1)]), 1, after_seconds(0));
     late.now = after_seconds(10);
-    assert_eq!(place.run(&late).await, CommitOutcome::Committed { seq: 2 });
+    assert_eq!(place.run(&late).await, committed(2));
     // The name now stands for the second call.
     assert_eq!(replayed(after_seconds(0)).await.map(|found| found.seq), Some(2));
     let mut again = named(place.commit_of(vec![created("/c", 1)]), 1, after_seconds(0));
@@ -88,7 +88,7 @@ pub(crate) async fn another_scope_is_another_call(subject: &Subject) {
         .run(&named(place.commit_of(vec![created("/a", 1)]), 1, since))
         .await;
     let other = named(place.commit_of(vec![created("/b", 1)]), 2, since);
-    assert_eq!(place.run(&other).await, CommitOutcome::Committed { seq: 2 });
+    assert_eq!(place.run(&other).await, committed(2));
     assert_eq!(
         place
             .index
@@ -118,7 +118,7 @@ pub(crate) async fn refused_call_may_be_made_again(subject: &Subject) {
         None
     );
     place.change(vec![deleted(&there)]).await;
-    assert_eq!(place.run(&commit).await, CommitOutcome::Committed { seq: 3 });
+    assert_eq!(place.run(&commit).await, committed(3));
 }
 
 pub(crate) async fn replay_comes_before_every_other_refusal(subject: &Subject) {
@@ -126,7 +126,7 @@ pub(crate) async fn replay_comes_before_every_other_refusal(subject: &Subject) {
     let since = a_day_before(after_seconds(0));
     let head = place.create("/a", 1).await;
     let edit = named(place.commit_of(vec![edited(&head, 2)]), 1, since);
-    assert_eq!(place.run(&edit).await, CommitOutcome::Committed { seq: 2 });
+    assert_eq!(place.run(&edit).await, committed(2));
     // By now the head is stale and the store is closed: the answer stays.
     place
         .raw
@@ -155,7 +155,7 @@ pub(crate) async fn concurrent_duplicates_commit_once(subject: &Subject) {
     });
     let outcomes: Vec<_> = join_all(calls).await.into_iter().map(Result::unwrap).collect();
     let count = |wanted: &CommitOutcome| outcomes.iter().filter(|outcome| *outcome == wanted).count();
-    assert_eq!(count(&CommitOutcome::Committed { seq: 1 }), 1, "{outcomes:?}");
+    assert_eq!(count(&committed(1)), 1, "{outcomes:?}");
     assert_eq!(count(&CommitOutcome::Replayed { seq: 1 }), 15, "{outcomes:?}");
     assert_eq!(place.directory("/", 0).await.files, 1);
     place.assert_recount().await;

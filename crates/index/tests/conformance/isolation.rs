@@ -4,7 +4,8 @@ use keepsake_core::{StoreId, Timestamp};
 use keepsake_index::{Commit, CommitOutcome, Grant, Idempotency, NewStore, Refusal, StoreCreation, Target};
 
 use crate::place::{
-    NOW, PLENTY, Place, REPLICA, after_seconds, created, deleted, dir, edited, new_store, path, renamed,
+    NOW, PLENTY, Place, REPLICA, after_seconds, committed, created, deleted, dir, edited, new_store, path,
+    renamed,
 };
 use crate::subject::Subject;
 
@@ -25,7 +26,7 @@ async fn two(subject: &Subject) -> Two {
         request_sha256: SCOPE,
         since: Timestamp::from_micros(0),
     });
-    assert_eq!(theirs.run(&commit).await, CommitOutcome::Committed { seq: 1 });
+    assert_eq!(theirs.run(&commit).await, committed(1));
     Two { mine, theirs }
 }
 
@@ -109,7 +110,7 @@ pub(crate) async fn idempotent_call_of_another_tenant_is_not_replayed(subject: &
         request_sha256: SCOPE,
         since: Timestamp::from_micros(0),
     });
-    assert_eq!(mine.run(&commit).await, CommitOutcome::Committed { seq: 2 });
+    assert_eq!(mine.run(&commit).await, committed(2));
     let recorded = theirs
         .index
         .replayed(theirs.tenant_id, &SCOPE, Timestamp::from_micros(0))

@@ -76,6 +76,7 @@ hold_on_both_databases! {
         store_shows_what_commits_made_of_it,
         content_that_stays_counts_once_in_the_history,
         largest_sizes_are_counted_exactly,
+        commit_tells_the_epoch_of_the_last_purge,
     ]
     refusals: [
         unknown_store_is_refused,

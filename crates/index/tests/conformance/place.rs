@@ -107,6 +107,11 @@ pub(crate) fn deleted(before: &Head) -> Change {
     }
 }
 
+/// The outcome of a commit in a store of which nothing was ever purged.
+pub(crate) const fn committed(seq: i64) -> CommitOutcome {
+    CommitOutcome::Committed { seq, purge_epoch: 0 }
+}
+
 /// Makes a tenant.
 pub(crate) async fn new_tenant(subject: &Subject) -> TenantId {
     new_tenant_of(subject.index.as_ref()).await
@@ -231,7 +236,7 @@ impl Place {
     /// Commits changes that nothing refuses; answers the last `seq`.
     pub(crate) async fn change(&self, changes: Vec<Change>) -> i64 {
         match self.try_changes(changes).await {
-            CommitOutcome::Committed { seq } => seq,
+            CommitOutcome::Committed { seq, .. } => seq,
             other => panic!("not committed: {other:?}"),
         }
     }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::place::{NOW, Place, actor, created, next_uuid};
 use crate::schema::GLOBAL_TABLES;
-use crate::subject::{Raw, postgres_index, postgres_pool};
+use crate::subject::{OwnDatabase, Raw, postgres_index, postgres_pool};
 
 async fn tenant_tables(raw: &PgPool) -> Vec<String> {
     let tables: Vec<String> = sqlx::query_scalar(
@@ -303,76 +303,86 @@ async fn schema_is_compared_with_the_newest_migration() {
     assert!(0 < found && found < needed, "{found}, {needed}");
 }
 
-/// A role that may log in, and nothing else.
+/// A role that may log in, and nothing else; dropped with this value.
 struct Login {
     role: String,
-    password: String,
+    server_url: String,
 }
 
 impl Login {
-    /// Named after a database, whose name is no other's.
-    async fn create(server: &PgPool, database: &str) -> Self {
+    const PASSWORD: &str = "a-password-of-the-test";
+
+    /// Named after the database through which the server is reached.
+    async fn create(server: &OwnDatabase) -> Self {
         let login = Self {
-            role: format!("{database}_login"),
-            password: "a-password-of-the-test".to_owned(),
+            role: format!("{}_login", server.database.name()),
+            server_url: server.database.url(),
         };
-        let create = format!("CREATE ROLE {} LOGIN PASSWORD '{}'", login.role, login.password);
-        server.execute(AssertSqlSafe(create)).await.unwrap();
+        let create = format!("CREATE ROLE {} LOGIN PASSWORD '{}'", login.role, Self::PASSWORD);
+        execute(&login.server_url, create).await.unwrap();
         login
     }
 
+    /// The URL of a database of the same server, for this role.
     fn url(&self, url: &str) -> String {
         let separator = if url.contains('?') { '&' } else { '?' };
-        format!("{url}{separator}user={}&password={}", self.role, self.password)
+        format!("{url}{separator}user={}&password={}", self.role, Self::PASSWORD)
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// What the role owns must be gone: its database is dropped before it.
+impl Drop for Login {
+    fn drop(&mut self) {
+        let drop_role = execute(&self.server_url, format!("DROP ROLE {}", self.role));
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                // A failure is not worth a test's.
+                let _ = runtime.unwrap().block_on(drop_role);
+            });
+        });
+    }
+}
+
+async fn execute(url: &str, statement: String) -> sqlx::Result<()> {
+    let mut connection = PgConnection::connect(url).await?;
+    connection.execute(AssertSqlSafe(statement)).await?;
+    connection.close().await
+}
+
+#[tokio::test]
 async fn login_without_the_roles_is_told_that_nothing_was_migrated() {
-    let (_index, server, _other) = postgres_index().await;
+    let (_index, _raw, server) = postgres_index().await;
+    let login = Login::create(&server).await;
     let database = fresh_database().await;
-    let login = Login::create(&server, database.name()).await;
     let refused = PostgresIndex::connect(&PostgresOptions::new(login.url(&database.url()))).await;
-    database.close().await;
-    server
-        .execute(AssertSqlSafe(format!("DROP ROLE {}", login.role)))
-        .await
-        .unwrap();
     assert!(
         matches!(refused, Err(IndexError::SchemaTooOld { found: 0, .. })),
         "{refused:?}"
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn owner_without_superpowers_migrates_and_serves() {
-    let (_index, server, _other) = postgres_index().await;
+    let (_index, _raw, server) = postgres_index().await;
+    let owner = Login::create(&server).await;
     let database = fresh_database().await;
-    let owner = Login::create(&server, database.name()).await;
     for statement in [
         format!("GRANT keepsake_app, keepsake_jobs TO {}", owner.role),
         format!("ALTER DATABASE {} OWNER TO {}", database.name(), owner.role),
     ] {
-        server.execute(AssertSqlSafe(statement)).await.unwrap();
+        execute(&server.database.url(), statement).await.unwrap();
     }
     let url = owner.url(&database.url());
     PostgresIndex::migrate(&url).await.unwrap();
     let index = PostgresIndex::connect(&PostgresOptions::new(&url)).await.unwrap();
     let as_owner = postgres_pool(&url).await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(as_owner.clone())).await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(as_owner)).await;
     place.create("/d/a", 1).await;
     assert_eq!(place.directory("/", 10).await.total_entries, 2);
     // The login is in both roles; what serves has the rights of one.
     let mut app = index.app_pool().acquire().await.unwrap();
     assert_eq!(tenants_seen(&mut app, "memory").await, BTreeSet::new());
-    drop(app);
-    index.close().await;
-    as_owner.close().await;
-    database.close().await;
-    server
-        .execute(AssertSqlSafe(format!("DROP ROLE {}", owner.role)))
-        .await
-        .unwrap();
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use keepsake_core::StoreId;
 use keepsake_index::{Change, Commit, CommitOutcome, Guard, Refusal};
 
-use crate::place::{Place, after_seconds, created, deleted, dir, edited, next_uuid, renamed};
+use crate::place::{Place, after_seconds, committed, created, deleted, dir, edited, next_uuid, renamed};
 use crate::subject::Subject;
 
 /// Holds a commit to be refused, and nothing to be written by it.
@@ -139,7 +139,7 @@ pub(crate) async fn memory_limit_holds_exactly_at_its_edge(subject: &Subject) {
     };
     let first = place.create("/1", 1).await;
     let two_more = limited(vec![created("/2", 1), created("/3", 1)]);
-    assert_eq!(place.run(&two_more).await, CommitOutcome::Committed { seq: 3 });
+    assert_eq!(place.run(&two_more).await, committed(3));
     assert_refused(
         &place,
         &limited(vec![created("/4", 1)]),
@@ -147,7 +147,7 @@ pub(crate) async fn memory_limit_holds_exactly_at_its_edge(subject: &Subject) {
     )
     .await;
     let swap = limited(vec![deleted(&first), created("/4", 1)]);
-    assert_eq!(place.run(&swap).await, CommitOutcome::Committed { seq: 5 });
+    assert_eq!(place.run(&swap).await, committed(5));
 }
 
 pub(crate) async fn byte_limit_holds_exactly_at_its_edge(subject: &Subject) {
@@ -163,10 +163,7 @@ pub(crate) async fn byte_limit_holds_exactly_at_its_edge(subject: &Subject) {
         Refusal::StoreFull { size_bytes: 101 },
     )
     .await;
-    assert_eq!(
-        place.run(&limited(vec![created("/2", 40)])).await,
-        CommitOutcome::Committed { seq: 2 }
-    );
+    assert_eq!(place.run(&limited(vec![created("/2", 40)])).await, committed(2));
     assert_refused(
         &place,
         &limited(vec![edited(&head, 61)]),
@@ -179,10 +176,7 @@ pub(crate) async fn byte_limit_holds_exactly_at_its_edge(subject: &Subject) {
         Refusal::StoreFull { size_bytes: 101 },
     )
     .await;
-    assert_eq!(
-        place.run(&limited(vec![created("/3", 0)])).await,
-        CommitOutcome::Committed { seq: 3 }
-    );
+    assert_eq!(place.run(&limited(vec![created("/3", 0)])).await, committed(3));
     place.assert_recount().await;
 }
 
@@ -201,25 +195,16 @@ pub(crate) async fn store_over_its_limits_may_still_shrink(subject: &Subject) {
         Refusal::StoreFull { size_bytes: 121 },
     )
     .await;
-    assert_eq!(
-        place.run(&limited(vec![edited(&head, 60)])).await,
-        CommitOutcome::Committed { seq: 3 }
-    );
+    assert_eq!(place.run(&limited(vec![edited(&head, 60)])).await, committed(3));
     let head = place.memory("/1").await;
-    assert_eq!(
-        place.run(&limited(vec![edited(&head, 59)])).await,
-        CommitOutcome::Committed { seq: 4 }
-    );
+    assert_eq!(place.run(&limited(vec![edited(&head, 59)])).await, committed(4));
     let head = place.memory("/1").await;
     assert_eq!(
         place.run(&limited(vec![renamed(&head, "/3")])).await,
-        CommitOutcome::Committed { seq: 5 }
+        committed(5)
     );
     let head = place.memory("/3").await;
-    assert_eq!(
-        place.run(&limited(vec![deleted(&head)])).await,
-        CommitOutcome::Committed { seq: 6 }
-    );
+    assert_eq!(place.run(&limited(vec![deleted(&head)])).await, committed(6));
 }
 
 pub(crate) async fn guard_refuses_when_a_file_was_added(subject: &Subject) {
@@ -241,7 +226,7 @@ pub(crate) async fn guard_refuses_when_a_file_was_added(subject: &Subject) {
         directory: dir("/d/"),
         files: 3,
     });
-    assert_eq!(place.run(&commit).await, CommitOutcome::Committed { seq: 6 });
+    assert_eq!(place.run(&commit).await, committed(6));
     assert_eq!(place.paths_below("/").await, Vec::<String>::new());
     place.assert_recount().await;
 }
@@ -282,7 +267,7 @@ pub(crate) async fn archived_store_takes_deletes_alone(subject: &Subject) {
         assert_changes_refused(&place, changes, Refusal::Archived).await;
     }
     let outcome = place.try_changes(vec![deleted(&first), deleted(&second)]).await;
-    assert_eq!(outcome, CommitOutcome::Committed { seq: 4 });
+    assert_eq!(outcome, committed(4));
     place.assert_recount().await;
 }
 

@@ -19,6 +19,14 @@ pub(crate) const GLOBAL_TABLES: [&str; 7] = [
 /// own name for a tenant.
 const ACROSS_TENANTS: (&str, &str) = ("tenant", "external_id");
 
+/// What an index of SQLite only carries, so that its table need not be read:
+/// table, keys, and the columns after them. Postgres has `INCLUDE` for this.
+const CARRIED_BY_SQLITE: [(&str, &str, &str); 1] = [(
+    "memory",
+    "tenant_id store_id parent name",
+    "size_bytes deleted_at",
+)];
+
 const POSTGRES_COLUMNS: &str = "SELECT CAST(c.relname AS text), CAST(a.attname AS text), \
     CASE format_type(a.atttypid, a.atttypmod) WHEN 'uuid' THEN 'bytes' WHEN 'bytea' THEN 'bytes' \
         WHEN 'text' THEN 'text' WHEN 'jsonb' THEN 'text' WHEN 'bigint' THEN 'integer' WHEN 'boolean' THEN 'integer' \
@@ -39,7 +47,8 @@ const POSTGRES_KEYS: &str = "SELECT CAST(t.relname AS text), \
     CASE WHEN i.indisprimary THEN 'primary' WHEN i.indisunique THEN 'unique' ELSE 'plain' END, \
     (SELECT string_agg(CAST(a.attname AS text), ' ' ORDER BY k.place) \
         FROM unnest(i.indkey) WITH ORDINALITY k(attnum, place) \
-        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum), \
+        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum \
+        WHERE k.place <= i.indnkeyatts), \
     pg_get_expr(i.indpred, i.indrelid) \
     FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid \
     WHERE t.relnamespace = 'public'::regnamespace AND t.relname <> '_sqlx_migrations'";
@@ -106,12 +115,22 @@ async fn columns_of_both_databases_are_the_same() {
 
 #[tokio::test]
 async fn keys_and_indexes_of_both_databases_are_the_same() {
-    let both = of_both(POSTGRES_KEYS, SQLITE_KEYS).await;
+    let [postgres, mut sqlite] = of_both(POSTGRES_KEYS, SQLITE_KEYS).await;
     assert!(
-        both[0].iter().any(|key| key[3] == "deleted_at IS NULL"),
+        postgres.iter().any(|key| key[3] == "deleted_at IS NULL"),
         "no partial index was found"
     );
-    assert_same(&both);
+    for (table, keys, carried) in CARRIED_BY_SQLITE {
+        let whole = format!("{keys} {carried}");
+        let of_keys = |mut index: Vec<String>| {
+            if index[0] == table && index[2] == whole {
+                keys.clone_into(&mut index[2]);
+            }
+            index
+        };
+        sqlite = sqlite.into_iter().map(of_keys).collect();
+    }
+    assert_same(&[postgres, sqlite]);
 }
 
 #[tokio::test]

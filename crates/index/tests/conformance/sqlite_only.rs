@@ -8,7 +8,7 @@ use futures::future::{join_all, poll_immediate};
 use keepsake_index::{CommitOutcome, Index as _, IndexError, Refusal, SqliteIndex};
 use tokio::time::timeout;
 
-use crate::place::{Place, created, edited};
+use crate::place::{Place, committed, created, edited};
 use crate::subject::{Raw, sqlite_index, sqlite_url};
 
 /// Far longer than anything here takes: a wait that long never ends.
@@ -47,21 +47,21 @@ async fn commits_that_share_a_transaction_do_not_harm_each_other() {
     )
     .await;
     let expected = [
-        Some(CommitOutcome::Committed { seq: 4 }),
-        Some(CommitOutcome::Committed { seq: 5 }),
+        Some(committed(4)),
+        Some(committed(5)),
         Some(CommitOutcome::Refused(Refusal::PathTaken {
             path: "/there".to_owned(),
             memory_id: there.memory_id,
         })),
-        Some(CommitOutcome::Committed { seq: 6 }),
+        Some(committed(6)),
         Some(CommitOutcome::Refused(Refusal::Stale)),
         None,
-        Some(CommitOutcome::Committed { seq: 7 }),
+        Some(committed(7)),
         Some(CommitOutcome::Refused(Refusal::ParentIsFile {
             path: "/there".to_owned(),
             memory_id: there.memory_id,
         })),
-        Some(CommitOutcome::Committed { seq: 8 }),
+        Some(committed(8)),
     ];
     let outcomes: Vec<_> = outcomes.into_iter().map(Result::ok).collect();
     assert_eq!(outcomes, expected);

@@ -183,6 +183,7 @@ type Laid = (Layout, Arc<Workload>);
 ///
 /// Answers the first failed call beside the report.
 async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), Failure> {
+    let machine = Machine::this();
     let load = args.load();
     let (settings, laid) = if let Some(file) = &args.credentials {
         (None, vec![lay_out_given(args, file)?])
@@ -257,7 +258,7 @@ async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), Failu
     let setup = args.setup(load, settings.as_ref());
     let report = Report {
         keepsake: env!("CARGO_PKG_VERSION"),
-        machine: Machine::this(),
+        machine,
         setup,
         results,
     };
@@ -315,13 +316,14 @@ async fn lay_out(args: &BenchArgs) -> Result<(Settings, Vec<Laid>), Failure> {
         backends::migrate(&merged.migration()?).await?;
     }
     let backends = Backends::open(&settings).await?;
+    let engine = backends.engine(&settings);
     let mut layouts = args.layouts.clone();
     layouts.sort_unstable();
     layouts.dedup();
     let run = run_name();
     let mut laid = Vec::new();
     for layout in layouts {
-        let stores = provision::provision(backends.index.as_ref(), layout, &run).await?;
+        let stores = provision::provision(engine.operator(), layout, &run).await?;
         laid.push((layout, args.workload(&stores, &run)?));
     }
     backends.index.close().await;

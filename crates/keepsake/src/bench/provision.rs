@@ -1,10 +1,9 @@
-//! Tenants, keys and stores to measure with, made through the index.
+//! Tenants, keys and stores to measure with.
 
-use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{ApiKeyId, StoreId, TenantId};
-use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
-use keepsake_index::{ApiKey, Index, NewStore, Scope, StoreCreation, Tenant, TenantStatus};
+use keepsake_core::{StoreId, TenantId};
+use keepsake_engine::{NewKey, NewTenant, Operator};
+use keepsake_index::Scope;
 use serde::Deserialize;
 
 use super::plan::Layout;
@@ -14,21 +13,19 @@ use crate::failure::Failure;
 /// More than any run makes: the default limits would end one in seconds.
 const LIMITS: LimitOverrides = LimitOverrides {
     bytes_per_memory: Some(1 << 30),
-    max_view_chars: None,
+    max_view_chars: Some(1 << 30),
     memories_per_store: Some(1 << 40),
     bytes_per_store: Some(1 << 50),
-    stores_per_tenant: None,
+    stores_per_tenant: Some(1 << 20),
     bytes_per_tenant: Some(1 << 50),
 };
-/// More stores than a layout has.
-const STORES_LIMIT: u64 = 1 << 20;
 
 /// Makes the tenants and stores of a layout.
 ///
 /// # Errors
 /// [`Failure`] when the index refuses.
 pub(super) async fn provision(
-    index: &dyn Index,
+    operator: Operator<'_>,
     layout: Layout,
     run: &str,
 ) -> Result<Vec<BenchStore>, Failure> {
@@ -36,72 +33,40 @@ pub(super) async fn provision(
     let mut stores = Vec::with_capacity(tenants * stores_each);
     for number in 0..tenants {
         let name = format!("bench {run} {} {number}", layout.title());
-        let (tenant_id, api_key) = make_tenant(index, &name).await?;
+        let (tenant_id, api_key) = make_tenant(operator, &name).await?;
         for _ in 0..stores_each {
-            let store_id = make_store(index, tenant_id, &name).await?;
+            let made = operator.create_store(tenant_id, &name).await;
             stores.push(BenchStore {
-                store_id,
+                store_id: made.map_err(Failure::of("a store cannot be made"))?.store_id,
                 api_key: api_key.clone(),
                 tenant_id: Some(tenant_id),
             });
         }
     }
     // Neighbours in the list are of different tenants, as callers are.
-    Ok((0..stores_each)
-        .flat_map(|store| stores.iter().skip(store).step_by(stores_each))
-        .cloned()
-        .collect())
+    let by_turns = (0..stores_each).flat_map(|first| stores.iter().skip(first).step_by(stores_each));
+    Ok(by_turns.cloned().collect())
 }
 
-async fn make_tenant(index: &dyn Index, name: &str) -> Result<(TenantId, String), Failure> {
-    let refused = "a tenant could not be made";
-    let now = SystemClock.now();
-    let tenant_id = TenantId::from_uuid(RandomIds.uuid(now));
-    let tenant = Tenant {
-        tenant_id,
-        external_id: None,
+/// Answers the tenant and the secret of its key.
+async fn make_tenant(operator: Operator<'_>, name: &str) -> Result<(TenantId, String), Failure> {
+    let tenant = NewTenant {
         name: name.to_owned(),
-        status: TenantStatus::Active,
+        external_id: None,
         limits: LIMITS,
-        created_at: now,
     };
-    index.create_tenant(&tenant).await.map_err(Failure::of(refused))?;
-    let key = ApiKey {
-        api_key_id: ApiKeyId::from_uuid(RandomIds.uuid(now)),
+    let made = operator.create_tenant(tenant).await;
+    let tenant_id = made.map_err(Failure::of("a tenant cannot be made"))?.tenant_id;
+    let key = NewKey {
         tenant_id,
         name: name.to_owned(),
         scopes: vec![Scope::MemoryRead, Scope::MemoryWrite],
         store_ids: None,
-        created_at: now,
         expires_at: None,
     };
-    let secret = ApiKeySecret::from_random(RandomIds.secret());
-    if index
-        .create_api_key(&key, &secret.sha256())
-        .await
-        .map_err(Failure::of(refused))?
-    {
-        Ok((tenant_id, secret.expose().to_owned()))
-    } else {
-        Err(Failure::new("a tenant that was made is gone"))
-    }
-}
-
-async fn make_store(index: &dyn Index, tenant_id: TenantId, name: &str) -> Result<StoreId, Failure> {
-    let now = SystemClock.now();
-    let store_id = StoreId::from_uuid(RandomIds.uuid(now));
-    let store = NewStore {
-        store_id,
-        name: name.to_owned(),
-        description: String::new(),
-        metadata: serde_json::Map::new(),
-        created_at: now,
-    };
-    let created = index.create_store(tenant_id, &store, STORES_LIMIT).await;
-    match created.map_err(Failure::of("a store could not be made"))? {
-        StoreCreation::Created => Ok(store_id),
-        refusal => Err(Failure::new(format!("a store could not be made: {refusal:?}"))),
-    }
+    let made = operator.create_key(key).await;
+    let (_, secret) = made.map_err(Failure::of("an API key cannot be made"))?;
+    Ok((tenant_id, secret.expose().to_owned()))
 }
 
 /// One key and the stores that it reaches, as `--credentials` lists them.

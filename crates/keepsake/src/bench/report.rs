@@ -24,10 +24,12 @@ pub(super) struct Machine {
     cpu: Option<String>,
     memory_bytes: Option<u64>,
     kernel: Option<String>,
+    /// Processes that wanted to run, on average over the last minute.
+    load_before: Option<f64>,
 }
 
 impl Machine {
-    /// This machine, as far as `/proc` tells.
+    /// This machine as it is now, as far as `/proc` tells.
     pub(super) fn this() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).ok();
         let field = |text: Option<String>, name: &str| {
@@ -42,6 +44,7 @@ impl Machine {
             cpu: field(read("/proc/cpuinfo"), "model name"),
             memory_bytes: kibibytes.map(|kibibytes| kibibytes * 1_024),
             kernel: read("/proc/sys/kernel/osrelease").map(|release| release.trim().to_owned()),
+            load_before: read("/proc/loadavg").and_then(|loads| loads.split(' ').next()?.parse().ok()),
         }
     }
 }
@@ -180,6 +183,9 @@ impl fmt::Display for Report {
         }
         if let Some(bytes) = machine.memory_bytes {
             write!(f, ", {} GiB", bytes >> 30)?;
+        }
+        if let Some(load) = machine.load_before {
+            write!(f, ", load before the run {load:.1}")?;
         }
         writeln!(f)?;
         if let (Some(index), Some(blobs)) = (setup.index, setup.blobs) {

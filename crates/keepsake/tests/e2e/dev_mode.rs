@@ -160,7 +160,7 @@ async fn either_signal_ends_it_with_0() {
         let mut server = command.spawn();
         let file = base.path().join("dev-credentials.json");
         let is_there = || async { file.exists() };
-        eventually("the server introduces itself", Duration::from_secs(60), is_there).await;
+        eventually("the server introduces itself", Duration::from_mins(1), is_there).await;
         let url = credentials(base.path())["base_url"].as_str().unwrap().to_owned();
         let client = Client::new(&url, "");
         let is_live = || async {
@@ -169,7 +169,7 @@ async fn either_signal_ends_it_with_0() {
                 .await
                 .is_ok_and(|answer| answer.status == 200)
         };
-        eventually("the server answers", Duration::from_secs(60), is_live).await;
+        eventually("the server answers", Duration::from_mins(1), is_live).await;
         crate::support::server::signal(server.pid().unwrap(), signal).await;
         assert_eq!(
             server.wait().await.code(),

@@ -221,6 +221,12 @@ async fn unknown_routes_methods_and_media_types_are_told_in_the_envelope() {
     let answer = client.get("/v1/nothing").await;
     assert_eq!(answer.header("anthropic-workspace-id"), workspace);
 
+    // Below /v1 nobody is told what there is before they say who they are.
+    let stranger = send(client.bare(Method::GET, "/v1/nothing")).await;
+    message(&stranger, 401, "authentication_error");
+    let stranger = send(client.bare(Method::GET, "/nothing")).await;
+    message(&stranger, 404, "not_found_error");
+
     let calls = tool_calls(tenant.store_id);
     for (method, path) in [
         (Method::PUT, STORES),

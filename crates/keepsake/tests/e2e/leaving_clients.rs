@@ -1,6 +1,6 @@
 //! Clients that go away before they are answered.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use serde_json::json;
@@ -10,8 +10,16 @@ use tokio::net::TcpStream;
 use crate::support::client::tool_calls;
 use crate::support::{Deployment, Pair, Server, Tenant, eventually};
 
-const LEAVING: usize = 200;
+const LEAVING: usize = 600;
 const AT_ONCE: usize = 20;
+/// Moments at which they leave; has no factor in common with the four kinds.
+const LEAVING_STEPS: usize = 33;
+
+/// Sessions whose transaction nobody ends.
+const STUCK: &str = "SELECT count(*) FROM pg_stat_activity \
+                     WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+/// Sooner than the server's own time limit for such sessions.
+const STUCK_WITHIN: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_leave_harm_nobody_on_postgres_and_s3() {
@@ -28,24 +36,23 @@ async fn leaving_harms_nobody(pair: Pair) {
     let tenant = deployment.tenant().await;
     let mut server = deployment.start().await;
     let client = server.client(&tenant);
+    let database = deployment.database().await;
+    let mut left_unanswered = 0;
     for first in (0..LEAVING).step_by(AT_ONCE) {
-        join_all((first..first + AT_ONCE).map(|n| send_and_leave(&server, &tenant, n))).await;
+        let leavers = (first..first + AT_ONCE).map(|n| send_and_leave(&server, &tenant, n));
+        left_unanswered += join_all(leavers).await.into_iter().filter(|left| *left).count();
+        if pair.has_postgres() {
+            // Each time: the next request on the connection would hide it.
+            let none_is_stuck = || async { database.number(STUCK).await == 0 };
+            eventually("no transaction is left open", STUCK_WITHIN, none_is_stuck).await;
+        }
     }
+    database.close().await;
+    assert!(
+        left_unanswered > LEAVING / 2,
+        "only {left_unanswered} of {LEAVING} left before their answer"
+    );
 
-    // Sooner than the server's own time limit for idle transactions.
-    if pair.has_postgres() {
-        let database = deployment.database().await;
-        let stuck = "SELECT count(*) FROM pg_stat_activity \
-                     WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
-        let none_is_stuck = || async { database.number(stuck).await == 0 };
-        eventually(
-            "no transaction is left open",
-            Duration::from_secs(5),
-            none_is_stuck,
-        )
-        .await;
-        database.close().await;
-    }
     // More at once than there are connections.
     let writes = (0..40).map(|n| {
         let (client, tenant) = (client.clone(), tenant.clone());
@@ -71,7 +78,7 @@ async fn leaving_harms_nobody(pair: Pair) {
             );
         }
     }
-    println!("{created} of {LEAVING} creates of clients that left took effect");
+    println!("{left_unanswered} of {LEAVING} clients left unanswered, {created} files were created");
     assert!(created > 0, "no create got through: nothing was tried");
     let store = client
         .get(&format!("/v1/memory_stores/{}", tenant.store_id))
@@ -89,23 +96,37 @@ fn text(n: usize) -> String {
     format!("left by {n} {}", "x".repeat(2000))
 }
 
-/// Sends a create and closes the connection; every fourth sends half of it.
-async fn send_and_leave(server: &Server, tenant: &Tenant, n: usize) {
+/// Sends a request and closes the connection, each a little later than the one
+/// before, so that they leave at every step of the way; answers whether this
+/// one left before it was answered.
+async fn send_and_leave(server: &Server, tenant: &Tenant, n: usize) -> bool {
+    let key = &tenant.key;
     let body = json!({"command": "create", "path": path(n), "file_text": text(n)}).to_string();
-    let head = format!(
-        "POST {} HTTP/1.1\r\nhost: 127.0.0.1\r\nx-api-key: {}\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n",
+    let create = format!(
+        "POST {} HTTP/1.1\r\nhost: x\r\nx-api-key: {key}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
         tool_calls(tenant.store_id),
-        tenant.key,
         body.len()
     );
+    let retrieve = format!(
+        "GET /v1/memory_stores/{} HTTP/1.1\r\nhost: x\r\nx-api-key: {key}\r\n\r\n",
+        tenant.store_id
+    );
+    // A retrieval is over sooner than a create.
+    let (sent, pace) = match n % 4 {
+        0 => (create.as_str(), Duration::from_micros(400)),
+        1 | 2 => (retrieve.as_str(), Duration::from_micros(60)),
+        _ => (&create[..create.len() - body.len() / 2], Duration::ZERO),
+    };
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
-    stream.write_all(head.as_bytes()).await.unwrap();
-    let sent = if n % 4 == 3 { body.len() / 2 } else { body.len() };
-    stream.write_all(&body.as_bytes()[..sent]).await.unwrap();
-    // A yield or two apart, so that they leave at different steps of the way.
-    for _ in 0..n % 7 {
+    stream.write_all(sent.as_bytes()).await.unwrap();
+    // A timer knows whole milliseconds only.
+    let leave_at = Instant::now() + pace * u32::try_from(n % LEAVING_STEPS).unwrap();
+    while Instant::now() < leave_at {
         tokio::task::yield_now().await;
     }
+    let mut answer = [0; 1];
+    let is_answered = matches!(stream.try_read(&mut answer), Ok(length) if length > 0);
     drop(stream);
+    !is_answered
 }

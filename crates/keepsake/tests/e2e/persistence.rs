@@ -67,7 +67,7 @@ async fn kill_loses_nothing(pair: Pair) {
         })
         .collect();
     let enough = || async { acknowledged.load(Ordering::SeqCst) >= BEFORE_THE_CRASH };
-    eventually("the writers write", Duration::from_secs(60), enough).await;
+    eventually("the writers write", Duration::from_mins(1), enough).await;
     server.kill9().await;
     let mut written = Vec::new();
     for writer in writers {

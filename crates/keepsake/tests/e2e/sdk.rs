@@ -41,7 +41,7 @@ async fn tool_runner_works(pair: Pair) {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(Duration::from_secs(120), run).await;
+    let output = tokio::time::timeout(Duration::from_mins(2), run).await;
     let output = output
         .expect("the script does not end")
         .unwrap_or_else(|error| panic!("{python} cannot be run ({error}): run ./tests/run"));

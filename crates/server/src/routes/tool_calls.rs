@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    fn body(value: Value) -> Map<String, Value> {
+    fn body(value: &Value) -> Map<String, Value> {
         value.as_object().cloned().unwrap()
     }
 
@@ -104,19 +104,19 @@ mod tests {
     fn block_and_bare_input_are_told_apart() {
         let input = json!({"command": "view", "path": "/memories"});
         let (name, call) = parse(body(
-            json!({"type": "tool_use", "id": "t", "name": "x", "input": input}),
+            &json!({"type": "tool_use", "id": "t", "name": "x", "input": input}),
         ))
         .unwrap();
         assert_eq!((name.as_str(), call.tool_use_id.as_deref()), ("x", Some("t")));
         assert_eq!(Value::Object(call.input), input);
-        let (name, call) = parse(body(input.clone())).unwrap();
+        let (name, call) = parse(body(&input)).unwrap();
         assert_eq!((name.as_str(), call.tool_use_id), (MEMORY, None));
         assert_eq!(Value::Object(call.input), input);
     }
 
     #[test]
     fn what_is_no_tool_call_is_refused_by_field() {
-        let refused = |value| parse(body(value)).unwrap_err().message;
+        let refused = |value: Value| parse(body(&value)).unwrap_err().message;
         assert!(refused(json!({})).contains("not a tool call"));
         assert!(refused(json!({"type": "tool_use", "name": "memory"})).contains("`input`"));
         assert!(refused(json!({"type": "tool_use", "input": {}})).contains("`name`"));

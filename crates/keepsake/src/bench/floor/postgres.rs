@@ -6,13 +6,16 @@ use uuid::Uuid;
 
 use super::{NewRow, Place};
 
-/// Tables like the server's, with its rows, its indexes, and no row-level
-/// security; `bench_floor_version` has a primary key alone. The rows are
-/// copied as the role that sees every tenant, which the owner may not be.
+/// Tables like the server's, with its rows and without row-level security.
+///
+/// Each has the one index that its query or insert needs, so that the planner
+/// has no choice to get wrong. The rows are copied as the role that sees every
+/// tenant, which the owner may not be.
 const PREPARE: &str = "
     DROP TABLE IF EXISTS bench_floor_store, bench_floor_memory, bench_floor_version;
-    CREATE TABLE bench_floor_store (LIKE store INCLUDING ALL) WITH (fillfactor = 50);
-    CREATE TABLE bench_floor_memory (LIKE memory INCLUDING ALL) WITH (fillfactor = 80);
+    CREATE TABLE bench_floor_store (LIKE store, PRIMARY KEY (tenant_id, store_id));
+    CREATE TABLE bench_floor_memory (LIKE memory);
+    CREATE UNIQUE INDEX ON bench_floor_memory (tenant_id, store_id, path) WHERE deleted_at IS NULL;
     CREATE TABLE bench_floor_version (LIKE version, PRIMARY KEY (tenant_id, store_id, seq));
     GRANT INSERT ON bench_floor_store, bench_floor_memory TO keepsake_jobs;
     SET ROLE keepsake_jobs;

@@ -10,7 +10,8 @@ use super::{Deployment, Tenant};
 pub(crate) const FILE_BYTES: u64 = 10;
 
 /// Fills a tenant's empty store with files, spread evenly over directories:
-/// `/d0/f1000000.md` and so on. No server may have a SQLite index meanwhile.
+/// `/d0/f1000000.md` and so on, with ids that sort by age as real ones do. No
+/// server may have a SQLite index meanwhile.
 pub(crate) async fn fill(deployment: &Deployment, tenant: &Tenant, files: u64, directories: u64) {
     let database = deployment.database().await;
     database
@@ -23,12 +24,12 @@ fn statements(database: &Database, tenant: &Tenant, files: u64, directories: u64
     let hash = ContentHash::of(b"0123456789").to_string();
     let hex = |uuid: Uuid| uuid.simple().to_string();
     let (tenant_id, store_id) = (hex(tenant.id.uuid()), hex(tenant.store_id.uuid()));
-    let (tenant_id, store_id, hash, random, numbers, tidy) = match database {
+    let (tenant_id, store_id, hash, id, numbers, tidy) = match database {
         Database::Postgres(_) => (
             format!("'{tenant_id}'::uuid"),
             format!("'{store_id}'::uuid"),
             format!("decode('{hash}', 'hex')"),
-            "gen_random_uuid()",
+            "lpad(to_hex(n), 32, '0')::uuid",
             format!("SELECT n FROM generate_series(1, {files}) AS n"),
             "ANALYZE version; ANALYZE memory; ANALYZE directory; ANALYZE store",
         ),
@@ -36,7 +37,7 @@ fn statements(database: &Database, tenant: &Tenant, files: u64, directories: u64
             format!("x'{tenant_id}'"),
             format!("x'{store_id}'"),
             format!("x'{hash}'"),
-            "randomblob(16)",
+            "unhex(printf('%032x', n))",
             format!(
                 "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {files}) \
                  SELECT n FROM numbers"
@@ -48,7 +49,7 @@ fn statements(database: &Database, tenant: &Tenant, files: u64, directories: u64
     format!(
         "BEGIN;
          CREATE TEMP TABLE filler AS
-         SELECT n, {random} AS memory_id, {random} AS version_id, 'd' || (n % {directories}) AS directory,
+         SELECT n, {id} AS memory_id, {id} AS version_id, 'd' || (n % {directories}) AS directory,
                 'f' || (1000000 + n) || '.md' AS name
            FROM ({numbers}) AS numbered;
          INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, op, path, blob_id, size_bytes,

@@ -1,5 +1,7 @@
 //! An HTTP client with one credential.
 
+use std::fmt::Display;
+
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -66,7 +68,7 @@ impl Client {
     }
 
     /// Posts a tool call, a block or a bare input.
-    pub(crate) async fn call(&self, store_id: impl ToString, body: &Value) -> Answer {
+    pub(crate) async fn call(&self, store_id: impl Display, body: &Value) -> Answer {
         self.post(&tool_calls(store_id), body).await
     }
 
@@ -98,8 +100,8 @@ impl Client {
 }
 
 /// The path of a store's tool calls.
-pub(crate) fn tool_calls(store_id: impl ToString) -> String {
-    format!("/v1/memory_stores/{}/tool_calls", store_id.to_string())
+pub(crate) fn tool_calls(store_id: impl Display) -> String {
+    format!("/v1/memory_stores/{store_id}/tool_calls")
 }
 
 /// Sends a request and reads the answer.

@@ -22,7 +22,7 @@ pub(crate) struct Version {
     pub(crate) prev_seq: Option<i64>,
     pub(crate) op: String,
     pub(crate) path: String,
-    pub(crate) version_id: Uuid,
+    pub(crate) id: Uuid,
     pub(crate) blob_id: Option<Uuid>,
     pub(crate) size_bytes: Option<i64>,
     pub(crate) sha256: Option<Vec<u8>>,
@@ -43,13 +43,13 @@ type Row = (
 );
 
 impl From<Row> for Version {
-    fn from((seq, prev_seq, op, path, version_id, blob_id, size_bytes, sha256, created_at): Row) -> Self {
+    fn from((seq, prev_seq, op, path, id, blob_id, size_bytes, sha256, created_at): Row) -> Self {
         Self {
             seq,
             prev_seq,
             op,
             path,
-            version_id,
+            id,
             blob_id,
             size_bytes,
             sha256,

@@ -1,0 +1,148 @@
+//! The benchmark runs, and its results say what was measured.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::command::{Run, keepsake};
+use crate::support::deployment::ServerConfig;
+use crate::support::{Deployment, Pair, secrets};
+
+/// As little as shows that everything works; the numbers mean nothing.
+const SHORT: [&str; 5] = [
+    "--connections=4",
+    "--memories=64",
+    "--rounds=2",
+    "--warm-up=0.05",
+    "--measure=0.2",
+];
+
+async fn bench(arguments: &[&str], json: &Path) -> Run {
+    let json = format!("--json={}", json.display());
+    let all = [&["bench", &json], SHORT.as_slice(), arguments].concat();
+    let run = keepsake(&all).await;
+    secrets::assert_none_in(&format!("{}{}", run.stdout, run.stderr), "the benchmark");
+    run
+}
+
+fn results(json: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_and_floor_are_measured_on_postgres_and_s3() {
+    server_and_floor_are_measured(Pair::PostgresS3, ["postgres", "s3"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_and_floor_are_measured_on_sqlite_and_files() {
+    server_and_floor_are_measured(Pair::SqliteFiles, ["sqlite", "files"]).await;
+}
+
+async fn server_and_floor_are_measured(pair: Pair, [index, blobs]: [&str; 2]) {
+    let deployment = Deployment::unmigrated(pair).await;
+    let command = deployment.command(&ServerConfig::default());
+    let config = format!("--config={}", command.config_file().display());
+    let json = command.config_file().with_file_name("results.json");
+    let scenarios = "--scenarios=view,str_replace,create,mix";
+    let table = bench(&[&config, "--floor", scenarios], &json).await.ok();
+    assert!(table.contains("64 stores, 8 tenants"), "{table}");
+
+    let report = results(&json);
+    assert_eq!(report["setup"]["index"], index);
+    assert_eq!(report["setup"]["blobs"], blobs);
+    let found = report["results"].as_array().unwrap();
+    let measured: Vec<_> = found
+        .iter()
+        .map(|result| {
+            (
+                &result["scenario"],
+                &result["layout"],
+                &result["stores"],
+                &result["bar"],
+            )
+        })
+        .collect();
+    let mut expected = Vec::new();
+    let bars = [json!(0.7), Value::Null, json!(0.6), Value::Null];
+    let layouts = [("spread", 64), ("tenant", 64), ("store", 1)];
+    for (scenario, bar) in ["view", "str_replace", "create", "mix"].into_iter().zip(bars) {
+        for (layout, stores) in layouts {
+            let bar = if layout == "spread" {
+                bar.clone()
+            } else {
+                Value::Null
+            };
+            expected.push((json!(scenario), json!(layout), json!(stores), bar));
+        }
+    }
+    let expected: Vec<_> = expected.iter().map(|(a, b, c, d)| (a, b, c, d)).collect();
+    assert_eq!(measured, expected);
+    for result in found {
+        for side in ["server", "floor"] {
+            assert!(result[side]["requests"].as_u64().unwrap() > 0, "{result}");
+            assert_eq!(result[side]["failed"], 0, "{result}");
+            assert!(
+                result[side]["p99_9_ms"].as_f64() >= result[side]["p50_ms"].as_f64(),
+                "{result}"
+            );
+        }
+        assert_eq!(result["ratios"].as_array().unwrap().len(), 2);
+        assert!(result["median_ratio"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_server_is_measured_beside_the_floor() {
+    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let command = deployment.command(&ServerConfig::default());
+    let config = format!("--config={}", command.config_file().display());
+    let json = command.config_file().with_file_name("results.json");
+    let server = deployment.start().await;
+    let url = format!("--url={}", server.url());
+    let layout = "--layouts=store";
+    bench(&[&config, &url, "--floor", layout], &json).await.ok();
+    let report = results(&json);
+    let ratios = report["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|result| &result["median_ratio"]);
+    assert!(
+        ratios.clone().count() == 2 && ratios.into_iter().all(Value::is_f64),
+        "{report}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_server_is_measured_with_the_keys_that_are_given() {
+    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let credentials = folder.path().join("credentials.json");
+    let json = folder.path().join("results.json");
+    let arguments = [
+        &format!("--url={}", server.url()),
+        &format!("--credentials={}", credentials.display()),
+        "--scenarios=mix",
+    ];
+
+    let store_ids = [tenant.store_id];
+    let good = json!([{"api_key": tenant.key, "store_ids": store_ids}]);
+    std::fs::write(&credentials, good.to_string()).unwrap();
+    bench(&arguments, &json).await.ok();
+    let report = results(&json);
+    let result = &report["results"][0];
+    assert_eq!(
+        (&result["layout"], &result["floor"]),
+        (&json!("given"), &Value::Null)
+    );
+    assert!(result["server"]["requests"].as_u64().unwrap() > 0);
+
+    let mistyped = json!([{"api_key": "ks_live_mistyped", "store_ids": store_ids}]);
+    std::fs::write(&credentials, mistyped.to_string()).unwrap();
+    let refused = bench(&arguments, &json).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("401"), "{}", refused.stderr);
+}
