@@ -128,7 +128,6 @@ DECLARE
     v_at bigint;
     v_new_bytes bigint := 0;
     v_changes integer := cardinality(c_op);
-    v_moved text[];
     v_path text;
     v_child record;
     v_setting text;
@@ -266,24 +265,21 @@ BEGIN
         END IF;
     END LOOP;
 
-    IF cardinality(d_path) > 0 THEN
-        WITH touched AS (
-            INSERT INTO directory AS d (tenant_id, store_id, path, parent, name, files, bytes, visible_children)
-            SELECT p_tenant, p_store, c.path, c.parent, c.name, c.files, c.bytes, c.children
-              FROM unnest(d_path, d_parent, d_name, d_files, d_bytes, d_children)
-                   AS c(path, parent, name, files, bytes, children)
-            ON CONFLICT (tenant_id, store_id, path) DO UPDATE
-               SET files = d.files + excluded.files, bytes = d.bytes + excluded.bytes,
-                   visible_children = d.visible_children + excluded.visible_children
-            RETURNING d.parent, d.name, d.xmax = 0 AS is_new
-        )
-        SELECT array_agg(t.parent) INTO v_moved FROM touched t
-         WHERE t.is_new AND left(t.name, 1) <> '.' AND t.name <> 'node_modules';
-        FOR v_child IN SELECT p.parent, count(*) AS children FROM unnest(v_moved) AS p(parent) GROUP BY p.parent LOOP
-            UPDATE directory d SET visible_children = d.visible_children + v_child.children
-             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_child.parent;
-        END LOOP;
-    END IF;
+    -- In path order, so that a directory above is there before those below it.
+    FOR i IN 1 .. cardinality(d_path) LOOP
+        UPDATE directory d
+           SET files = d.files + d_files[i], bytes = d.bytes + d_bytes[i],
+               visible_children = d.visible_children + d_children[i]
+         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = d_path[i];
+        IF NOT FOUND THEN
+            INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children)
+            VALUES (p_tenant, p_store, d_path[i], d_parent[i], d_name[i], d_files[i], d_bytes[i], d_children[i]);
+            IF left(d_name[i], 1) <> '.' AND d_name[i] <> 'node_modules' THEN
+                UPDATE directory d SET visible_children = d.visible_children + 1
+                 WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = d_parent[i];
+            END IF;
+        END IF;
+    END LOOP;
     IF p_directories_may_go THEN
         FOREACH v_path IN ARRAY d_path LOOP
             DELETE FROM directory d

@@ -145,7 +145,7 @@ fn pool(
         "keepsake_app" => {
             "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'; \
              SET lock_timeout = '15s'; SET statement_timeout = '60s'; \
-             SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
+             SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
              SET enable_bitmapscan = off; SET enable_sort = off"
         }
         _ => "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '60s'",

@@ -51,29 +51,23 @@ type Move = (Option<MemoryPath>, Option<(MemoryPath, u64)>);
 #[derive(Debug, Default)]
 struct Model(BTreeMap<MemoryPath, u64>);
 
-/// Why the model refuses, by the kinds of refusal in the order of the checks.
-#[derive(Debug, PartialEq, Eq)]
-enum Conflict {
-    Taken,
-    Directory,
-    ParentIsFile,
-}
-
 impl Model {
-    fn conflict(&self, new_paths: &[MemoryPath]) -> Option<Conflict> {
-        let is_directory = |at: &MemoryPath| self.0.keys().any(|file| file.is_below(&at.as_dir()));
-        if new_paths.iter().any(|at| self.0.contains_key(at)) {
-            return Some(Conflict::Taken);
+    /// Every refusal that one of the new paths deserves: its kind and what is in the way.
+    fn conflicts(&self, new_paths: &[MemoryPath]) -> BTreeSet<(&'static str, String)> {
+        let mut conflicts = BTreeSet::new();
+        for at in new_paths {
+            if self.0.contains_key(at) {
+                conflicts.insert(("taken", at.as_str().to_owned()));
+            }
+            if self.0.keys().any(|file| file.is_below(&at.as_dir())) {
+                conflicts.insert(("directory", at.as_dir().as_str().to_owned()));
+            }
+            let files_above = at
+                .ancestor_files()
+                .filter(|above| self.0.contains_key(&path(above)));
+            conflicts.extend(files_above.map(|above| ("parent is file", above.to_owned())));
         }
-        if new_paths.iter().any(is_directory) {
-            return Some(Conflict::Directory);
-        }
-        let is_below_a_file =
-            |at: &MemoryPath| at.ancestor_files().any(|above| self.0.contains_key(&path(above)));
-        new_paths
-            .iter()
-            .any(is_below_a_file)
-            .then_some(Conflict::ParentIsFile)
+        conflicts
     }
 
     fn below<'a>(&'a self, directory: &'a DirPath) -> impl Iterator<Item = (&'a MemoryPath, u64)> {
@@ -216,17 +210,22 @@ async fn take(place: &Place, model: &mut Model, step: &Step) {
         .iter()
         .filter_map(|(from, to)| to.as_ref().map(|to| &to.0).filter(|to| !stays(from, to)).cloned())
         .collect();
+    let conflicts = model.conflicts(&new_paths);
     let refused = match place.try_changes(changes).await {
         CommitOutcome::Committed { .. } => None,
-        CommitOutcome::Refused(Refusal::PathTaken { .. }) => Some(Conflict::Taken),
-        CommitOutcome::Refused(Refusal::PathIsDirectory { .. }) => Some(Conflict::Directory),
-        CommitOutcome::Refused(Refusal::ParentIsFile { .. }) => Some(Conflict::ParentIsFile),
+        CommitOutcome::Refused(Refusal::PathTaken { path, .. }) => Some(("taken", path)),
+        CommitOutcome::Refused(Refusal::PathIsDirectory { path }) => Some(("directory", path)),
+        CommitOutcome::Refused(Refusal::ParentIsFile { path, .. }) => Some(("parent is file", path)),
         other => panic!("{step:?} came to {other:?}"),
     };
-    assert_eq!(refused, model.conflict(&new_paths), "{step:?}");
-    if refused.is_some() {
+    if let Some(refused) = refused {
+        assert!(
+            conflicts.contains(&refused),
+            "{step:?}: {refused:?} is none of {conflicts:?}"
+        );
         return;
     }
+    assert_eq!(conflicts, BTreeSet::new(), "{step:?} was not refused");
     for (from, _) in &moves {
         from.as_ref().map(|from| model.0.remove(from));
     }

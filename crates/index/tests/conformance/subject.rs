@@ -90,7 +90,7 @@ pub(crate) async fn postgres_index() -> (PostgresIndex, PgPool, OwnDatabase) {
 
 pub(crate) async fn postgres_pool(url: &str) -> PgPool {
     PgPoolOptions::new()
-        .max_connections(2)
+        .max_connections(1)
         .connect(url)
         .await
         .unwrap()
