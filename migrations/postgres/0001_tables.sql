@@ -148,6 +148,10 @@ CREATE TABLE erasure (
 
 -- Per store. The store row is the one row that every commit of the store
 -- locks; `seq` is the order of its versions.
+--
+-- Several indexes begin with tenant and store. A plan that was made while a table
+-- was empty takes them for equal, keeps the one made last, and is kept itself: so
+-- the index that a look-up has the whole key of is made after the others.
 
 CREATE TABLE store (
     tenant_id uuid NOT NULL,
@@ -198,8 +202,8 @@ CREATE TABLE memory (
     claimed_until bigint,
     PRIMARY KEY (tenant_id, store_id, memory_id)
 ) WITH (fillfactor = 80);
-CREATE UNIQUE INDEX memory_path ON memory (tenant_id, store_id, path) WHERE deleted_at IS NULL;
 CREATE INDEX memory_parent ON memory (tenant_id, store_id, parent, name) WHERE deleted_at IS NULL;
+CREATE UNIQUE INDEX memory_path ON memory (tenant_id, store_id, path) WHERE deleted_at IS NULL;
 
 CREATE TABLE version (
     tenant_id uuid NOT NULL,
@@ -217,14 +221,14 @@ CREATE TABLE version (
     actor_type text COLLATE "C",
     actor_id text COLLATE "C",
     redacted_at bigint,
-    redacted_by text COLLATE "C",
-    PRIMARY KEY (tenant_id, store_id, seq)
+    redacted_by text COLLATE "C"
 );
 CREATE UNIQUE INDEX version_id ON version (tenant_id, store_id, version_id);
 CREATE INDEX version_memory ON version (tenant_id, store_id, memory_id, seq);
 CREATE INDEX version_actor ON version (tenant_id, store_id, actor_id, seq);
 CREATE INDEX version_op ON version (tenant_id, store_id, op, seq) WHERE op <> 'modified';
 CREATE INDEX version_shared_blob ON version (tenant_id, store_id, blob_id) WHERE blob_id <> version_id;
+ALTER TABLE version ADD PRIMARY KEY (tenant_id, store_id, seq);
 
 -- `files` and `bytes` count everything below, hidden or not;
 -- `visible_children` counts the direct children that a listing shows.
@@ -236,10 +240,10 @@ CREATE TABLE directory (
     name text COLLATE "C" NOT NULL,
     files bigint NOT NULL,
     bytes bigint NOT NULL,
-    visible_children bigint NOT NULL,
-    PRIMARY KEY (tenant_id, store_id, path)
+    visible_children bigint NOT NULL
 ) WITH (fillfactor = 80);
 CREATE INDEX directory_parent ON directory (tenant_id, store_id, parent, name);
+ALTER TABLE directory ADD PRIMARY KEY (tenant_id, store_id, path);
 
 CREATE TABLE memory_access (
     tenant_id uuid NOT NULL,
@@ -278,29 +282,15 @@ CREATE INDEX blob_deletion_due ON blob_deletion (not_before);
 -- Every key begins with tenant and store, and the planner multiplies what each
 -- narrows though the one follows from the other: it would take a store for one
 -- row, and read all of it by whichever index comes first. Told that there is one
--- tenant with one store, it looks for the index that has the whole key. A row
--- that comes and goes gives it these statistics before autovacuum's first visit.
+-- tenant with one store, it looks for the index that has the whole key.
 DO $$
 DECLARE
     keyed text;
-    nil uuid := '00000000-0000-0000-0000-000000000000';
 BEGIN
-    INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, pinned, created_at,
-                        updated_at) VALUES (nil, nil, nil, '/', '/', '', 0, nil, false, 0, 0);
-    INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, op, created_at)
-        VALUES (nil, nil, 0, nil, nil, '', 0);
-    INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children)
-        VALUES (nil, nil, '/', '/', '', 0, 0, 0);
-    INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, active_at) VALUES (nil, nil, nil, 0, 0);
-    INSERT INTO search_doc (tenant_id, store_id, memory_id, analyser, length, terms) VALUES (nil, nil, nil, 0, 0, '');
-    INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason)
-        VALUES (nil, nil, nil, 0, 0, '');
     FOREACH keyed IN ARRAY ARRAY['memory', 'version', 'directory', 'memory_access', 'search_doc', 'blob_deletion']
     LOOP
         EXECUTE format('ALTER TABLE %I ALTER COLUMN tenant_id SET (n_distinct = 1),
             ALTER COLUMN store_id SET (n_distinct = 1)', keyed);
-        EXECUTE format('ANALYZE %I', keyed);
-        EXECUTE format('DELETE FROM %I', keyed);
     END LOOP;
 END
 $$;

@@ -125,6 +125,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
     v_store record;
+    v_head record;
     v_at bigint;
     v_new_bytes bigint := 0;
     v_changes integer := cardinality(c_op);
@@ -162,11 +163,11 @@ BEGIN
 
     -- Compare-and-set: every head is still the one that was read.
     FOR i IN 1 .. v_changes LOOP
-        IF c_expect[i] IS NOT NULL AND NOT EXISTS (
-            SELECT FROM memory m
-             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i]
-                   AND m.version_id = c_expect[i] AND m.deleted_at IS NULL
-        ) THEN
+        CONTINUE WHEN c_expect[i] IS NULL;
+        -- By the primary key alone: the condition of the other indexes is not asked for.
+        SELECT m.version_id, m.deleted_at INTO v_head FROM memory m
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i];
+        IF NOT FOUND OR v_head.version_id <> c_expect[i] OR v_head.deleted_at IS NOT NULL THEN
             outcome := 'stale';
             RETURN NEXT;
             RETURN;

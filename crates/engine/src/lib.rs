@@ -4,8 +4,8 @@
 //! index, which says what exists, and the blobs, which hold it. It knows no
 //! HTTP. The way of a change:
 //!
-//! 1. [`tool`] reads the head and its content, and applies a pure edit.
-//! 2. [`protocol`] puts the new content under a new key, then commits.
+//! 1. `tool` reads the head and its content, and applies a pure edit.
+//! 2. `protocol` puts the new content under a new key, then commits.
 //! 3. A commit that lost a race is tried again from a fresh read.
 //!
 //! Content goes to the blob store first and to the index second, and a write

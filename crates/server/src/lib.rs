@@ -1,8 +1,8 @@
 //! The HTTP surface: who is it, what is asked, how an outcome is shown.
 //!
 //! A handler parses, calls one method of the engine and maps the result. The
-//! order of the layers, outermost first: [`envelope`] names the request and
-//! writes every error in one form, the deadline bounds it, [`auth`] finds the
+//! order of the layers, outermost first: `envelope` names the request and
+//! writes every error in one form, the deadline bounds it, `auth` finds the
 //! principal for everything under `/v1`.
 
 mod auth;

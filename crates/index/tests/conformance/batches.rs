@@ -18,6 +18,7 @@ async fn place_with_many(subject: &Subject) -> Place {
     place
         .change((0..MANY).map(|number| created(&name(number), 3)).collect())
         .await;
+    place.raw.settle().await;
     place
 }
 

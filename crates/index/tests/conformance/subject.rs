@@ -136,6 +136,14 @@ impl Raw {
         }
     }
 
+    /// Brings statistics up to what was filled in at a stroke, as Postgres' own
+    /// autovacuum does within a minute; nothing does in SQLite.
+    pub(crate) async fn settle(&self) {
+        if matches!(self, Self::Postgres(_)) {
+            self.execute("ANALYZE", &[]).await;
+        }
+    }
+
     /// The rows of a query whose columns are all cast to text.
     pub(crate) async fn rows(&self, sql: &str, ids: &[Uuid]) -> Vec<TextRow> {
         let sql = AssertSqlSafe(sql);
