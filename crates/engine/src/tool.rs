@@ -146,13 +146,23 @@ impl Engine {
             return Err(EngineError::Internal("a change was taken for a view").into());
         };
         let max_chars = principal.limits.max_view_chars;
-        // At least one, or the listing's total would not be looked up.
-        let max_entries = max_entries_shown(path, max_chars).max(1);
-        match self
-            .find(principal, store_id, path.memory(), max_entries)
+        // Names of one character could fill a listing with this many entries;
+        // those that people and models give fill it with fewer.
+        let most_entries = max_entries_shown(path, max_chars).max(1);
+        let likely_entries = (most_entries / 8 * 5).max(1);
+        let mut found = self
+            .find(principal, store_id, path.memory(), likely_entries)
             .await?
-            .1
+            .1;
+        if let Found::Directory(directory) = &found
+            && !fills(path, directory, max_chars)
         {
+            found = self
+                .find(principal, store_id, path.memory(), most_entries)
+                .await?
+                .1;
+        }
+        match found {
             Found::Missing => Err(ToolError::NotFoundView {
                 path: path.display().to_owned(),
             }
@@ -216,6 +226,21 @@ fn settle(outcome: Result<String, Stop>) -> Result<Result<String, ToolError>, En
         Err(Stop::Tool(error)) => Ok(Err(error)),
         Err(Stop::Engine(error)) => Err(error),
     }
+}
+
+/// Whether the entries are all there are, or more than a listing can show.
+fn fills(path: &ToolPath, directory: &Directory, max_chars: u64) -> bool {
+    if directory.entries.len() as u64 >= directory.total_entries {
+        return true;
+    }
+    // The shortest line of an entry: a newline, `0B`, a tab, and its path.
+    let above_chars = path.display().chars().count() + 1;
+    let above_bytes = path.dir().as_str().len();
+    let least_chars = directory.entries.iter().map(|entry| {
+        let below = entry.path.get(above_bytes..).unwrap_or_default();
+        (4 + above_chars + below.chars().count()) as u64
+    });
+    least_chars.sum::<u64>() > max_chars
 }
 
 fn show_directory(path: &ToolPath, directory: &Directory, max_chars: u64) -> String {
