@@ -1,19 +1,53 @@
 //! Who made a change, as a version remembers it.
 
-use crate::id::ApiKeyId;
+use crate::id::{ApiKeyId, SessionId};
 
 /// The one who made a change; a job or the operator leaves none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Actor {
     /// A request that carried an API key.
     ApiKey(ApiKeyId),
+    /// An agent within a session.
+    Session(SessionId),
+    /// A person, by the subject of a token.
+    User(String),
+    /// A workload, by the subject of a token.
+    ServiceAccount(String),
+}
+
+/// The protocol's name for actors of a kind, as the index stores it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActorKind {
+    /// `api_actor`
+    ApiKey,
+    /// `session_actor`
+    Session,
+    /// `user_actor`
+    User,
+    /// `service_account_actor`
+    ServiceAccount,
+}
+
+impl ActorKind {
+    /// The kind's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ApiKey => "api_actor",
+            Self::Session => "session_actor",
+            Self::User => "user_actor",
+            Self::ServiceAccount => "service_account_actor",
+        }
+    }
 }
 
 impl Actor {
     /// The protocol's name for this kind of actor, as the index stores it.
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::ApiKey(_) => "api_actor",
+            Self::ApiKey(_) => ActorKind::ApiKey.name(),
+            Self::Session(_) => ActorKind::Session.name(),
+            Self::User(_) => ActorKind::User.name(),
+            Self::ServiceAccount(_) => ActorKind::ServiceAccount.name(),
         }
     }
 
@@ -21,6 +55,47 @@ impl Actor {
     pub fn id(&self) -> String {
         match self {
             Self::ApiKey(api_key_id) => api_key_id.to_string(),
+            Self::Session(session_id) => session_id.to_string(),
+            Self::User(id) | Self::ServiceAccount(id) => id.clone(),
         }
+    }
+
+    /// Reads what the index stored; `None` when it makes no sense.
+    pub fn from_stored(kind: &str, id: &str) -> Option<Self> {
+        [
+            ActorKind::ApiKey,
+            ActorKind::Session,
+            ActorKind::User,
+            ActorKind::ServiceAccount,
+        ]
+        .into_iter()
+        .find(|known| known.name() == kind)
+        .and_then(|kind| match kind {
+            ActorKind::ApiKey => id.parse().ok().map(Self::ApiKey),
+            ActorKind::Session => id.parse().ok().map(Self::Session),
+            ActorKind::User => Some(Self::User(id.to_owned())),
+            ActorKind::ServiceAccount => Some(Self::ServiceAccount(id.to_owned())),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn stored_actor_comes_back() {
+        for actor in [
+            Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(7))),
+            Actor::Session(SessionId::from_uuid(Uuid::from_u128(8))),
+            Actor::User("ada".to_owned()),
+            Actor::ServiceAccount("ci".to_owned()),
+        ] {
+            assert_eq!(Actor::from_stored(actor.kind(), &actor.id()), Some(actor));
+        }
+        assert_eq!(Actor::from_stored("api_actor", "nobody"), None);
+        assert_eq!(Actor::from_stored("robot", "x"), None);
     }
 }

@@ -47,6 +47,8 @@ id_kinds! {
     VersionId, VersionKind, "memver_";
     /// An API key (its public name, not the secret).
     ApiKeyId, ApiKeyKind, "apikey_";
+    /// A session: an attachment of stores with a life of its own.
+    SessionId, SessionKind, "sesn_";
     /// One HTTP request.
     RequestId, RequestKind, "req_";
 }
