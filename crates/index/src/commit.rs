@@ -9,7 +9,7 @@ use keepsake_core::path::is_visible;
 use keepsake_core::{Actor, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
 use uuid::Uuid;
 
-use crate::model::Head;
+use crate::model::{Head, Operation};
 
 /// Changes of one store that are made together or not at all.
 #[derive(Debug, Clone)]
@@ -30,6 +30,9 @@ pub struct Commit {
     pub idempotency: Option<Idempotency>,
     /// Holds a whole directory to what was read of it.
     pub guard: Option<Guard>,
+    /// Refuses the commit when history was removed since this epoch was read:
+    /// for changes that name content of a version other than a head.
+    pub purge_epoch: Option<i64>,
     /// The changes; at most one per memory.
     pub changes: Vec<Change>,
 }
@@ -61,20 +64,30 @@ pub struct Change {
     pub memory_id: MemoryId,
     /// The id of the version that the change makes.
     pub version_id: VersionId,
-    /// The head that was read; `None`: the memory is new.
+    /// The head that was read; `None`: the memory is new, or comes back.
     pub before: Option<Head>,
+    /// The version that deleted the memory, which comes back now.
+    pub revives: Option<VersionId>,
     /// What the memory becomes; `None`: it is deleted.
     pub after: Option<HeadChange>,
 }
 
 impl Change {
     /// The protocol's name of the change, as the version keeps it.
-    pub const fn operation(&self) -> &'static str {
+    ///
+    /// A memory that comes back is `created` again.
+    pub const fn operation(&self) -> Operation {
         match (&self.before, &self.after) {
-            (None, _) => "created",
-            (Some(_), Some(_)) => "modified",
-            (Some(_), None) => "deleted",
+            (None, _) => Operation::Created,
+            (Some(_), Some(_)) => Operation::Modified,
+            (Some(_), None) => Operation::Deleted,
         }
+    }
+
+    /// The memory's version before the change; `None`: the memory is new.
+    pub fn expected_version(&self) -> Option<VersionId> {
+        let before = self.before.as_ref().map(|before| before.version_id);
+        before.or(self.revives)
     }
 
     /// Where the memory stands after the change, or stood when it was deleted.
@@ -98,6 +111,8 @@ pub struct HeadChange {
     pub sha256: ContentHash,
     /// The content's first line; `None` when the content stays.
     pub first_line: Option<String>,
+    /// Whether it never expires from now on; `None`: as before.
+    pub is_pinned: Option<bool>,
 }
 
 /// How a commit ended.
@@ -109,12 +124,16 @@ pub enum CommitOutcome {
         seq: i64,
         /// The store's purge epoch, under which caches may keep the content.
         purge_epoch: i64,
+        /// When its versions date from.
+        at: Timestamp,
     },
     /// The same call was made before; nothing was written now.
     Replayed {
         /// The last version the first call made.
         seq: i64,
     },
+    /// The call's name was used for another request; nothing was written.
+    KeyReused,
     /// Nothing was written.
     Refused(Refusal),
 }

@@ -9,14 +9,19 @@
 mod commit;
 mod error;
 mod grants;
+mod listing;
 pub mod migrations;
 mod model;
 pub mod postgres;
 pub mod sqlite;
+mod statements;
+mod updates;
 
 use async_trait::async_trait;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{BlobKey, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
+use keepsake_core::{
+    BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
+};
 use uuid::Uuid;
 
 pub use commit::{
@@ -24,8 +29,11 @@ pub use commit::{
 };
 pub use error::IndexError;
 pub use model::{
-    AccessRow, ApiKey, Claim, Credential, Directory, DueDeletion, Entry, FoundVersion, Grant, Head, Lookup,
-    NewStore, Replayed, Scope, Store, StoreCreation, StoreState, Target, Tenant, TenantStatus,
+    AccessRow, ApiKey, Claim, Credential, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory,
+    FoundVersion, Grant, Head, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, NewStore,
+    Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, Scope, Store, StoreChange,
+    StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent, Target, Tenant,
+    TenantStatus, Version, VersionListing, VersionPage,
 };
 pub use postgres::PostgresIndex;
 pub use sqlite::SqliteIndex;
@@ -87,13 +95,117 @@ pub trait MemoryIndex: Send + Sync {
         since: Timestamp,
     ) -> Result<Option<Replayed>, IndexError>;
 
+    /// Finds a memory by its id, in one query; `None`: no such store.
+    async fn memory(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        memory_id: MemoryId,
+    ) -> Result<Option<FoundMemory>, IndexError>;
+
+    /// Lists memories in byte order of their paths; `None`: no such store.
+    ///
+    /// Reads about as many rows as it answers with, however many memories lie
+    /// below the directory.
+    async fn list_memories(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        listing: &MemoryListing,
+    ) -> Result<Option<MemoryPage>, IndexError>;
+
+    /// Sets a memory's pin, if its head is the one that was read.
+    ///
+    /// Checks the store, a replay, archiving and the head, under the store's
+    /// lock, in this order.
+    async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError>;
+}
+
+/// The history of one store.
+#[async_trait]
+pub trait VersionIndex: Send + Sync {
     /// The version of a store at a place in its order.
-    async fn version(
+    async fn version_at(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
         seq: i64,
+    ) -> Result<Option<Version>, IndexError>;
+
+    /// Finds a version by its id; `None`: no such store.
+    async fn version(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        version_id: VersionId,
     ) -> Result<Option<FoundVersion>, IndexError>;
+
+    /// Lists versions, the last of the store's order first; `None`: no such
+    /// store.
+    async fn list_versions(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        listing: &VersionListing,
+    ) -> Result<Option<VersionPage>, IndexError>;
+
+    /// The versions of a store whose content has this hash, newest first.
+    ///
+    /// Reads the whole history: for what is rare.
+    async fn versions_with_content(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        sha256: ContentHash,
+        limit: u32,
+    ) -> Result<Vec<VersionId>, IndexError>;
+}
+
+/// The one way by which history is removed.
+///
+/// Each removal moves the store's purge epoch, so that nothing cached before
+/// it is found after it.
+#[async_trait]
+pub trait PurgeIndex: Send + Sync {
+    /// Removes a version's content, path, size and hash from its row.
+    ///
+    /// In one transaction, under the store's lock, with the queueing of its
+    /// blob, unless another version or a head names the blob still. A version
+    /// whose blob holds a live memory's content is refused. Idempotent. The
+    /// path of a deleted memory goes with the version that deleted it.
+    async fn redact(
+        &self,
+        tenant_id: TenantId,
+        redaction: &Redaction,
+    ) -> Result<RedactionOutcome, IndexError>;
+
+    /// Makes a store gone for every reader; `false`: there is no such store.
+    ///
+    /// Costs the same whatever the store holds: its rows and blobs go later, by
+    /// [`Self::purge_store`]. Its bytes and its place are the tenant's again at
+    /// once.
+    async fn delete_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        now: Timestamp,
+    ) -> Result<bool, IndexError>;
+
+    /// Deleted stores that are not purged yet, of any tenant, oldest first.
+    async fn deleted_stores(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError>;
+
+    /// Takes one batch of rows off a deleted store, and queues their blobs.
+    ///
+    /// Each batch is one transaction of at most `limit` rows. Safe to run twice
+    /// and at the same time. A store that is not deleted is left alone, and
+    /// told as done.
+    async fn purge_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<StorePurge, IndexError>;
 }
 
 /// Stores of one tenant.
@@ -105,7 +217,36 @@ pub trait StoreIndex: Send + Sync {
         tenant_id: TenantId,
         store: &NewStore,
         stores_limit: u64,
+        idempotency: Option<&Idempotency>,
     ) -> Result<StoreCreation, IndexError>;
+
+    /// Lists stores that are not deleted, newest first.
+    async fn list_stores(
+        &self,
+        tenant_id: TenantId,
+        listing: &StoreListing,
+    ) -> Result<Vec<Store>, IndexError>;
+
+    /// Changes what a store is called and how it behaves.
+    ///
+    /// `updated_at` moves when name, description or metadata do.
+    async fn update_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        change: &StoreChange,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<StoreUpdate, IndexError>;
+
+    /// Lets a store take no new content from now on; `None`: no such store.
+    ///
+    /// Idempotent: one that is archived stays as it is.
+    async fn archive_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        now: Timestamp,
+    ) -> Result<Option<Store>, IndexError>;
 
     /// Finds a store that is not deleted.
     async fn store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Option<Store>, IndexError>;
@@ -130,6 +271,16 @@ pub trait StoreIndex: Send + Sync {
 pub trait CredentialIndex: Send + Sync {
     /// Finds an API key by the SHA-256 of its secret, in one query.
     async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError>;
+
+    /// The server's secret for a purpose, the same for every replica.
+    ///
+    /// `candidate` becomes it where there is none yet.
+    async fn server_secret(
+        &self,
+        purpose: &str,
+        candidate: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Vec<u8>, IndexError>;
 }
 
 /// What the operator does to tenants and their keys.
@@ -233,7 +384,15 @@ pub trait JobIndex: Send + Sync {
 /// The whole index, as the engine holds it.
 #[async_trait]
 pub trait Index:
-    MemoryIndex + StoreIndex + CredentialIndex + OperatorIndex + MaintenanceIndex + JobIndex + std::fmt::Debug
+    MemoryIndex
+    + VersionIndex
+    + PurgeIndex
+    + StoreIndex
+    + CredentialIndex
+    + OperatorIndex
+    + MaintenanceIndex
+    + JobIndex
+    + std::fmt::Debug
 {
     /// Answers when the database does and its schema is new enough.
     async fn check(&self) -> Result<(), IndexError>;

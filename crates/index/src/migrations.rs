@@ -20,13 +20,30 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         "functions v1",
         include_str!("../../../migrations/postgres/0002_functions_v1.sql"),
     ),
+    (
+        3,
+        "lists",
+        include_str!("../../../migrations/postgres/0003_lists.sql"),
+    ),
+    (
+        4,
+        "functions v2",
+        include_str!("../../../migrations/postgres/0004_functions_v2.sql"),
+    ),
 ];
 
-const SQLITE: &[(i64, &str, &str)] = &[(
-    1,
-    "tables",
-    include_str!("../../../migrations/sqlite/0001_tables.sql"),
-)];
+const SQLITE: &[(i64, &str, &str)] = &[
+    (
+        1,
+        "tables",
+        include_str!("../../../migrations/sqlite/0001_tables.sql"),
+    ),
+    (
+        3,
+        "lists",
+        include_str!("../../../migrations/sqlite/0003_lists.sql"),
+    ),
+];
 
 /// The migrations of the Postgres index.
 pub fn postgres() -> Migrator {

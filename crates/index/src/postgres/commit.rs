@@ -1,4 +1,4 @@
-//! The commit: one call of `commit_v1`.
+//! The commit: one call of `commit_v2`.
 
 use async_trait::async_trait;
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::PostgresIndex;
 use super::reads::unsigned;
 use crate::commit::{Commit, CommitOutcome, CommitPlan, Refusal};
-use crate::model::{FoundVersion, Head, Lookup, Replayed};
+use crate::model::{FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed};
 use crate::{IndexError, MemoryIndex};
 
 /// The changes of a commit, a column at a time.
@@ -25,6 +25,7 @@ struct ChangeColumns<'a> {
     size: Vec<Option<i64>>,
     sha256: Vec<Option<&'a [u8]>>,
     first_line: Vec<Option<&'a str>>,
+    is_pinned: Vec<Option<bool>>,
 }
 
 impl<'a> ChangeColumns<'a> {
@@ -35,11 +36,11 @@ impl<'a> ChangeColumns<'a> {
                 continue;
             };
             let after = change.after.as_ref();
-            columns.op.push(change.operation());
+            columns.op.push(change.operation().name());
             columns.memory.push(change.memory_id.uuid());
             columns
                 .expect
-                .push(change.before.as_ref().map(|before| before.version_id.uuid()));
+                .push(change.expected_version().map(keepsake_core::Id::uuid));
             columns.version.push(change.version_id.uuid());
             columns.path.push(path.as_str());
             columns.parent.push(path.parent().as_str().to_owned());
@@ -54,6 +55,7 @@ impl<'a> ChangeColumns<'a> {
             columns
                 .first_line
                 .push(after.and_then(|after| after.first_line.as_deref()));
+            columns.is_pinned.push(after.and_then(|after| after.is_pinned));
         }
         columns
     }
@@ -118,9 +120,9 @@ impl MemoryIndex for PostgresIndex {
         let directories = DirectoryColumns::of(&plan);
         let idempotency = commit.idempotency.as_ref();
         let row = sqlx::query(
-            "SELECT outcome, seq, object_id, path, measured FROM commit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-             $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, \
-             $30, $31, $32, $33, $34, $35)",
+            "SELECT outcome, seq, object_id, path, measured, made_at FROM commit_v2($1, $2, $3, $4, $5, $6, $7, $8, \
+             $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, \
+             $29, $30, $31, $32, $33, $34, $35, $36, $37)",
         )
         .bind(tenant_id.uuid())
         .bind(commit.store_id.uuid())
@@ -135,6 +137,7 @@ impl MemoryIndex for PostgresIndex {
         .bind(idempotency.map(|call| call.since.as_micros()))
         .bind(commit.guard.as_ref().map(|guard| guard.directory.as_str()))
         .bind(commit.guard.as_ref().and_then(|guard| i64::try_from(guard.files).ok()))
+        .bind(commit.purge_epoch)
         .bind(plan.count_delta)
         .bind(plan.byte_delta)
         .bind(plan.directories_may_go)
@@ -149,6 +152,7 @@ impl MemoryIndex for PostgresIndex {
         .bind(changes.size)
         .bind(changes.sha256)
         .bind(changes.first_line)
+        .bind(changes.is_pinned)
         .bind(&plan.taken_paths)
         .bind(&plan.ancestor_files)
         .bind(directories.path)
@@ -168,9 +172,11 @@ impl MemoryIndex for PostgresIndex {
                 return Ok(CommitOutcome::Committed {
                     seq: row.try_get(1)?,
                     purge_epoch: row.try_get(4)?,
+                    at: row.try_get(5).map(Timestamp::from_micros)?,
                 });
             }
             "replayed" => return Ok(CommitOutcome::Replayed { seq: row.try_get(1)? }),
+            "key_reused" => return Ok(CommitOutcome::KeyReused),
             "no_store" => Refusal::NoStore,
             "archived" => Refusal::Archived,
             "stale" => Refusal::Stale,
@@ -193,7 +199,7 @@ impl MemoryIndex for PostgresIndex {
             "condemned" => Refusal::BlobCondemned,
             _ => {
                 return Err(IndexError::Corrupt {
-                    table: "commit_v1",
+                    table: "commit_v2",
                     what: "unknown outcome",
                 });
             }
@@ -230,12 +236,25 @@ impl MemoryIndex for PostgresIndex {
         self.read_replayed(tenant_id, scope_sha256, since).await
     }
 
-    async fn version(
+    async fn memory(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        seq: i64,
-    ) -> Result<Option<FoundVersion>, IndexError> {
-        self.read_version(tenant_id, store_id, seq).await
+        memory_id: MemoryId,
+    ) -> Result<Option<FoundMemory>, IndexError> {
+        self.read_memory(tenant_id, store_id, memory_id).await
+    }
+
+    async fn list_memories(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        listing: &MemoryListing,
+    ) -> Result<Option<MemoryPage>, IndexError> {
+        self.read_list(tenant_id, store_id, listing).await
+    }
+
+    async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
+        self.set_pin(tenant_id, pin).await
     }
 }

@@ -4,16 +4,17 @@ use async_trait::async_trait;
 use keepsake_core::{
     ApiKeyId, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
 };
-use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
+use sqlx::{PgExecutor, Row};
 use uuid::Uuid;
 
 use super::PostgresIndex;
+use crate::listing::end_of;
 use crate::model::{
-    Claim, Credential, Directory, Entry, FoundVersion, Head, Lookup, Replayed, StoreState, Target,
-    TenantStatus,
+    Claim, Credential, Directory, Entry, Head, Lookup, Replayed, StoreState, Target, TenantStatus,
 };
+use crate::statements::EARLIER_CALL;
 use crate::{CredentialIndex, IndexError};
 
 impl PostgresIndex {
@@ -63,17 +64,17 @@ impl PostgresIndex {
         store_id: StoreId,
         directory: &DirPath,
     ) -> Result<Vec<Head>, IndexError> {
-        let (from, to) = path_range(directory);
         let mut transaction = self.begin(tenant_id).await?;
         let rows = sqlx::query(
             "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until \
              FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 \
-             AND deleted_at IS NULL ORDER BY path",
+             AND deleted_at IS NULL AND EXISTS (SELECT FROM store s \
+                 WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) ORDER BY path",
         )
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
-        .bind(from)
-        .bind(to)
+        .bind(directory.as_str())
+        .bind(end_of(directory))
         .fetch_all(&mut *transaction)
         .await?;
         transaction.commit().await?;
@@ -89,53 +90,33 @@ impl PostgresIndex {
         since: Timestamp,
     ) -> Result<Option<Replayed>, IndexError> {
         let mut transaction = self.begin(tenant_id).await?;
-        let row = sqlx::query(
-            "SELECT version_seq, object_id FROM idempotency \
-             WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3 AND version_seq IS NOT NULL",
-        )
+        let earlier = earlier_call(&mut *transaction, tenant_id, scope_sha256, since).await?;
+        transaction.commit().await?;
+        Ok(earlier)
+    }
+}
+
+/// What the call of this name recorded when it was made before.
+pub(super) async fn earlier_call(
+    executor: impl PgExecutor<'_>,
+    tenant_id: TenantId,
+    scope_sha256: &[u8; 32],
+    since: Timestamp,
+) -> Result<Option<Replayed>, IndexError> {
+    let row = sqlx::query(EARLIER_CALL)
         .bind(tenant_id.uuid())
         .bind(scope_sha256.as_slice())
         .bind(since.as_micros())
-        .fetch_optional(&mut *transaction)
+        .fetch_optional(executor)
         .await?;
-        transaction.commit().await?;
-        row.map(|row| {
-            Ok(Replayed {
-                seq: row.try_get(0)?,
-                memory_id: row.try_get::<Option<Uuid>, _>(1)?.map(MemoryId::from_uuid),
-            })
+    row.map(|row| {
+        Ok(Replayed {
+            seq: row.try_get(0)?,
+            object_id: row.try_get(1)?,
+            request_sha256: request_hash_of(row.try_get(2)?)?,
         })
-        .transpose()
-    }
-
-    pub(super) async fn read_version(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        seq: i64,
-    ) -> Result<Option<FoundVersion>, IndexError> {
-        let mut transaction = self.begin(tenant_id).await?;
-        let row = sqlx::query(
-            "SELECT prev_seq, blob_id, sha256 FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = $3",
-        )
-        .bind(tenant_id.uuid())
-        .bind(store_id.uuid())
-        .bind(seq)
-        .fetch_optional(&mut *transaction)
-        .await?;
-        transaction.commit().await?;
-        row.map(|row| {
-            Ok(FoundVersion {
-                prev_seq: row.try_get(0)?,
-                blob_id: row.try_get::<Option<Uuid>, _>(1)?.map(VersionId::from_uuid),
-                sha256: row
-                    .try_get::<Option<&[u8]>, _>(2)?
-                    .map(|bytes| hash_of(bytes, "version"))
-                    .transpose()?,
-            })
-        })
-        .transpose()
-    }
+    })
+    .transpose()
 }
 
 #[async_trait]
@@ -168,11 +149,38 @@ impl CredentialIndex for PostgresIndex {
         })
         .transpose()
     }
+
+    async fn server_secret(
+        &self,
+        purpose: &str,
+        candidate: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Vec<u8>, IndexError> {
+        // The first secret of a purpose is called like it, so that of two
+        // replicas that bring one the same is kept.
+        sqlx::query(
+            "INSERT INTO server_secret (kid, purpose, wrapped_key, not_before) VALUES ($1, $1, $2, $3) \
+             ON CONFLICT (kid) DO NOTHING",
+        )
+        .bind(purpose)
+        .bind(candidate.as_slice())
+        .bind(now.as_micros())
+        .execute(&self.jobs)
+        .await?;
+        let secret = sqlx::query_scalar(
+            "SELECT wrapped_key FROM server_secret WHERE purpose = $1 AND retired_at IS NULL \
+             ORDER BY not_before DESC, kid LIMIT 1",
+        )
+        .bind(purpose)
+        .fetch_one(&self.jobs)
+        .await?;
+        Ok(secret)
+    }
 }
 
 /// Reads a head; `columns` are the places of path, size, memory, version, seq,
 /// blob, hash, claimant and claim's end.
-fn head_of(row: &PgRow, columns: [usize; 9]) -> Result<Head, IndexError> {
+pub(super) fn head_of(row: &PgRow, columns: [usize; 9]) -> Result<Head, IndexError> {
     let [
         path,
         size,
@@ -209,7 +217,7 @@ fn entry_of(row: &PgRow) -> Result<Entry, IndexError> {
     })
 }
 
-fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, IndexError> {
+pub(super) fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, IndexError> {
     <[u8; 32]>::try_from(bytes)
         .map(ContentHash::from)
         .map_err(|_| IndexError::Corrupt {
@@ -218,13 +226,14 @@ fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, IndexError>
         })
 }
 
-pub(super) fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or_default()
+/// The hash that an idempotent call recorded of its request.
+fn request_hash_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
+    bytes.try_into().map_err(|_| IndexError::Corrupt {
+        table: "idempotency",
+        what: "a hash that is not 32 bytes",
+    })
 }
 
-/// The half-open range of paths below a directory.
-fn path_range(directory: &DirPath) -> (&str, String) {
-    // `0` follows `/` in byte order: the first string past everything below.
-    let end = format!("{}0", directory.as_str().trim_end_matches('/'));
-    (directory.as_str(), end)
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
 }

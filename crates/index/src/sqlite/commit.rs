@@ -19,11 +19,14 @@ use uuid::Uuid;
 use super::reads::unsigned;
 use super::{SqliteIndex, Writer};
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Refusal};
-use crate::model::{FoundVersion, Head, Lookup, Replayed};
+use crate::model::{FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed};
 use crate::{IndexError, MemoryIndex};
 
 /// Commits that share one transaction, at most: it bounds how long one waits.
 const BATCH: usize = 64;
+
+/// What the gate answers instead of a place when the call's name was another's.
+const OTHER_REQUEST: i64 = -1;
 
 /// Commits that wait for the write connection.
 #[derive(Debug, Default)]
@@ -53,16 +56,18 @@ impl Queue {
 
 /// Everything the decision needs, in one query. `$5` holds the changes, `$8`
 /// the paths that become taken, `$9` the paths above them, `$10` the
-/// directories that move. `CROSS JOIN` keeps SQLite to this order of the tables,
+/// directories that move. A call that is not the one of its name before answers
+/// -1 for the place of that one's version. `CROSS JOIN` keeps SQLite to this order of the tables,
 /// by key from what the commit names: the other order reads the whole store.
 const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, \
     s.archived_at IS NOT NULL, \
-    (SELECT i.version_seq FROM idempotency i \
+    (SELECT coalesce(iif(i.request_sha256 = $11, i.version_seq, NULL), -1) FROM idempotency i \
         WHERE i.tenant_id = $1 AND i.scope_sha256 = $3 AND i.created_at > $4), \
     EXISTS (SELECT 1 FROM json_each($5) c LEFT JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 0) \
         WHERE c.value ->> 1 IS NOT NULL \
-        AND (m.version_id IS NOT unhex(c.value ->> 1) OR m.deleted_at IS NOT NULL)), \
+        AND (m.version_id IS NOT unhex(c.value ->> 1) \
+            OR (m.deleted_at IS NOT NULL) <> (c.value ->> 4 = 'created'))), \
     $6 IS NOT NULL AND NOT EXISTS (SELECT 1 FROM directory d \
         WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = $6 AND d.files = $7), \
     (SELECT m.path FROM json_each($8) n CROSS JOIN memory m \
@@ -91,18 +96,19 @@ const WRITE: &str = "SAVEPOINT one_commit; \
     UPDATE memory SET path = c.value ->> 5, parent = c.value ->> 6, name = c.value ->> 7, \
         head_seq = $3 + c.key + 1, version_id = unhex(c.value ->> 3), blob_id = unhex(c.value ->> 2), \
         size_bytes = c.value ->> 8, sha256 = unhex(c.value ->> 9), \
-        first_line = CASE WHEN c.value ->> 2 = c.value ->> 3 OR c.value ->> 4 = 'deleted' THEN c.value ->> 10 \
-            ELSE first_line END, \
+        first_line = CASE WHEN c.value ->> 4 <> 'deleted' THEN coalesce(c.value ->> 10, first_line) END, \
+        pinned = coalesce(c.value ->> 11, pinned), \
         updated_at = $4, deleted_at = CASE WHEN c.value ->> 4 = 'deleted' THEN $4 END, \
         claimed_by = nullif(claimed_by, $18) \
-    FROM json_each($5) c WHERE c.value ->> 4 <> 'created' \
+    FROM json_each($5) c WHERE (c.value ->> 4 <> 'created' OR c.value ->> 1 IS NOT NULL) \
         AND memory.tenant_id = iif(c.key IS NULL, NULL, $1) AND memory.store_id = $2 \
         AND memory.memory_id = unhex(c.value ->> 0); \
     INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id, \
         size_bytes, sha256, first_line, pinned, created_at, updated_at) \
     SELECT $1, $2, unhex(c.value ->> 0), c.value ->> 5, c.value ->> 6, c.value ->> 7, $3 + c.key + 1, \
-        unhex(c.value ->> 3), unhex(c.value ->> 2), c.value ->> 8, unhex(c.value ->> 9), c.value ->> 10, 0, $4, $4 \
-    FROM json_each($5) c WHERE c.value ->> 4 = 'created'; \
+        unhex(c.value ->> 3), unhex(c.value ->> 2), c.value ->> 8, unhex(c.value ->> 9), c.value ->> 10, \
+        coalesce(c.value ->> 11, 0), $4, $4 \
+    FROM json_each($5) c WHERE c.value ->> 4 = 'created' AND c.value ->> 1 IS NULL; \
     INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
     SELECT $1, $2, d.value ->> 0, d.value ->> 1, d.value ->> 2, d.value ->> 3, d.value ->> 4, d.value ->> 5 \
     FROM json_each($8) d WHERE true \
@@ -201,13 +207,26 @@ impl MemoryIndex for SqliteIndex {
         self.read_replayed(tenant_id, scope_sha256, since).await
     }
 
-    async fn version(
+    async fn memory(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        seq: i64,
-    ) -> Result<Option<FoundVersion>, IndexError> {
-        self.read_version(tenant_id, store_id, seq).await
+        memory_id: MemoryId,
+    ) -> Result<Option<FoundMemory>, IndexError> {
+        self.read_memory(tenant_id, store_id, memory_id).await
+    }
+
+    async fn list_memories(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        listing: &MemoryListing,
+    ) -> Result<Option<MemoryPage>, IndexError> {
+        self.read_list(tenant_id, store_id, listing).await
+    }
+
+    async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
+        self.set_pin(tenant_id, pin).await
     }
 }
 
@@ -283,13 +302,16 @@ async fn run_one(
         .bind(json!(plan.taken_paths).to_string())
         .bind(json!(plan.ancestor_files).to_string())
         .bind(touched.to_string())
+        .bind(idempotency.map(|call| call.request_sha256.as_slice()))
         .fetch_optional(&mut *connection)
         .await?;
     let Some(row) = row else {
         return Ok(CommitOutcome::Refused(Refusal::NoStore));
     };
-    if let Some(seq) = row.try_get::<Option<i64>, _>(6)? {
-        return Ok(CommitOutcome::Replayed { seq });
+    match row.try_get::<Option<i64>, _>(6)? {
+        Some(OTHER_REQUEST) => return Ok(CommitOutcome::KeyReused),
+        Some(seq) => return Ok(CommitOutcome::Replayed { seq }),
+        None => {}
     }
     if let Some(refusal) = decide(connection, tenant_id, commit, &plan, &row).await? {
         return Ok(CommitOutcome::Refused(refusal));
@@ -297,12 +319,13 @@ async fn run_one(
 
     let (seq, last_version_at): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     let directories = Directories::of(plan.directories.iter(), &row.try_get::<String, _>(13)?);
+    let at = commit.now.max(Timestamp::from_micros(last_version_at));
     let new_seq = seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
     sqlx::query(WRITE)
         .bind(tenant_id.uuid())
         .bind(commit.store_id.uuid())
         .bind(seq)
-        .bind(commit.now.as_micros().max(last_version_at))
+        .bind(at.as_micros())
         .bind(&changes)
         .bind(commit.actor.as_ref().map(Actor::kind))
         .bind(commit.actor.as_ref().map(Actor::id))
@@ -322,6 +345,7 @@ async fn run_one(
     Ok(CommitOutcome::Committed {
         seq: new_seq,
         purge_epoch: row.try_get(14)?,
+        at,
     })
 }
 
@@ -338,7 +362,9 @@ async fn decide(
         return Ok(Some(Refusal::Archived));
     }
     let (head_moved, directory_moved): (bool, bool) = (gate.try_get(7)?, gate.try_get(8)?);
-    if head_moved || directory_moved {
+    let epoch: i64 = gate.try_get(14)?;
+    let history_was_removed = commit.purge_epoch.is_some_and(|read| read != epoch);
+    if history_was_removed || head_moved || directory_moved {
         return Ok(Some(Refusal::Stale));
     }
     if let Some(path) = gate.try_get::<Option<String>, _>(9)? {
@@ -389,16 +415,17 @@ fn change_row(change: &Change) -> Option<Value> {
     let after = change.after.as_ref();
     Some(json!([
         hex(change.memory_id.uuid()),
-        change.before.as_ref().map(|before| hex(before.version_id.uuid())),
+        change.expected_version().map(|version_id| hex(version_id.uuid())),
         after.map(|after| hex(after.blob_id.uuid())),
         hex(change.version_id.uuid()),
-        change.operation(),
+        change.operation().name(),
         path.as_str(),
         path.parent().as_str(),
         path.name(),
         after.map(|after| after.size_bytes),
         after.map(|after| after.sha256.to_string()),
         after.and_then(|after| after.first_line.as_deref()),
+        after.and_then(|after| after.is_pinned).map(i64::from),
     ]))
 }
 

@@ -8,8 +8,12 @@
 
 mod commit;
 mod maintenance;
+mod memories;
+mod purge;
 mod reads;
+mod stores;
 mod tenants;
+mod versions;
 
 use std::str::FromStr;
 use std::sync::Arc;

@@ -10,10 +10,11 @@ use sqlx::{Connection, Row};
 use uuid::Uuid;
 
 use super::SqliteIndex;
+use crate::listing::end_of;
 use crate::model::{
-    Claim, Credential, Directory, Entry, FoundVersion, Head, Lookup, Replayed, StoreState, Target,
-    TenantStatus,
+    Claim, Credential, Directory, Entry, Head, Lookup, Replayed, StoreState, Target, TenantStatus,
 };
+use crate::statements::EARLIER_CALL;
 use crate::{CredentialIndex, IndexError};
 
 /// The store, and the memory or the directory at a path, in one query.
@@ -85,18 +86,17 @@ impl SqliteIndex {
         store_id: StoreId,
         directory: &DirPath,
     ) -> Result<Vec<Head>, IndexError> {
-        // `0` follows `/` in byte order: the first string past everything below.
-        let end = format!("{}0", directory.as_str().trim_end_matches('/'));
         let rows = sqlx::query(
             "SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, \
              claimed_by, claimed_until FROM memory \
              WHERE tenant_id = $1 AND store_id = $2 AND path >= $3 AND path < $4 AND deleted_at IS NULL \
-             ORDER BY path",
+             AND EXISTS (SELECT 1 FROM store s \
+                 WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) ORDER BY path",
         )
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
         .bind(directory.as_str())
-        .bind(end)
+        .bind(end_of(directory))
         .fetch_all(&self.readers)
         .await?;
         rows.iter().map(|row| head_of(row, 0)).collect()
@@ -108,50 +108,32 @@ impl SqliteIndex {
         scope_sha256: &[u8; 32],
         since: Timestamp,
     ) -> Result<Option<Replayed>, IndexError> {
-        let row = sqlx::query(
-            "SELECT version_seq, object_id FROM idempotency \
-             WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3 AND version_seq IS NOT NULL",
-        )
+        let mut connection = self.readers.acquire().await?;
+        earlier_call(&mut connection, tenant_id, scope_sha256, since).await
+    }
+}
+
+/// What the call of this name recorded when it was made before.
+pub(super) async fn earlier_call(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    scope_sha256: &[u8; 32],
+    since: Timestamp,
+) -> Result<Option<Replayed>, IndexError> {
+    let row = sqlx::query(EARLIER_CALL)
         .bind(tenant_id.uuid())
         .bind(scope_sha256.as_slice())
         .bind(since.as_micros())
-        .fetch_optional(&self.readers)
+        .fetch_optional(connection)
         .await?;
-        row.map(|row| {
-            Ok(Replayed {
-                seq: row.try_get(0)?,
-                memory_id: row.try_get::<Option<Uuid>, _>(1)?.map(MemoryId::from_uuid),
-            })
+    row.map(|row| {
+        Ok(Replayed {
+            seq: row.try_get(0)?,
+            object_id: row.try_get(1)?,
+            request_sha256: request_hash_of(row.try_get(2)?)?,
         })
-        .transpose()
-    }
-
-    pub(super) async fn read_version(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        seq: i64,
-    ) -> Result<Option<FoundVersion>, IndexError> {
-        let row = sqlx::query(
-            "SELECT prev_seq, blob_id, sha256 FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = $3",
-        )
-        .bind(tenant_id.uuid())
-        .bind(store_id.uuid())
-        .bind(seq)
-        .fetch_optional(&self.readers)
-        .await?;
-        row.map(|row| {
-            Ok(FoundVersion {
-                prev_seq: row.try_get(0)?,
-                blob_id: row.try_get::<Option<Uuid>, _>(1)?.map(VersionId::from_uuid),
-                sha256: row
-                    .try_get::<Option<&[u8]>, _>(2)?
-                    .map(|bytes| hash_of(bytes, "version"))
-                    .transpose()?,
-            })
-        })
-        .transpose()
-    }
+    })
+    .transpose()
 }
 
 async fn lookup(
@@ -276,11 +258,47 @@ impl CredentialIndex for SqliteIndex {
         })
         .transpose()
     }
+
+    async fn server_secret(
+        &self,
+        purpose: &str,
+        candidate: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Vec<u8>, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        sqlx::query(
+            "INSERT INTO server_secret (kid, purpose, wrapped_key, not_before) VALUES ($1, $1, $2, $3) \
+             ON CONFLICT (kid) DO NOTHING",
+        )
+        .bind(purpose)
+        .bind(candidate.as_slice())
+        .bind(now.as_micros())
+        .execute(&mut *connection)
+        .await?;
+        let secret = sqlx::query_scalar(
+            "SELECT wrapped_key FROM server_secret WHERE purpose = $1 AND retired_at IS NULL \
+             ORDER BY not_before DESC, kid LIMIT 1",
+        )
+        .bind(purpose)
+        .fetch_one(&mut *connection)
+        .await?;
+        writer.commit().await?;
+        Ok(secret)
+    }
+}
+
+/// The hash that an idempotent call recorded of its request.
+fn request_hash_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
+    bytes.try_into().map_err(|_| IndexError::Corrupt {
+        table: "idempotency",
+        what: "a hash that is not 32 bytes",
+    })
 }
 
 /// Reads a head whose columns begin at `first`: path, size, memory, version,
 /// seq, blob, hash, claimant, claim's end.
-fn head_of(row: &SqliteRow, first: usize) -> Result<Head, IndexError> {
+pub(super) fn head_of(row: &SqliteRow, first: usize) -> Result<Head, IndexError> {
     let claimant: Option<Uuid> = row.try_get(first + 7)?;
     let until: Option<i64> = row.try_get(first + 8)?;
     Ok(Head {
@@ -298,7 +316,7 @@ fn head_of(row: &SqliteRow, first: usize) -> Result<Head, IndexError> {
     })
 }
 
-fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, IndexError> {
+pub(super) fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, IndexError> {
     <[u8; 32]>::try_from(bytes)
         .map(ContentHash::from)
         .map_err(|_| IndexError::Corrupt {

@@ -1,9 +1,9 @@
 //! What a commit writes.
 
 use keepsake_core::ContentHash;
-use keepsake_index::{CommitOutcome, Target};
+use keepsake_index::{CommitOutcome, StoredContent, Target};
 
-use crate::place::{PLENTY, Place, actor, after_seconds, committed, created, deleted, edited, renamed};
+use crate::place::{NOW, PLENTY, Place, actor, after_seconds, committed, created, deleted, edited, renamed};
 use crate::subject::Subject;
 
 /// `seq`, `prev_seq` (0: none), size (-1: none), `created_at` of every version.
@@ -39,7 +39,7 @@ pub(crate) async fn versions_of_a_memory_are_one_unbroken_chain(subject: &Subjec
         chain.push(seq);
         next = place
             .index
-            .version(place.tenant_id, place.store_id, seq)
+            .version_at(place.tenant_id, place.store_id, seq)
             .await
             .unwrap()
             .unwrap()
@@ -79,26 +79,20 @@ pub(crate) async fn version_tells_its_blob_and_hash(subject: &Subject) {
     let version = async |seq| {
         place
             .index
-            .version(place.tenant_id, place.store_id, seq)
+            .version_at(place.tenant_id, place.store_id, seq)
             .await
             .unwrap()
     };
-    let created = version(1).await.unwrap();
-    assert_eq!(
-        (created.blob_id, created.sha256),
-        (Some(first.version_id), Some(first.sha256))
-    );
-    let renamed = version(2).await.unwrap();
-    assert_eq!(
-        (renamed.blob_id, renamed.sha256),
-        (Some(first.version_id), Some(first.sha256))
-    );
+    let content = Some(StoredContent {
+        blob_id: first.version_id,
+        size_bytes: 10,
+        sha256: first.sha256,
+    });
+    assert_eq!(version(1).await.unwrap().content, content);
+    assert_eq!(version(2).await.unwrap().content, content);
     assert_ne!(moved.version_id, first.version_id);
     let deleted = version(3).await.unwrap();
-    assert_eq!(
-        (deleted.prev_seq, deleted.blob_id, deleted.sha256),
-        (Some(2), None, None)
-    );
+    assert_eq!((deleted.prev_seq, deleted.content), (Some(2), None));
     assert_eq!(version(4).await, None);
     assert_eq!(version(0).await, None);
 }
@@ -228,7 +222,7 @@ pub(crate) async fn path_of_a_deleted_memory_is_free_for_another(subject: &Subje
     assert_ne!(second.memory_id, first.memory_id);
     let version = place
         .index
-        .version(place.tenant_id, place.store_id, second.seq)
+        .version_at(place.tenant_id, place.store_id, second.seq)
         .await
         .unwrap()
         .unwrap();
@@ -332,6 +326,7 @@ pub(crate) async fn commit_tells_the_epoch_of_the_last_purge(subject: &Subject) 
     let after = CommitOutcome::Committed {
         seq: 2,
         purge_epoch: 7,
+        at: NOW,
     };
     assert_eq!(place.try_changes(vec![created("/b", 1)]).await, after);
 }

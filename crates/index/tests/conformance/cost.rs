@@ -55,8 +55,8 @@ async fn fill(place: &Place) {
          SELECT tenant_id, store_id, parent, '/', substr(parent, 2, 2), count(*), 7 * count(*), count(*) \
          FROM memory GROUP BY tenant_id, store_id, parent",
         "INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, op, path, blob_id, size_bytes, \
-         created_at) SELECT tenant_id, store_id, head_seq, version_id, memory_id, 'created', path, blob_id, \
-         size_bytes, 1 FROM memory",
+         sha256, created_at) SELECT tenant_id, store_id, head_seq, version_id, memory_id, 'created', path, blob_id, \
+         size_bytes, sha256, 1 FROM memory",
         "UPDATE directory SET files = 100000, bytes = 700000, visible_children = 10 WHERE path = '/'",
         "UPDATE store SET seq = 100000, memory_count = 100000, live_bytes = 700000",
     ] {
@@ -134,9 +134,9 @@ async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
         let head = watched.watch("create a memory", 100, place.create(&at, 1)).await;
         let edit = place.commit_of(vec![edited(&head, 1)]);
         watched.watch("edit a memory", 100, place.run(&edit)).await;
-        let version = place.index.version(place.tenant_id, place.store_id, head.seq);
+        let version = place.index.version_at(place.tenant_id, place.store_id, head.seq);
         let found = watched.watch("find a version", 10, version).await.unwrap();
-        assert_eq!(found.unwrap().blob_id, Some(head.blob_id));
+        assert_eq!(found.unwrap().content.unwrap().blob_id, head.blob_id);
         let delete = place.commit_of(vec![deleted(&place.memory(&at).await)]);
         watched.watch("delete a memory", 100, place.run(&delete)).await;
 

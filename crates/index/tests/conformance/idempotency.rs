@@ -4,7 +4,7 @@ use futures::future::join_all;
 use keepsake_core::Timestamp;
 use keepsake_index::{Commit, CommitOutcome, Idempotency, Refusal, Replayed};
 
-use crate::place::{Place, after_seconds, committed, created, deleted, edited};
+use crate::place::{Place, after_seconds, committed, committed_at, created, deleted, edited};
 use crate::subject::Subject;
 
 fn named(commit: Commit, scope: u8, since: Timestamp) -> Commit {
@@ -47,8 +47,9 @@ pub(crate) async fn second_call_is_replayed_and_writes_nothing(subject: &Subject
     assert_eq!(
         recorded,
         Some(Replayed {
-            seq: 2,
-            memory_id: Some(memory_id)
+            request_sha256: [9; 32],
+            seq: Some(2),
+            object_id: Some(memory_id.uuid()),
         })
     );
 }
@@ -73,9 +74,12 @@ pub(crate) async fn replay_ends_with_its_window(subject: &Subject) {
 
     let mut late = named(place.commit_of(vec![created("/b", 1)]), 1, after_seconds(0));
     late.now = after_seconds(10);
-    assert_eq!(place.run(&late).await, committed(2));
+    assert_eq!(place.run(&late).await, committed_at(2, after_seconds(10)));
     // The name now stands for the second call.
-    assert_eq!(replayed(after_seconds(0)).await.map(|found| found.seq), Some(2));
+    assert_eq!(
+        replayed(after_seconds(0)).await.and_then(|found| found.seq),
+        Some(2)
+    );
     let mut again = named(place.commit_of(vec![created("/c", 1)]), 1, after_seconds(0));
     again.now = after_seconds(11);
     assert_eq!(place.run(&again).await, CommitOutcome::Replayed { seq: 2 });
@@ -159,4 +163,20 @@ pub(crate) async fn concurrent_duplicates_commit_once(subject: &Subject) {
     assert_eq!(count(&CommitOutcome::Replayed { seq: 1 }), 15, "{outcomes:?}");
     assert_eq!(place.directory("/", 0).await.files, 1);
     place.assert_recount().await;
+}
+
+pub(crate) async fn name_used_for_another_request_writes_nothing(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let since = a_day_before(after_seconds(0));
+    place
+        .run(&named(place.commit_of(vec![created("/a", 1)]), 1, since))
+        .await;
+    let mut other = named(place.commit_of(vec![created("/b", 1)]), 1, since);
+    other.idempotency.as_mut().unwrap().request_sha256 = [8; 32];
+    let before = place.rows().await;
+    assert_eq!(place.run(&other).await, CommitOutcome::KeyReused);
+    assert_eq!(place.rows().await, before);
+    // When the first is forgotten, the name is free for it.
+    other.idempotency.as_mut().unwrap().since = after_seconds(0);
+    assert_eq!(place.run(&other).await, committed(2));
 }

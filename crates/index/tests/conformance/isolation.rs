@@ -37,7 +37,7 @@ pub(crate) async fn reads_find_nothing_of_another_tenant(subject: &Subject) {
         assert_eq!(index.head(me, store_id, at.as_ref(), 10).await.unwrap(), None);
     }
     assert_eq!(index.heads_below(me, store_id, &dir("/")).await.unwrap(), []);
-    assert_eq!(index.version(me, store_id, 1).await.unwrap(), None);
+    assert_eq!(index.version_at(me, store_id, 1).await.unwrap(), None);
     assert_eq!(index.store(me, store_id).await.unwrap(), None);
     assert_eq!(
         index
@@ -59,7 +59,7 @@ pub(crate) async fn reads_find_nothing_of_another_tenant(subject: &Subject) {
         index.heads_below(them, store_id, &dir("/")).await.unwrap().len(),
         1
     );
-    assert!(index.version(them, store_id, 1).await.unwrap().is_some());
+    assert!(index.version_at(them, store_id, 1).await.unwrap().is_some());
     assert!(index.store(them, store_id).await.unwrap().is_some());
     assert!(
         index
@@ -116,7 +116,7 @@ pub(crate) async fn idempotent_call_of_another_tenant_is_not_replayed(subject: &
         .replayed(theirs.tenant_id, &SCOPE, Timestamp::from_micros(0))
         .await
         .unwrap();
-    assert_eq!(recorded.map(|found| found.seq), Some(1));
+    assert_eq!(recorded.and_then(|found| found.seq), Some(1));
 }
 
 pub(crate) async fn grants_do_not_reach_another_tenant(subject: &Subject) {
@@ -160,7 +160,7 @@ pub(crate) async fn store_of_the_same_id_is_another_store(subject: &Subject) {
     };
     let made = mine
         .index
-        .create_store(mine.tenant_id, &same, PLENTY)
+        .create_store(mine.tenant_id, &same, PLENTY, None)
         .await
         .unwrap();
     assert_eq!(made, StoreCreation::Created);
@@ -192,7 +192,7 @@ pub(crate) async fn stores_of_one_tenant_do_not_mix(subject: &Subject) {
     assert_eq!(first.rows().await, before);
     let nowhere = StoreId::from_uuid(crate::place::next_uuid());
     assert_eq!(
-        first.index.version(first.tenant_id, nowhere, 1).await.unwrap(),
+        first.index.version_at(first.tenant_id, nowhere, 1).await.unwrap(),
         None
     );
 }

@@ -13,15 +13,19 @@ mod heads;
 mod idempotency;
 mod isolation;
 mod jobs;
+mod lists;
 mod model;
 mod place;
 mod postgres_only;
 mod races;
 mod refusals;
+mod revivals;
 mod schema;
 mod sqlite_only;
+mod stores;
 mod subject;
 mod tenants;
+mod versions;
 
 /// Runs every fact of the suite against both databases.
 macro_rules! hold_on_both_databases {
@@ -97,6 +101,56 @@ hold_on_both_databases! {
         archived_store_takes_deletes_alone,
         checks_answer_in_their_order,
     ]
+    lists: [
+        every_page_size_lists_everything_once_in_byte_order,
+        listing_begins_after_any_text,
+        what_stays_is_listed_once_while_others_come_and_go,
+        deleted_and_renamed_ones_are_not_listed,
+        memory_is_the_same_by_id_and_in_lists,
+        deleted_memory_is_told_from_one_that_never_was,
+        memories_and_lists_tell_the_state_of_their_store,
+        store_that_is_not_there_has_no_memories_and_no_lists,
+    ]
+    revivals: [
+        memory_comes_back_with_its_id_and_age,
+        memory_comes_back_to_the_content_it_had,
+        only_the_deletion_that_was_read_is_undone,
+        returning_memory_finds_its_path_taken,
+        pin_comes_with_a_change_or_stays_as_it_was,
+        first_line_is_kept_unless_it_is_given,
+        commit_of_an_older_epoch_is_stale,
+        pin_is_set_and_taken_off_without_a_version,
+        pin_of_a_head_that_moved_is_stale,
+        pin_needs_a_store_that_takes_changes,
+        pin_that_is_sent_twice_is_set_once,
+        pin_racing_an_edit_is_set_or_stale,
+    ]
+    versions: [
+        every_filter_lists_what_it_says_newest_first,
+        farthest_times_are_no_bounds,
+        time_range_is_found_across_gaps_in_the_order,
+        versions_that_come_while_listing_are_not_in_it,
+        version_is_the_same_by_id_by_place_and_in_lists,
+        version_tells_all_that_was_written,
+        version_of_no_id_and_store_of_no_id_are_told_apart,
+        versions_of_one_content_are_found_newest_first,
+    ]
+    stores: [
+        call_that_is_sent_twice_makes_one_store,
+        concurrent_duplicates_make_one_store,
+        name_of_a_commits_call_is_not_one_of_a_store,
+        stores_are_listed_newest_first_page_by_page,
+        filters_of_stores_hold,
+        listed_store_is_the_store,
+        updated_at_moves_with_what_is_called_and_told_alone,
+        metadata_is_merged_within_its_limit,
+        only_a_new_or_shorter_period_begins_now,
+        update_that_is_sent_twice_is_made_once,
+        updates_at_the_same_time_lose_nothing,
+        archived_store_stays_as_it_is,
+        store_of_no_id_is_not_changed,
+        secret_of_a_purpose_is_the_first_that_came,
+    ]
     batches: [
         ten_thousand_files_are_deleted_at_once,
         ten_thousand_files_are_renamed_at_once,
@@ -144,6 +198,7 @@ hold_on_both_databases! {
         refused_call_may_be_made_again,
         replay_comes_before_every_other_refusal,
         concurrent_duplicates_commit_once,
+        name_used_for_another_request_writes_nothing,
     ]
     blobs: [
         orphan_is_condemned_and_due_in_time,

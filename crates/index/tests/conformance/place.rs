@@ -56,6 +56,7 @@ fn fresh_content(version_id: VersionId, at: MemoryPath, size_bytes: u64) -> Head
         size_bytes,
         sha256: ContentHash::of(version_id.uuid().as_bytes()),
         first_line: Some(format!("first line of {version_id}")),
+        is_pinned: None,
     }
 }
 
@@ -66,6 +67,7 @@ pub(crate) fn created(at: &str, size_bytes: u64) -> Change {
         memory_id: MemoryId::from_uuid(next_uuid()),
         version_id,
         before: None,
+        revives: None,
         after: Some(fresh_content(version_id, path(at), size_bytes)),
     }
 }
@@ -77,6 +79,7 @@ pub(crate) fn edited(before: &Head, size_bytes: u64) -> Change {
         memory_id: before.memory_id,
         version_id,
         before: Some(before.clone()),
+        revives: None,
         after: Some(fresh_content(version_id, before.path.clone(), size_bytes)),
     }
 }
@@ -87,12 +90,14 @@ pub(crate) fn renamed(before: &Head, to: &str) -> Change {
         memory_id: before.memory_id,
         version_id: VersionId::from_uuid(next_uuid()),
         before: Some(before.clone()),
+        revives: None,
         after: Some(HeadChange {
             path: path(to),
             blob_id: before.blob_id,
             size_bytes: before.size_bytes,
             sha256: before.sha256,
             first_line: None,
+            is_pinned: None,
         }),
     }
 }
@@ -103,13 +108,23 @@ pub(crate) fn deleted(before: &Head) -> Change {
         memory_id: before.memory_id,
         version_id: VersionId::from_uuid(next_uuid()),
         before: Some(before.clone()),
+        revives: None,
         after: None,
     }
 }
 
 /// The outcome of a commit in a store of which nothing was ever purged.
 pub(crate) const fn committed(seq: i64) -> CommitOutcome {
-    CommitOutcome::Committed { seq, purge_epoch: 0 }
+    committed_at(seq, NOW)
+}
+
+/// The same, of versions that date from another time.
+pub(crate) const fn committed_at(seq: i64, at: Timestamp) -> CommitOutcome {
+    CommitOutcome::Committed {
+        seq,
+        purge_epoch: 0,
+        at,
+    }
 }
 
 /// Makes a tenant.
@@ -137,6 +152,8 @@ pub(crate) fn new_store() -> NewStore {
         name: "store".to_owned(),
         description: String::new(),
         metadata: serde_json::Map::new(),
+        policy: "off".to_owned(),
+        expires_unused_after: None,
         created_at: NOW,
     }
 }
@@ -169,7 +186,7 @@ impl Place {
 
     async fn make(index: Arc<dyn Index>, raw: Raw, tenant_id: TenantId) -> Self {
         let store = new_store();
-        let made = index.create_store(tenant_id, &store, PLENTY).await.unwrap();
+        let made = index.create_store(tenant_id, &store, PLENTY, None).await.unwrap();
         assert_eq!(made, StoreCreation::Created);
         Self {
             index,
@@ -203,6 +220,7 @@ impl Place {
             byte_limit: PLENTY,
             idempotency: None,
             guard: None,
+            purge_epoch: None,
             changes,
         }
     }

@@ -160,7 +160,7 @@ async fn closed_index_leaves_one_file() {
     // A refusal may have left something open.
     place
         .index
-        .create_store(place.tenant_id, &crate::place::new_store(), 1)
+        .create_store(place.tenant_id, &crate::place::new_store(), 1, None)
         .await
         .unwrap();
     raw.close().await;

@@ -125,9 +125,15 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
         description: "two\nlines".to_owned(),
         metadata: metadata.as_object().unwrap().clone(),
         created_at: after_seconds(5),
+        policy: "reject".to_owned(),
+        expires_unused_after: Some(7 << 32),
     };
     assert_eq!(
-        subject.index.create_store(tenant_id, &store, 1).await.unwrap(),
+        subject
+            .index
+            .create_store(tenant_id, &store, 1, None)
+            .await
+            .unwrap(),
         StoreCreation::Created
     );
     let expected = Store {
@@ -135,8 +141,8 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
         name: store.name,
         description: store.description,
         metadata: store.metadata,
-        policy: "off".to_owned(),
-        expires_unused_after: None,
+        policy: "reject".to_owned(),
+        expires_unused_after: Some(7 << 32),
         memory_count: 0,
         live_bytes: 0,
         created_at: after_seconds(5),
@@ -162,7 +168,11 @@ pub(crate) async fn store_of_nobody_is_not_made(subject: &Subject) {
     let nobody = TenantId::from_uuid(next_uuid());
     let store = new_store();
     assert_eq!(
-        subject.index.create_store(nobody, &store, PLENTY).await.unwrap(),
+        subject
+            .index
+            .create_store(nobody, &store, PLENTY, None)
+            .await
+            .unwrap(),
         StoreCreation::NoTenant
     );
     assert_eq!(subject.index.store(nobody, store.store_id).await.unwrap(), None);
@@ -174,7 +184,7 @@ pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
     let create = async |limit| {
         subject
             .index
-            .create_store(tenant_id, &new_store(), limit)
+            .create_store(tenant_id, &new_store(), limit, None)
             .await
             .unwrap()
     };
@@ -184,7 +194,11 @@ pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
     assert_eq!(create(2).await, StoreCreation::TooMany { count: 2 });
     assert_eq!(create(3).await, StoreCreation::Created);
     let other = new_tenant(subject).await;
-    let made = subject.index.create_store(other, &new_store(), 1).await.unwrap();
+    let made = subject
+        .index
+        .create_store(other, &new_store(), 1, None)
+        .await
+        .unwrap();
     assert_eq!(
         made,
         StoreCreation::Created,
@@ -197,7 +211,7 @@ pub(crate) async fn stores_racing_at_the_limit_end_exactly_on_it(subject: &Subje
     let stores: Vec<_> = (0..16).map(|_| new_store()).collect();
     let creates = stores
         .iter()
-        .map(|store| subject.index.create_store(tenant_id, store, 5));
+        .map(|store| subject.index.create_store(tenant_id, store, 5, None));
     let made: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(
         made.iter()
@@ -234,7 +248,7 @@ pub(crate) async fn store_id_that_is_taken_makes_no_second_store(subject: &Subje
     assert!(
         place
             .index
-            .create_store(place.tenant_id, &again, PLENTY)
+            .create_store(place.tenant_id, &again, PLENTY, None)
             .await
             .is_err()
     );

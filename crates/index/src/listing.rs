@@ -1,0 +1,82 @@
+//! Which part of the order of paths a listing reads: the arithmetic.
+
+use keepsake_core::DirPath;
+
+use crate::model::MemoryListing;
+
+/// The first string in byte order that is past everything below a directory.
+pub(crate) fn end_of(directory: &DirPath) -> String {
+    // `0` follows `/` in byte order.
+    format!("{}0", directory.as_str().trim_end_matches('/'))
+}
+
+/// What lies between two strings in byte order, both exclusive.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Span<'a> {
+    /// Paths come after this.
+    pub(crate) from: &'a str,
+    /// Names of what is directly in the directory come after this.
+    pub(crate) after_name: &'a str,
+    /// Paths come before this.
+    pub(crate) end: String,
+}
+
+impl<'a> Span<'a> {
+    /// What is left of a listing; `None`: nothing.
+    pub(crate) fn of(listing: &'a MemoryListing) -> Option<Self> {
+        let below = listing.below.as_str();
+        // No item has the directory's own path, so that it can be the one before.
+        let from = listing.after.as_deref().map_or(below, |after| after.max(below));
+        let end = end_of(&listing.below);
+        let after_name = from.strip_prefix(below).filter(|_| *from < *end)?;
+        Some(Self {
+            from,
+            after_name,
+            end,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Depth;
+
+    fn listing(below: &str, after: Option<&str>) -> MemoryListing {
+        MemoryListing {
+            below: DirPath::from_trusted(below.to_owned()),
+            depth: Depth::Children,
+            after: after.map(str::to_owned),
+            limit: 10,
+        }
+    }
+
+    #[test]
+    fn span_begins_at_the_directory_or_after_the_last_item() {
+        for (below, after, expected) in [
+            ("/", None, ("/", "", "0")),
+            ("/a/", None, ("/a/", "", "/a0")),
+            ("/a/", Some("/a/b"), ("/a/b", "b", "/a0")),
+            ("/a/", Some("/a/b/"), ("/a/b/", "b/", "/a0")),
+            ("/a/", Some("/"), ("/a/", "", "/a0")),
+        ] {
+            let listing = listing(below, after);
+            let (from, after_name, end) = expected;
+            let end = end.to_owned();
+            assert_eq!(
+                Span::of(&listing),
+                Some(Span {
+                    from,
+                    after_name,
+                    end
+                })
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_after_the_end() {
+        assert_eq!(Span::of(&listing("/a/", Some("/a0"))), None);
+        assert_eq!(Span::of(&listing("/a/", Some("/b"))), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! Stores: what they are called, how they behave, what they hold.
+
+use keepsake_core::{StoreId, Timestamp};
+
+/// What a read needs to know of the store it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreState {
+    /// Whether the store takes no new content.
+    pub is_archived: bool,
+    /// Moves when history is removed, so that caches drop it.
+    pub purge_epoch: i64,
+}
+
+/// When the memories of a store expire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Expiry {
+    /// Seconds after which an unread memory expires; `None`: never.
+    pub unused_after_secs: Option<u64>,
+    /// When a new or shorter period was set.
+    pub set_at: Option<Timestamp>,
+}
+
+/// What is asked of a tenant's stores, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoreListing {
+    /// Made at or after this time.
+    pub created_from: Option<Timestamp>,
+    /// Made at or before this time.
+    pub created_to: Option<Timestamp>,
+    /// Whether archived ones are listed too.
+    pub include_archived: bool,
+    /// Of these alone.
+    pub only: Option<Vec<StoreId>>,
+    /// When the store before the first one wanted was made, and its id.
+    pub after: Option<(Timestamp, StoreId)>,
+    /// Stores, at most.
+    pub limit: u32,
+}
+
+/// How a store is to change; `None` leaves a field as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoreChange {
+    /// Its name, checked.
+    pub name: Option<String>,
+    /// Its description.
+    pub description: Option<String>,
+    /// Metadata to set, or with `None` to remove.
+    pub metadata: Vec<(String, Option<String>)>,
+    /// Pairs of metadata it may have afterwards.
+    pub metadata_pairs_limit: usize,
+    /// What is done about sensitive data.
+    pub policy: Option<String>,
+    /// Seconds after which an unread memory expires; `Some(None)`: never.
+    pub expires_unused_after: Option<Option<u64>>,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// How changing a store went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreUpdate {
+    /// It is done; the store as it is now.
+    Done(Store),
+    /// The same call was made before; the store as it is now.
+    Replayed(Store),
+    /// The call's name was used for another request.
+    KeyReused,
+    /// It would have too many pairs of metadata.
+    TooManyPairs {
+        /// How many it would have.
+        count: usize,
+    },
+    /// The store takes no changes.
+    Archived,
+    /// There is no such store.
+    NoStore,
+}
+
+/// What one batch took off a deleted store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StorePurge {
+    /// Rows that went, of every table.
+    pub rows: u64,
+    /// Blobs queued for deletion.
+    pub blobs: u64,
+    /// Whether nothing of the store is left, its own row included.
+    pub is_done: bool,
+}
+
+/// A store to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewStore {
+    /// Its id.
+    pub store_id: StoreId,
+    /// Its name, checked.
+    pub name: String,
+    /// Its description, empty when unset.
+    pub description: String,
+    /// Its metadata, a JSON object of strings.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// What is done about sensitive data: `off`, `redact` or `reject`.
+    pub policy: String,
+    /// Seconds after which an unread memory expires.
+    pub expires_unused_after: Option<u64>,
+    /// When it is made.
+    pub created_at: Timestamp,
+}
+
+/// A store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    /// Its id.
+    pub store_id: StoreId,
+    /// Its name.
+    pub name: String,
+    /// Its description, empty when unset.
+    pub description: String,
+    /// Its metadata.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// What is done about sensitive data: `off`, `redact` or `reject`.
+    pub policy: String,
+    /// Seconds after which an unread memory expires.
+    pub expires_unused_after: Option<u64>,
+    /// Live memories.
+    pub memory_count: u64,
+    /// Bytes of the live memories.
+    pub live_bytes: u64,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When its name, description, metadata or archiving last changed.
+    pub updated_at: Timestamp,
+    /// Since when it takes no new content.
+    pub archived_at: Option<Timestamp>,
+}
+
+/// How making a store went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreCreation {
+    /// It is there.
+    Created,
+    /// The same call made this one before.
+    Replayed {
+        /// The store, which may have been deleted since.
+        store_id: StoreId,
+    },
+    /// The call's name was used for another request.
+    KeyReused,
+    /// The tenant has as many as it may.
+    TooMany {
+        /// How many it has.
+        count: u64,
+    },
+    /// There is no such tenant.
+    NoTenant,
+}
+
+/// How asking for bytes went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grant {
+    /// The store may hold what it asked for.
+    Granted,
+    /// The tenant's limit does not allow it.
+    Refused {
+        /// Bytes the tenant would hold.
+        wanted_bytes: u64,
+    },
+    /// There is no such store.
+    NoStore,
+}

@@ -1,0 +1,233 @@
+//! What removes history: redaction, and the end of stores.
+
+use async_trait::async_trait;
+use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp, VersionId};
+use sqlx::{Postgres, Row, Transaction};
+
+use super::PostgresIndex;
+use super::stores::tell;
+use super::versions::version_of;
+use crate::model::{Operation, Redaction, RedactionOutcome, StorePurge, Version};
+use crate::statements::{
+    BLOB_IS_LIVE, BLOB_IS_NAMED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH, FREE_TENANT, PURGE,
+    PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,
+};
+use crate::{IndexError, PurgeIndex};
+
+/// The lock of a store's commits; answers what the tenant granted it.
+const LOCK_STORE: &str = "SELECT granted_bytes FROM store \
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE";
+
+#[async_trait]
+impl PurgeIndex for PostgresIndex {
+    async fn redact(
+        &self,
+        tenant_id: TenantId,
+        redaction: &Redaction,
+    ) -> Result<RedactionOutcome, IndexError> {
+        let store_id = redaction.store_id;
+        let mut transaction = self.begin(tenant_id).await?;
+        if lock_store(&mut transaction, tenant_id, store_id).await?.is_none() {
+            return Ok(RedactionOutcome::NoStore);
+        }
+        let row = sqlx::query(VERSION)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(redaction.version_id.uuid())
+            .fetch_optional(&mut *transaction)
+            .await?;
+        let Some(row) = row else {
+            return Ok(RedactionOutcome::NoVersion);
+        };
+        let before = version_of(&row, 0)?;
+        if before.redacted_at.is_some() {
+            return Ok(RedactionOutcome::AlreadyRedacted);
+        }
+        if let Some(content) = before.content {
+            let live = sqlx::query_scalar(BLOB_IS_LIVE)
+                .bind(tenant_id.uuid())
+                .bind(store_id.uuid())
+                .bind(content.blob_id.uuid())
+                .fetch_optional(&mut *transaction)
+                .await?;
+            if let Some(memory_id) = live.map(MemoryId::from_uuid) {
+                return Ok(RedactionOutcome::HoldsLiveContent { memory_id });
+            }
+        }
+        remove_content(&mut transaction, tenant_id, redaction, &before).await?;
+        let condemned = condemn(&mut transaction, tenant_id, redaction, &before).await?;
+        transaction.commit().await?;
+        Ok(RedactionOutcome::Redacted {
+            before: Box::new(before),
+            condemned,
+        })
+    }
+
+    async fn delete_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        now: Timestamp,
+    ) -> Result<bool, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        sqlx::query("SELECT granted_bytes FROM tenant WHERE tenant_id = $1 FOR NO KEY UPDATE")
+            .bind(tenant_id.uuid())
+            .execute(&mut *transaction)
+            .await?;
+        let Some(granted_bytes) = lock_store(&mut transaction, tenant_id, store_id).await? else {
+            return Ok(false);
+        };
+        sqlx::query(FREE_TENANT)
+            .bind(tenant_id.uuid())
+            .bind(granted_bytes)
+            .execute(&mut *transaction)
+            .await?;
+        sqlx::query(DELETE_STORE)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(now.as_micros())
+            .execute(&mut *transaction)
+            .await?;
+        tell(&mut transaction, "store", tenant_id, Some(store_id.uuid()), now).await?;
+        transaction.commit().await?;
+        Ok(true)
+    }
+
+    async fn deleted_stores(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
+        let rows = sqlx::query(DELETED_STORES)
+            .bind(i64::from(limit))
+            .fetch_all(&self.jobs)
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let tenant_id = TenantId::from_uuid(row.try_get(0)?);
+                Ok((tenant_id, StoreId::from_uuid(row.try_get(1)?)))
+            })
+            .collect()
+    }
+
+    async fn purge_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<StorePurge, IndexError> {
+        let mut purge = StorePurge::default();
+        let mut transaction = self.jobs.begin().await?;
+        // Two that purge one store take turns, batch by batch.
+        let is_deleted: Option<bool> = sqlx::query_scalar(
+            "SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2 FOR UPDATE",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_optional(&mut *transaction)
+        .await?;
+        if is_deleted != Some(true) {
+            purge.is_done = true;
+            return Ok(purge);
+        }
+        let limit = i64::from(limit.max(1));
+        let queued = sqlx::query(QUEUE_PURGED)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(limit)
+            .bind(now.as_micros())
+            .execute(&mut *transaction)
+            .await?;
+        purge.blobs = queued.rows_affected();
+        let mut left = limit;
+        for statement in PURGE.into_iter().chain([PURGE_STORE]) {
+            if left == 0 {
+                break;
+            }
+            let query = sqlx::query(statement)
+                .bind(tenant_id.uuid())
+                .bind(store_id.uuid());
+            let is_last = statement == PURGE_STORE;
+            let query = if is_last { query } else { query.bind(left) };
+            let removed = query.execute(&mut *transaction).await?.rows_affected();
+            purge.rows += removed;
+            purge.is_done = is_last;
+            left -= i64::try_from(removed).unwrap_or(left);
+        }
+        transaction.commit().await?;
+        Ok(purge)
+    }
+}
+
+async fn lock_store(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<i64>, IndexError> {
+    Ok(sqlx::query_scalar(LOCK_STORE)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_optional(&mut **transaction)
+        .await?)
+}
+
+/// Removes a version's content from its row, and a deleted memory's path.
+async fn remove_content(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    redaction: &Redaction,
+    before: &Version,
+) -> Result<(), IndexError> {
+    sqlx::query(REDACT)
+        .bind(tenant_id.uuid())
+        .bind(redaction.store_id.uuid())
+        .bind(before.seq)
+        .bind(redaction.now.as_micros())
+        .bind(redaction.actor.as_ref().map(Actor::kind))
+        .bind(redaction.actor.as_ref().map(Actor::id))
+        .execute(&mut **transaction)
+        .await?;
+    if before.operation == Operation::Deleted {
+        sqlx::query(FORGET_PATH)
+            .bind(tenant_id.uuid())
+            .bind(redaction.store_id.uuid())
+            .bind(before.memory_id.uuid())
+            .bind(before.version_id.uuid())
+            .execute(&mut **transaction)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Queues the blob that no row names any more, and counts the removal.
+async fn condemn(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    redaction: &Redaction,
+    before: &Version,
+) -> Result<Option<VersionId>, IndexError> {
+    let mut condemned = None;
+    if let Some(content) = before.content {
+        let is_named: bool = sqlx::query_scalar(BLOB_IS_NAMED)
+            .bind(tenant_id.uuid())
+            .bind(redaction.store_id.uuid())
+            .bind(content.blob_id.uuid())
+            .fetch_one(&mut **transaction)
+            .await?;
+        condemned = (!is_named).then_some(content);
+    }
+    if let Some(content) = condemned {
+        sqlx::query(QUEUE_REDACTED)
+            .bind(tenant_id.uuid())
+            .bind(redaction.store_id.uuid())
+            .bind(content.blob_id.uuid())
+            .bind(redaction.now.as_micros())
+            .execute(&mut **transaction)
+            .await?;
+    }
+    let freed_bytes = condemned.map_or(0, |content| content.size_bytes);
+    sqlx::query(COUNT_PURGE)
+        .bind(tenant_id.uuid())
+        .bind(redaction.store_id.uuid())
+        .bind(i64::try_from(freed_bytes).unwrap_or(i64::MAX))
+        .execute(&mut **transaction)
+        .await?;
+    Ok(condemned.map(|content| content.blob_id))
+}

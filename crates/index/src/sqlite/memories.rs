@@ -1,0 +1,269 @@
+//! Memories by id, lists of them, and their pins.
+
+use keepsake_core::{DirPath, MemoryId, StoreId, TenantId, Timestamp, VersionId};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use super::SqliteIndex;
+use super::reads::{earlier_call, head_of, unsigned};
+use crate::IndexError;
+use crate::listing::Span;
+use crate::model::{
+    Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome,
+    StoreState,
+};
+use crate::statements::RECORD_CALL;
+
+/// The store, and a memory of it by its id.
+const MEMORY: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \
+    m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
+    m.claimed_until, m.pinned, m.created_at, m.updated_at, a.last_read_at, a.active_at, m.deleted_at \
+    FROM store s \
+    LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = $3 \
+    LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = $3 \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
+/// The store, and memories of it in the order of their paths: `$3` to `$4`,
+/// both exclusive, `$5` at most.
+const ALL_BELOW: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \
+    i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, i.sha256, i.claimed_by, \
+    i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at \
+    FROM store s LEFT JOIN ( \
+        SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, \
+            pinned, created_at, updated_at FROM memory INDEXED BY memory_path \
+        WHERE tenant_id = $1 AND store_id = $2 AND path > $3 AND path < $4 AND deleted_at IS NULL \
+        ORDER BY path LIMIT $5 \
+    ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path";
+
+/// The store, and what is directly in the directory `$6`: memories by name
+/// after `$4`, directories by path after `$3`, `$5` of both at most. Each is a
+/// range of an index that stops at the limit; by name, directories would come
+/// in another order, since a path ends in `/`.
+const CHILDREN: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \
+    i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, i.sha256, i.claimed_by, \
+    i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at \
+    FROM store s LEFT JOIN ( \
+        SELECT * FROM (SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
+            claimed_until, pinned, created_at, updated_at FROM memory INDEXED BY memory_parent \
+            WHERE tenant_id = $1 AND store_id = $2 AND parent = $6 AND name > $4 AND deleted_at IS NULL \
+            ORDER BY name LIMIT $5) \
+        UNION ALL \
+        SELECT * FROM (SELECT path, bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
+            FROM directory INDEXED BY directory_children \
+            WHERE tenant_id = $1 AND store_id = $2 AND parent = $6 AND path > $3 AND path <> '/' \
+            ORDER BY path LIMIT $5) \
+        ORDER BY path LIMIT $5 \
+    ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path";
+
+/// The store, and the head of a memory, before its pin is set.
+const PIN_GATE: &str = "SELECT s.archived_at IS NOT NULL, m.head_seq FROM store s \
+    LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = $3 AND m.version_id = $4 \
+        AND m.deleted_at IS NULL \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
+impl SqliteIndex {
+    pub(super) async fn read_memory(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        memory_id: MemoryId,
+    ) -> Result<Option<FoundMemory>, IndexError> {
+        let row = sqlx::query(MEMORY)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(memory_id.uuid())
+            .fetch_optional(&self.readers)
+            .await?;
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        let deleted_at: Option<i64> = row.try_get(18)?;
+        let target = match row.try_get::<Option<Uuid>, _>(6)? {
+            None => MemoryTarget::Missing,
+            Some(_) if deleted_at.is_some() => MemoryTarget::Deleted {
+                version_id: VersionId::from_uuid(row.try_get(7)?),
+                created_at: Timestamp::from_micros(row.try_get(14)?),
+                is_pinned: row.try_get(13)?,
+            },
+            Some(_) => MemoryTarget::Live(memory_of(&row)?),
+        };
+        Ok(Some(FoundMemory {
+            store: store_state_of(&row)?,
+            expiry: expiry_of(&row)?,
+            target,
+        }))
+    }
+
+    pub(super) async fn read_list(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        listing: &MemoryListing,
+    ) -> Result<Option<MemoryPage>, IndexError> {
+        let span = Span::of(listing);
+        let limit = span.as_ref().map_or(0, |_| i64::from(listing.limit));
+        let query = match listing.depth {
+            Depth::All => sqlx::query(ALL_BELOW),
+            Depth::Children => sqlx::query(CHILDREN),
+        };
+        let second_bound = span.as_ref().map(|span| match listing.depth {
+            Depth::All => span.end.as_str(),
+            Depth::Children => span.after_name,
+        });
+        let query = query
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(span.as_ref().map(|span| span.from))
+            .bind(second_bound)
+            .bind(limit);
+        let rows = match listing.depth {
+            Depth::All => query,
+            Depth::Children => query.bind(listing.below.as_str()),
+        };
+        let rows = rows.fetch_all(&self.readers).await?;
+        let Some(first) = rows.first() else {
+            return Ok(None);
+        };
+        let items = rows.iter().filter_map(|row| item_of(row).transpose());
+        Ok(Some(MemoryPage {
+            store: store_state_of(first)?,
+            expiry: expiry_of(first)?,
+            items: items.collect::<Result<_, _>>()?,
+        }))
+    }
+
+    pub(super) async fn set_pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let row = sqlx::query(PIN_GATE)
+            .bind(tenant_id.uuid())
+            .bind(pin.store_id.uuid())
+            .bind(pin.memory_id.uuid())
+            .bind(pin.expected.uuid())
+            .fetch_optional(&mut *connection)
+            .await?;
+        let Some(row) = row else {
+            return Ok(PinOutcome::NoStore);
+        };
+        if let Some(call) = &pin.idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *connection, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            let is_same = earlier.request_sha256 == call.request_sha256;
+            return Ok(match earlier.seq.filter(|_| is_same) {
+                Some(seq) => PinOutcome::Replayed { seq },
+                None => PinOutcome::KeyReused,
+            });
+        }
+        if row.try_get(0)? {
+            return Ok(PinOutcome::Archived);
+        }
+        let Some(head_seq) = row.try_get::<Option<i64>, _>(1)? else {
+            return Ok(PinOutcome::Stale);
+        };
+        sqlx::query(
+            "UPDATE memory SET pinned = $4 WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3",
+        )
+        .bind(tenant_id.uuid())
+        .bind(pin.store_id.uuid())
+        .bind(pin.memory_id.uuid())
+        .bind(pin.is_pinned)
+        .execute(&mut *connection)
+        .await?;
+        if let Some(call) = &pin.idempotency {
+            sqlx::query(RECORD_CALL)
+                .bind(tenant_id.uuid())
+                .bind(call.scope_sha256.as_slice())
+                .bind(call.request_sha256.as_slice())
+                .bind(pin.memory_id.uuid())
+                .bind(pin.store_id.uuid())
+                .bind(head_seq)
+                .bind(pin.now.as_micros())
+                .execute(&mut *connection)
+                .await?;
+        }
+        writer.commit().await?;
+        Ok(PinOutcome::Done)
+    }
+}
+
+/// The store's state, which leads the rows of several queries.
+pub(super) fn store_state_of(row: &SqliteRow) -> Result<StoreState, IndexError> {
+    Ok(StoreState {
+        is_archived: row.try_get(0)?,
+        purge_epoch: row.try_get(1)?,
+    })
+}
+
+fn expiry_of(row: &SqliteRow) -> Result<Expiry, IndexError> {
+    Ok(Expiry {
+        unused_after_secs: row.try_get::<Option<i64>, _>(2)?.map(unsigned),
+        set_at: row.try_get::<Option<i64>, _>(3)?.map(Timestamp::from_micros),
+    })
+}
+
+fn memory_of(row: &SqliteRow) -> Result<Memory, IndexError> {
+    Ok(Memory {
+        head: head_of(row, 4)?,
+        is_pinned: row.try_get(13)?,
+        created_at: Timestamp::from_micros(row.try_get(14)?),
+        updated_at: Timestamp::from_micros(row.try_get(15)?),
+        last_read_at: row.try_get::<Option<i64>, _>(16)?.map(Timestamp::from_micros),
+        active_at: row.try_get::<Option<i64>, _>(17)?.map(Timestamp::from_micros),
+    })
+}
+
+/// Reads an item; `None`: the row tells of the store alone.
+fn item_of(row: &SqliteRow) -> Result<Option<MemoryItem>, IndexError> {
+    let memory_id: Option<Uuid> = row.try_get(6)?;
+    if memory_id.is_some() {
+        return Ok(Some(MemoryItem::Memory(memory_of(row)?)));
+    }
+    let path: Option<String> = row.try_get(4)?;
+    Ok(path.map(|path| MemoryItem::Prefix(DirPath::from_trusted(path))))
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Connection, Row, SqliteConnection};
+
+    use super::{ALL_BELOW, CHILDREN, MEMORY};
+    use crate::migrations;
+
+    #[tokio::test]
+    async fn lists_are_ranges_of_indexes_that_stop_at_the_limit() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        migrations::sqlite().run(&mut connection).await.unwrap();
+        for (statement, ranges) in [
+            (MEMORY, &["(tenant_id=? AND store_id=? AND memory_id=?)"] as &[_]),
+            (ALL_BELOW, &["(tenant_id=? AND store_id=? AND path>? AND path<?)"]),
+            (
+                CHILDREN,
+                &[
+                    "memory_parent (tenant_id=? AND store_id=? AND parent=? AND name>?)",
+                    "directory_children (tenant_id=? AND store_id=? AND parent=? AND path>?)",
+                ],
+            ),
+        ] {
+            let plan = sqlx::query(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
+            let steps: Vec<String> = plan
+                .fetch_all(&mut connection)
+                .await
+                .unwrap()
+                .iter()
+                .map(|step| step.get("detail"))
+                .collect();
+            for range in ranges {
+                assert!(
+                    steps.iter().any(|step| step.contains(range)),
+                    "{range}: {steps:#?}"
+                );
+            }
+            let reads_store = |step: &&String| step.ends_with("(tenant_id=? AND store_id=?)");
+            assert_eq!(steps.iter().filter(reads_store).count(), 1, "{steps:#?}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What removes history: redaction, and the end of stores.
+
+use async_trait::async_trait;
+use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp, VersionId};
+use sqlx::Row;
+use sqlx::sqlite::SqliteConnection;
+
+use super::SqliteIndex;
+use super::stores::tell;
+use super::versions::version_of;
+use crate::model::{Operation, Redaction, RedactionOutcome, StorePurge, Version};
+use crate::statements::{
+    BLOB_IS_LIVE, BLOB_IS_NAMED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH, FREE_TENANT, PURGE,
+    PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,
+};
+use crate::{IndexError, PurgeIndex};
+
+/// A store that is there, and what its tenant granted it.
+const GRANTED_BYTES: &str = "SELECT granted_bytes FROM store \
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+
+#[async_trait]
+impl PurgeIndex for SqliteIndex {
+    async fn redact(
+        &self,
+        tenant_id: TenantId,
+        redaction: &Redaction,
+    ) -> Result<RedactionOutcome, IndexError> {
+        let store_id = redaction.store_id;
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        if granted_bytes(connection, tenant_id, store_id).await?.is_none() {
+            return Ok(RedactionOutcome::NoStore);
+        }
+        let row = sqlx::query(VERSION)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(redaction.version_id.uuid())
+            .fetch_optional(&mut *connection)
+            .await?;
+        let Some(row) = row else {
+            return Ok(RedactionOutcome::NoVersion);
+        };
+        let before = version_of(&row)?;
+        if before.redacted_at.is_some() {
+            return Ok(RedactionOutcome::AlreadyRedacted);
+        }
+        if let Some(content) = before.content {
+            let live = sqlx::query_scalar(BLOB_IS_LIVE)
+                .bind(tenant_id.uuid())
+                .bind(store_id.uuid())
+                .bind(content.blob_id.uuid())
+                .fetch_optional(&mut *connection)
+                .await?;
+            if let Some(memory_id) = live.map(MemoryId::from_uuid) {
+                return Ok(RedactionOutcome::HoldsLiveContent { memory_id });
+            }
+        }
+        remove_content(connection, tenant_id, redaction, &before).await?;
+        let condemned = condemn(connection, tenant_id, redaction, &before).await?;
+        writer.commit().await?;
+        Ok(RedactionOutcome::Redacted {
+            before: Box::new(before),
+            condemned,
+        })
+    }
+
+    async fn delete_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        now: Timestamp,
+    ) -> Result<bool, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let Some(granted_bytes) = granted_bytes(connection, tenant_id, store_id).await? else {
+            return Ok(false);
+        };
+        sqlx::query(FREE_TENANT)
+            .bind(tenant_id.uuid())
+            .bind(granted_bytes)
+            .execute(&mut *connection)
+            .await?;
+        sqlx::query(DELETE_STORE)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(now.as_micros())
+            .execute(&mut *connection)
+            .await?;
+        tell(connection, "store", tenant_id, Some(store_id.uuid()), now).await?;
+        writer.commit().await?;
+        Ok(true)
+    }
+
+    async fn deleted_stores(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
+        let rows = sqlx::query(DELETED_STORES)
+            .bind(i64::from(limit))
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let tenant_id = TenantId::from_uuid(row.try_get(0)?);
+                Ok((tenant_id, StoreId::from_uuid(row.try_get(1)?)))
+            })
+            .collect()
+    }
+
+    async fn purge_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<StorePurge, IndexError> {
+        let mut purge = StorePurge::default();
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let is_deleted: Option<bool> = sqlx::query_scalar(
+            "SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_optional(&mut *connection)
+        .await?;
+        if is_deleted != Some(true) {
+            purge.is_done = true;
+            return Ok(purge);
+        }
+        let limit = i64::from(limit.max(1));
+        let queued = sqlx::query(QUEUE_PURGED)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(limit)
+            .bind(now.as_micros())
+            .execute(&mut *connection)
+            .await?;
+        purge.blobs = queued.rows_affected();
+        let mut left = limit;
+        for statement in PURGE.into_iter().chain([PURGE_STORE]) {
+            if left == 0 {
+                break;
+            }
+            let query = sqlx::query(statement)
+                .bind(tenant_id.uuid())
+                .bind(store_id.uuid());
+            let is_last = statement == PURGE_STORE;
+            let query = if is_last { query } else { query.bind(left) };
+            let removed = query.execute(&mut *connection).await?.rows_affected();
+            purge.rows += removed;
+            purge.is_done = is_last;
+            left -= i64::try_from(removed).unwrap_or(left);
+        }
+        writer.commit().await?;
+        Ok(purge)
+    }
+}
+
+async fn granted_bytes(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<i64>, IndexError> {
+    Ok(sqlx::query_scalar(GRANTED_BYTES)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_optional(&mut *connection)
+        .await?)
+}
+
+/// Removes a version's content from its row, and a deleted memory's path.
+async fn remove_content(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    redaction: &Redaction,
+    before: &Version,
+) -> Result<(), IndexError> {
+    sqlx::query(REDACT)
+        .bind(tenant_id.uuid())
+        .bind(redaction.store_id.uuid())
+        .bind(before.seq)
+        .bind(redaction.now.as_micros())
+        .bind(redaction.actor.as_ref().map(Actor::kind))
+        .bind(redaction.actor.as_ref().map(Actor::id))
+        .execute(&mut *connection)
+        .await?;
+    if before.operation == Operation::Deleted {
+        sqlx::query(FORGET_PATH)
+            .bind(tenant_id.uuid())
+            .bind(redaction.store_id.uuid())
+            .bind(before.memory_id.uuid())
+            .bind(before.version_id.uuid())
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Queues the blob that no row names any more, and counts the removal.
+async fn condemn(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    redaction: &Redaction,
+    before: &Version,
+) -> Result<Option<VersionId>, IndexError> {
+    let mut condemned = None;
+    if let Some(content) = before.content {
+        let is_named: bool = sqlx::query_scalar(BLOB_IS_NAMED)
+            .bind(tenant_id.uuid())
+            .bind(redaction.store_id.uuid())
+            .bind(content.blob_id.uuid())
+            .fetch_one(&mut *connection)
+            .await?;
+        condemned = (!is_named).then_some(content);
+    }
+    if let Some(content) = condemned {
+        sqlx::query(QUEUE_REDACTED)
+            .bind(tenant_id.uuid())
+            .bind(redaction.store_id.uuid())
+            .bind(content.blob_id.uuid())
+            .bind(redaction.now.as_micros())
+            .execute(&mut *connection)
+            .await?;
+    }
+    let freed_bytes = condemned.map_or(0, |content| content.size_bytes);
+    sqlx::query(COUNT_PURGE)
+        .bind(tenant_id.uuid())
+        .bind(redaction.store_id.uuid())
+        .bind(i64::try_from(freed_bytes).unwrap_or(i64::MAX))
+        .execute(&mut *connection)
+        .await?;
+    Ok(condemned.map(|content| content.blob_id))
+}

@@ -1,0 +1,358 @@
+//! Stores of a tenant: rare operations, each in a transaction.
+
+use async_trait::async_trait;
+use keepsake_core::{StoreId, TenantId, Timestamp};
+use sqlx::Row;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::SqliteIndex;
+use super::reads::{earlier_call, unsigned};
+use crate::commit::Idempotency;
+use crate::model::{Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate};
+use crate::statements::{INSERT_ROOT, INSERT_STORE, RECORD_CALL, STORE, UPDATE_STORE};
+use crate::updates::StoreRow;
+use crate::{IndexError, StoreIndex, grants};
+
+/// Stores of a tenant, newest first, after a time and an id.
+const LIST_STORES: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
+    memory_count, live_bytes, created_at, updated_at, archived_at, period_set_at FROM store INDEXED BY store_created \
+    WHERE tenant_id = $1 AND created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
+    AND deleted_at IS NULL AND ($6 OR archived_at IS NULL) \
+    AND ($7 IS NULL OR store_id IN (SELECT unhex(value) FROM json_each($7))) \
+    ORDER BY created_at DESC, store_id DESC LIMIT $8";
+
+#[async_trait]
+impl StoreIndex for SqliteIndex {
+    async fn create_store(
+        &self,
+        tenant_id: TenantId,
+        store: &NewStore,
+        stores_limit: u64,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<StoreCreation, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let count: Option<i64> = sqlx::query_scalar("SELECT store_count FROM tenant WHERE tenant_id = $1")
+            .bind(tenant_id.uuid())
+            .fetch_optional(&mut *connection)
+            .await?;
+        let Some(count) = count.map(unsigned) else {
+            return Ok(StoreCreation::NoTenant);
+        };
+        if let Some(call) = idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *connection, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_store(call) {
+                Some(store_id) => StoreCreation::Replayed { store_id },
+                None => StoreCreation::KeyReused,
+            });
+        }
+        if count >= stores_limit {
+            return Ok(StoreCreation::TooMany { count });
+        }
+        insert_store(connection, tenant_id, store).await?;
+        let (store_id, at) = (store.store_id, store.created_at);
+        record_call(connection, tenant_id, store_id, idempotency, at).await?;
+        tell(connection, "store", tenant_id, Some(store_id.uuid()), at).await?;
+        writer.commit().await?;
+        Ok(StoreCreation::Created)
+    }
+
+    async fn list_stores(
+        &self,
+        tenant_id: TenantId,
+        listing: &StoreListing,
+    ) -> Result<Vec<Store>, IndexError> {
+        let (before, before_id) = listing
+            .after
+            .map_or((i64::MAX, Uuid::max()), |(created_at, store_id)| {
+                (created_at.as_micros(), store_id.uuid())
+            });
+        let hex = |store_id: &StoreId| store_id.uuid().simple().to_string();
+        let only = listing.only.as_ref();
+        let only: Option<Vec<_>> = only.map(|only| only.iter().map(hex).collect());
+        let rows = sqlx::query(LIST_STORES)
+            .bind(tenant_id.uuid())
+            .bind(listing.created_from.map_or(i64::MIN, Timestamp::as_micros))
+            .bind(listing.created_to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(before)
+            .bind(before_id)
+            .bind(listing.include_archived)
+            .bind(only.map(Json))
+            .bind(listing.limit)
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().map(|row| Ok(store_of(row)?.store)).collect()
+    }
+
+    async fn update_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        change: &StoreChange,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<StoreUpdate, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let Some(row) = store_row(connection, tenant_id, store_id).await? else {
+            return Ok(StoreUpdate::NoStore);
+        };
+        if let Some(call) = idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *connection, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_store(call) {
+                Some(same) if same == store_id => StoreUpdate::Replayed(row.store),
+                _ => StoreUpdate::KeyReused,
+            });
+        }
+        if row.store.archived_at.is_some() {
+            return Ok(StoreUpdate::Archived);
+        }
+        let changed = match row.changed(change) {
+            Ok(changed) => changed,
+            Err(count) => return Ok(StoreUpdate::TooManyPairs { count }),
+        };
+        replace_store(connection, tenant_id, &row, &changed, change.now).await?;
+        record_call(connection, tenant_id, store_id, idempotency, change.now).await?;
+        writer.commit().await?;
+        Ok(StoreUpdate::Done(changed.store))
+    }
+
+    async fn archive_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        now: Timestamp,
+    ) -> Result<Option<Store>, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let Some(row) = store_row(connection, tenant_id, store_id).await? else {
+            return Ok(None);
+        };
+        let archived = row.archived(now);
+        replace_store(connection, tenant_id, &row, &archived, now).await?;
+        writer.commit().await?;
+        Ok(Some(archived.store))
+    }
+
+    async fn store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Option<Store>, IndexError> {
+        let mut connection = self.readers.acquire().await?;
+        let row = store_row(&mut connection, tenant_id, store_id).await?;
+        Ok(row.map(|row| row.store))
+    }
+
+    async fn grant_bytes(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        needed_bytes: u64,
+        tenant_limit_bytes: u64,
+    ) -> Result<Grant, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let row = sqlx::query(
+            "SELECT t.granted_bytes, s.granted_bytes FROM tenant t \
+             JOIN store s ON s.tenant_id = t.tenant_id AND s.store_id = $2 AND s.deleted_at IS NULL \
+             WHERE t.tenant_id = $1",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_optional(&mut *connection)
+        .await?;
+        let Some(row) = row else {
+            return Ok(Grant::NoStore);
+        };
+        let (tenant_granted, own) = (unsigned(row.try_get(0)?), unsigned(row.try_get(1)?));
+        let mut account = grants::Account {
+            own,
+            others: tenant_granted.saturating_sub(own),
+        };
+        if account.must_recall(needed_bytes, tenant_limit_bytes) {
+            account.others = recall(connection, tenant_id, store_id).await?;
+        }
+        let new_grant = account.grant(needed_bytes, tenant_limit_bytes);
+        // What was recalled stays recalled even where the answer is no: it was unused.
+        account.own = new_grant.unwrap_or(account.own);
+        sqlx::query(
+            "UPDATE store SET granted_bytes = $3 WHERE tenant_id = $1 AND store_id = $2; \
+             UPDATE tenant SET granted_bytes = $4 WHERE tenant_id = $1",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(i64::try_from(account.own).unwrap_or(i64::MAX))
+        .bind(i64::try_from(account.total()).unwrap_or(i64::MAX))
+        .execute(&mut *connection)
+        .await?;
+        writer.commit().await?;
+        Ok(match new_grant {
+            Some(_) => Grant::Granted,
+            None => Grant::Refused {
+                wanted_bytes: account.others.saturating_add(needed_bytes),
+            },
+        })
+    }
+}
+
+/// Takes back what other stores do not use; answers what they keep together.
+async fn recall(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<u64, IndexError> {
+    sqlx::query(
+        "UPDATE store SET granted_bytes = live_bytes \
+         WHERE tenant_id = $1 AND store_id <> $2 AND granted_bytes > live_bytes",
+    )
+    .bind(tenant_id.uuid())
+    .bind(store_id.uuid())
+    .execute(&mut *connection)
+    .await?;
+    let others: i64 = sqlx::query_scalar(
+        "SELECT coalesce(sum(granted_bytes), 0) FROM store WHERE tenant_id = $1 AND store_id <> $2",
+    )
+    .bind(tenant_id.uuid())
+    .bind(store_id.uuid())
+    .fetch_one(&mut *connection)
+    .await?;
+    Ok(unsigned(others))
+}
+
+async fn store_row(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<StoreRow>, IndexError> {
+    let row = sqlx::query(STORE)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_optional(connection)
+        .await?;
+    row.map(|row| store_of(&row)).transpose()
+}
+
+async fn insert_store(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store: &NewStore,
+) -> Result<(), IndexError> {
+    sqlx::query("UPDATE tenant SET store_count = store_count + 1 WHERE tenant_id = $1")
+        .bind(tenant_id.uuid())
+        .execute(&mut *connection)
+        .await?;
+    let period_set_at = store.expires_unused_after.map(|_| store.created_at.as_micros());
+    sqlx::query(INSERT_STORE)
+        .bind(tenant_id.uuid())
+        .bind(store.store_id.uuid())
+        .bind(&store.name)
+        .bind(&store.description)
+        .bind(Json(&store.metadata))
+        .bind(&store.policy)
+        .bind(store.expires_unused_after.map(signed))
+        .bind(period_set_at)
+        .bind(store.created_at.as_micros())
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query(INSERT_ROOT)
+        .bind(tenant_id.uuid())
+        .bind(store.store_id.uuid())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Writes what differs of a store, and tells of it; nothing where nothing does.
+async fn replace_store(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    before: &StoreRow,
+    after: &StoreRow,
+    now: Timestamp,
+) -> Result<(), IndexError> {
+    if before == after {
+        return Ok(());
+    }
+    let StoreRow { store, period_set_at } = after;
+    sqlx::query(UPDATE_STORE)
+        .bind(tenant_id.uuid())
+        .bind(store.store_id.uuid())
+        .bind(&store.name)
+        .bind(&store.description)
+        .bind(Json(&store.metadata))
+        .bind(&store.policy)
+        .bind(store.expires_unused_after.map(signed))
+        .bind(period_set_at.map(Timestamp::as_micros))
+        .bind(store.updated_at.as_micros())
+        .bind(store.archived_at.map(Timestamp::as_micros))
+        .execute(&mut *connection)
+        .await?;
+    tell(connection, "store", tenant_id, Some(store.store_id.uuid()), now).await
+}
+
+/// Remembers a call that made or changed a store.
+async fn record_call(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    idempotency: Option<&Idempotency>,
+    at: Timestamp,
+) -> Result<(), IndexError> {
+    let Some(call) = idempotency else {
+        return Ok(());
+    };
+    sqlx::query(RECORD_CALL)
+        .bind(tenant_id.uuid())
+        .bind(call.scope_sha256.as_slice())
+        .bind(call.request_sha256.as_slice())
+        .bind(store_id.uuid())
+        .bind(store_id.uuid())
+        .bind(None::<i64>)
+        .bind(at.as_micros())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Reads a store's row, in the order of the columns of [`STORE`].
+fn store_of(row: &SqliteRow) -> Result<StoreRow, IndexError> {
+    let store = Store {
+        store_id: StoreId::from_uuid(row.try_get(0)?),
+        name: row.try_get(1)?,
+        description: row.try_get(2)?,
+        metadata: row.try_get::<Json<_>, _>(3)?.0,
+        policy: row.try_get(4)?,
+        expires_unused_after: row.try_get::<Option<i64>, _>(5)?.map(unsigned),
+        memory_count: unsigned(row.try_get(6)?),
+        live_bytes: unsigned(row.try_get(7)?),
+        created_at: Timestamp::from_micros(row.try_get(8)?),
+        updated_at: Timestamp::from_micros(row.try_get(9)?),
+        archived_at: row.try_get::<Option<i64>, _>(10)?.map(Timestamp::from_micros),
+    };
+    let period_set_at = row.try_get::<Option<i64>, _>(11)?.map(Timestamp::from_micros);
+    Ok(StoreRow { store, period_set_at })
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Writes the change feed, in the transaction of what it tells of.
+pub(super) async fn tell(
+    connection: &mut SqliteConnection,
+    kind: &str,
+    tenant_id: TenantId,
+    object_id: Option<Uuid>,
+    at: Timestamp,
+) -> Result<(), IndexError> {
+    sqlx::query("INSERT INTO change_feed (at, kind, tenant_id, object_id) VALUES ($1, $2, $3, $4)")
+        .bind(at.as_micros())
+        .bind(kind)
+        .bind(tenant_id.uuid())
+        .bind(object_id)
+        .execute(connection)
+        .await?;
+    Ok(())
+}

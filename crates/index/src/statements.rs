@@ -1,0 +1,109 @@
+//! Statements that both databases understand, word for word.
+
+/// A store. In this order its row is read everywhere.
+pub(crate) const STORE: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
+    memory_count, live_bytes, created_at, updated_at, archived_at, period_set_at FROM store \
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+
+/// A new store of a tenant.
+pub(crate) const INSERT_STORE: &str = "INSERT INTO store (tenant_id, store_id, name, description, metadata, policy, expires_unused_after, \
+    period_set_at, created_at, updated_at, seq, last_version_at, purge_epoch, memory_count, live_bytes, \
+    granted_bytes, version_count, version_bytes, retention_seq) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
+
+/// Its root directory, which is always there.
+pub(crate) const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
+    VALUES ($1, $2, '/', '/', '', 0, 0, 0)";
+
+/// All of a store that may be changed.
+pub(crate) const UPDATE_STORE: &str = "UPDATE store SET name = $3, description = $4, metadata = $5, policy = $6, \
+    expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10 \
+    WHERE tenant_id = $1 AND store_id = $2";
+
+/// What a call of this name recorded, if it was made after a time.
+pub(crate) const EARLIER_CALL: &str = "SELECT version_seq, object_id, request_sha256 FROM idempotency \
+    WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3";
+
+/// Remembers a call; one of its name that was too long ago is forgotten.
+pub(crate) const RECORD_CALL: &str = "INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, created_at) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant_id, scope_sha256) DO UPDATE \
+    SET request_sha256 = excluded.request_sha256, object_id = excluded.object_id, store_id = excluded.store_id, \
+    version_seq = excluded.version_seq, created_at = excluded.created_at";
+
+/// A version by its id. In this order its row is read everywhere.
+pub(crate) const VERSION: &str = "SELECT seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, \
+    created_at, actor_type, actor_id, redacted_at, redacted_by_type, redacted_by FROM version \
+    WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3";
+
+/// A live memory whose content is in a blob: its head is the version that
+/// brought the blob, or one that shares it.
+pub(crate) const BLOB_IS_LIVE: &str = "SELECT m.memory_id FROM version v \
+    JOIN memory m ON m.tenant_id = v.tenant_id AND m.store_id = v.store_id AND m.memory_id = v.memory_id \
+        AND m.version_id = v.version_id \
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.version_id = $3 AND m.blob_id = $3 AND m.deleted_at IS NULL \
+    UNION ALL SELECT m.memory_id FROM version v \
+    JOIN memory m ON m.tenant_id = v.tenant_id AND m.store_id = v.store_id AND m.memory_id = v.memory_id \
+        AND m.version_id = v.version_id \
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.blob_id = $3 AND v.blob_id <> v.version_id \
+        AND m.blob_id = $3 AND m.deleted_at IS NULL \
+    LIMIT 1";
+
+/// Whether a version names a blob: the one that brought it, or one that shares
+/// it. A head does only where its version does.
+pub(crate) const BLOB_IS_NAMED: &str = "SELECT EXISTS (SELECT 1 FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3) \
+    OR EXISTS (SELECT 1 FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 AND blob_id <> version_id)";
+
+/// Removes what a version says of the content, and notes who asked for it.
+pub(crate) const REDACT: &str = "UPDATE version SET path = NULL, blob_id = NULL, size_bytes = NULL, sha256 = NULL, \
+    redacted_at = $4, redacted_by_type = $5, redacted_by = $6 WHERE tenant_id = $1 AND store_id = $2 AND seq = $3";
+
+/// Removes the path of a memory that a version has deleted.
+pub(crate) const FORGET_PATH: &str = "UPDATE memory SET path = '', parent = '', name = '' \
+    WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 AND version_id = $4 AND deleted_at IS NOT NULL";
+
+/// Queues a blob that no row names any more.
+pub(crate) const QUEUE_REDACTED: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
+    VALUES ($1, $2, $3, $4, 0, 'redacted') ON CONFLICT (tenant_id, store_id, blob_id) DO NOTHING";
+
+/// Counts a removal of history: caches drop what they hold of the store.
+pub(crate) const COUNT_PURGE: &str = "UPDATE store SET purge_epoch = purge_epoch + 1, \
+    version_bytes = version_bytes - $3 WHERE tenant_id = $1 AND store_id = $2";
+
+/// Gives a tenant the place and the bytes of a store back.
+pub(crate) const FREE_TENANT: &str = "UPDATE tenant SET store_count = store_count - 1, \
+    granted_bytes = granted_bytes - $2 WHERE tenant_id = $1";
+
+/// Makes a store gone for every reader.
+pub(crate) const DELETE_STORE: &str = "UPDATE store SET deleted_at = $3, granted_bytes = 0, \
+    purge_epoch = purge_epoch + 1 WHERE tenant_id = $1 AND store_id = $2";
+
+/// Deleted stores of every tenant, oldest first.
+pub(crate) const DELETED_STORES: &str = "SELECT tenant_id, store_id FROM store WHERE deleted_at IS NOT NULL \
+    ORDER BY deleted_at LIMIT $1";
+
+/// Queues the blobs of the versions that [`PURGE`] removes next.
+pub(crate) const QUEUE_PURGED: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
+    SELECT DISTINCT $1, $2, v.blob_id, $4, 0, 'store deleted' FROM (SELECT blob_id FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3) v \
+    WHERE v.blob_id IS NOT NULL ON CONFLICT (tenant_id, store_id, blob_id) DO NOTHING";
+
+/// Removes a batch of a deleted store's rows from each of its tables; the
+/// versions first, which are the last to name the blobs.
+pub(crate) const PURGE: [&str; 5] = [
+    "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN (SELECT v.seq FROM version v \
+        WHERE v.tenant_id = $1 AND v.store_id = $2 ORDER BY v.seq LIMIT $3)",
+    "DELETE FROM memory WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT m.memory_id FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 ORDER BY m.memory_id LIMIT $3)",
+    "DELETE FROM memory_access WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT a.memory_id \
+        FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 ORDER BY a.memory_id LIMIT $3)",
+    "DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT d.memory_id \
+        FROM search_doc d WHERE d.tenant_id = $1 AND d.store_id = $2 ORDER BY d.memory_id LIMIT $3)",
+    "DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN (SELECT d.path FROM directory d \
+        WHERE d.tenant_id = $1 AND d.store_id = $2 ORDER BY d.path LIMIT $3)",
+];
+
+/// Removes the row of a store of which nothing else is left.
+pub(crate) const PURGE_STORE: &str =
+    "DELETE FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NOT NULL";

@@ -1,0 +1,304 @@
+//! Memories by their ids, and lists of them.
+
+use std::collections::BTreeSet;
+
+use keepsake_core::{MemoryId, StoreId};
+use keepsake_index::{
+    AccessRow, Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryTarget, StoreChange,
+    StoreState,
+};
+
+use crate::place::{NOW, Place, actor, after_seconds, created, deleted, dir, edited, next_uuid, renamed};
+use crate::subject::Subject;
+
+/// Names whose order in bytes is not that of people, nor that of directories
+/// without their last slash.
+const PATHS: [&str; 18] = [
+    "/.hidden",
+    "/.hidden.d/x",
+    "/B",
+    "/a",
+    "/a-",
+    "/a-b/x",
+    "/a.b",
+    "/a.b.c/x/y",
+    "/d-/x",
+    "/d.b/x",
+    "/d/.hidden",
+    "/d/e/f/g",
+    "/d/e.txt",
+    "/d/e-/x",
+    "/d0",
+    "/node_modules/x",
+    "/é",
+    "/日本/語",
+];
+
+fn listing(below: &str, depth: Depth, after: Option<String>, limit: u32) -> MemoryListing {
+    MemoryListing {
+        below: dir(below),
+        depth,
+        after,
+        limit,
+    }
+}
+
+fn path_of(item: &MemoryItem) -> String {
+    match item {
+        MemoryItem::Memory(memory) => memory.head.path.as_str().to_owned(),
+        MemoryItem::Prefix(directory) => directory.as_str().to_owned(),
+    }
+}
+
+async fn page(place: &Place, listing: &MemoryListing) -> Vec<MemoryItem> {
+    let page = place
+        .index
+        .list_memories(place.tenant_id, place.store_id, listing)
+        .await
+        .unwrap();
+    page.expect("the store exists").items
+}
+
+/// The paths of a whole listing, read page by page.
+async fn paths(place: &Place, below: &str, depth: Depth, limit: u32) -> Vec<String> {
+    let mut paths: Vec<String> = Vec::new();
+    loop {
+        let items = page(place, &listing(below, depth, paths.last().cloned(), limit)).await;
+        assert!(items.len() <= limit as usize);
+        let is_last = items.len() < limit as usize;
+        paths.extend(items.iter().map(path_of));
+        if is_last {
+            return paths;
+        }
+    }
+}
+
+/// What a listing should show of [`PATHS`].
+fn expected(below: &str, depth: Depth) -> Vec<String> {
+    let shown = PATHS.iter().filter_map(|path| {
+        let rest = path.strip_prefix(below)?;
+        Some(match (depth, rest.find('/')) {
+            (Depth::Children, Some(slash)) => path[..=below.len() + slash].to_owned(),
+            _ => (*path).to_owned(),
+        })
+    });
+    // Texts are ordered by their bytes.
+    shown.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+async fn memory_of(place: &Place, memory_id: MemoryId) -> FoundMemory {
+    let found = place
+        .index
+        .memory(place.tenant_id, place.store_id, memory_id)
+        .await
+        .unwrap();
+    found.expect("the store exists")
+}
+
+pub(crate) async fn every_page_size_lists_everything_once_in_byte_order(subject: &Subject) {
+    let place = Place::new(subject).await;
+    place
+        .change(PATHS.iter().rev().map(|at| created(at, 1)).collect())
+        .await;
+    for depth in [Depth::All, Depth::Children] {
+        for below in ["/", "/d/", "/d/e/", "/a.b.c/", "/.hidden.d/", "/a/", "/nowhere/"] {
+            for limit in [1, 2, 3, 7, 100] {
+                assert_eq!(
+                    paths(&place, below, depth, limit).await,
+                    expected(below, depth),
+                    "{below} by {limit}"
+                );
+            }
+        }
+    }
+    assert_eq!(
+        expected("/d/", Depth::Children).len(),
+        4,
+        "the model does not work"
+    );
+}
+
+pub(crate) async fn listing_begins_after_any_text(subject: &Subject) {
+    let place = Place::new(subject).await;
+    place
+        .change(PATHS.iter().map(|at| created(at, 1)).collect())
+        .await;
+    // Of what is gone, of what is in a directory rolled up, of somewhere else.
+    for after in [
+        "/", "/a", "/a!", "/a.b/", "/d", "/d.b/x", "/d/e", "/d/e/f", "/d/", "/e", "/z", "0",
+    ] {
+        for depth in [Depth::All, Depth::Children] {
+            for below in ["/", "/d/", "/d/e/"] {
+                let all = expected(below, depth);
+                let rest: Vec<_> = all.into_iter().filter(|path| path.as_str() > after).collect();
+                let items = page(&place, &listing(below, depth, Some(after.to_owned()), 100)).await;
+                let found: Vec<_> = items.iter().map(path_of).collect();
+                assert_eq!(found, rest, "{below} after {after}");
+            }
+        }
+    }
+}
+
+pub(crate) async fn what_stays_is_listed_once_while_others_come_and_go(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let stays: Vec<_> = (0..20).map(|number| format!("/d{number:02}/stays")).collect();
+    place
+        .change(stays.iter().map(|at| created(at, 1)).collect())
+        .await;
+    let mut goes = Vec::new();
+    for number in 0..20 {
+        goes.push(place.create(&format!("/f{number:02}"), 1).await);
+    }
+    for depth in [Depth::All, Depth::Children] {
+        let mut seen: Vec<String> = Vec::new();
+        loop {
+            let items = page(&place, &listing("/", depth, seen.last().cloned(), 3)).await;
+            if items.is_empty() {
+                break;
+            }
+            seen.extend(items.iter().map(path_of));
+            // One goes, the cursor's own among them, and others come on both sides.
+            if let Some(head) = goes.pop() {
+                place.change(vec![deleted(&head)]).await;
+            }
+            let before = format!("/!{}", seen.len());
+            if matches!(place.target(&before, 0).await, keepsake_index::Target::Missing) {
+                place.create(&before, 1).await;
+            }
+        }
+        let unique: BTreeSet<_> = seen.iter().collect();
+        assert_eq!(unique.len(), seen.len(), "{seen:?}");
+        for path in &stays {
+            let shown = match depth {
+                Depth::All => path.clone(),
+                Depth::Children => path.trim_end_matches("stays").to_owned(),
+            };
+            assert!(seen.contains(&shown), "{shown} is not in {seen:?}");
+        }
+        assert!(seen.is_sorted());
+    }
+}
+
+pub(crate) async fn deleted_and_renamed_ones_are_not_listed(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let gone = place.create("/gone/a", 1).await;
+    let moved = place.create("/from/a", 1).await;
+    place.change(vec![deleted(&gone), renamed(&moved, "/to/a")]).await;
+    assert_eq!(paths(&place, "/", Depth::All, 10).await, ["/to/a"]);
+    assert_eq!(paths(&place, "/", Depth::Children, 10).await, ["/to/"]);
+    assert_eq!(
+        paths(&place, "/gone/", Depth::Children, 10).await,
+        Vec::<String>::new()
+    );
+}
+
+pub(crate) async fn memory_is_the_same_by_id_and_in_lists(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let head = place.create("/d/a", 3).await;
+    let mut edit = place.commit_of(vec![edited(&head, 4)]);
+    edit.now = after_seconds(5);
+    edit.changes[0].after.as_mut().unwrap().is_pinned = Some(true);
+    place.run(&edit).await;
+    place.create("/d/b", 1).await;
+    let read = AccessRow {
+        tenant_id: place.tenant_id,
+        store_id: place.store_id,
+        memory_id: head.memory_id,
+        read_at: after_seconds(9),
+        read_by: actor(),
+    };
+    place.index.flush_access(&[read]).await.unwrap();
+
+    let expected = Memory {
+        head: place.memory("/d/a").await,
+        is_pinned: true,
+        created_at: NOW,
+        updated_at: after_seconds(5),
+        last_read_at: Some(after_seconds(9)),
+        active_at: Some(after_seconds(9)),
+    };
+    let found = memory_of(&place, head.memory_id).await;
+    assert_eq!(found.target, MemoryTarget::Live(expected.clone()));
+    for depth in [Depth::All, Depth::Children] {
+        let items = page(&place, &listing("/d/", depth, None, 10)).await;
+        assert_eq!(items[0], MemoryItem::Memory(expected.clone()));
+        let MemoryItem::Memory(unread) = &items[1] else {
+            panic!("{items:?}");
+        };
+        assert_eq!((unread.last_read_at, unread.active_at), (None, None));
+        assert!(!unread.is_pinned);
+    }
+}
+
+pub(crate) async fn deleted_memory_is_told_from_one_that_never_was(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let head = place.create("/a", 1).await;
+    let delete = deleted(&head);
+    place.change(vec![delete.clone()]).await;
+    assert_eq!(
+        memory_of(&place, head.memory_id).await.target,
+        MemoryTarget::Deleted {
+            version_id: delete.version_id,
+            created_at: NOW,
+            is_pinned: false,
+        }
+    );
+    let nobody = MemoryId::from_uuid(next_uuid());
+    assert_eq!(memory_of(&place, nobody).await.target, MemoryTarget::Missing);
+}
+
+pub(crate) async fn memories_and_lists_tell_the_state_of_their_store(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let head = place.create("/a", 1).await;
+    let period = StoreChange {
+        expires_unused_after: Some(Some(60)),
+        now: after_seconds(3),
+        ..StoreChange::default()
+    };
+    place
+        .index
+        .update_store(place.tenant_id, place.store_id, &period, None)
+        .await
+        .unwrap();
+    place
+        .index
+        .archive_store(place.tenant_id, place.store_id, NOW)
+        .await
+        .unwrap();
+    let store = StoreState {
+        is_archived: true,
+        purge_epoch: 0,
+    };
+    let expiry = Expiry {
+        unused_after_secs: Some(60),
+        set_at: Some(after_seconds(3)),
+    };
+    let found = memory_of(&place, head.memory_id).await;
+    assert_eq!((found.store, found.expiry), (store, expiry));
+    for below in ["/", "/nowhere/"] {
+        for depth in [Depth::All, Depth::Children] {
+            let page = place
+                .index
+                .list_memories(place.tenant_id, place.store_id, &listing(below, depth, None, 10))
+                .await
+                .unwrap()
+                .unwrap();
+            assert_eq!((page.store, page.expiry), (store, expiry), "{below}");
+        }
+    }
+}
+
+pub(crate) async fn store_that_is_not_there_has_no_memories_and_no_lists(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let nowhere = StoreId::from_uuid(next_uuid());
+    let memory_id = MemoryId::from_uuid(next_uuid());
+    let found = place.index.memory(place.tenant_id, nowhere, memory_id).await;
+    assert_eq!(found.unwrap(), None);
+    for depth in [Depth::All, Depth::Children] {
+        let page = place
+            .index
+            .list_memories(place.tenant_id, nowhere, &listing("/", depth, None, 10))
+            .await;
+        assert_eq!(page.unwrap(), None);
+    }
+}
