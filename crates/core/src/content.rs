@@ -27,6 +27,32 @@ impl From<[u8; 32]> for ContentHash {
     }
 }
 
+/// A text that is not the hash of any content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a SHA-256 as 64 lowercase hexadecimal characters")]
+pub struct ContentHashError;
+
+impl std::str::FromStr for ContentHash {
+    type Err = ContentHashError;
+
+    fn from_str(text: &str) -> Result<Self, ContentHashError> {
+        let digit = |letter: u8| match letter {
+            b'0'..=b'9' => Ok(letter - b'0'),
+            b'a'..=b'f' => Ok(letter - b'a' + 10),
+            _ => Err(ContentHashError),
+        };
+        if text.len() != 64 {
+            return Err(ContentHashError);
+        }
+        let mut hash = [0; 32];
+        for (byte, letters) in hash.iter_mut().zip(text.as_bytes().as_chunks().0) {
+            let [high, low] = *letters;
+            *byte = digit(high)? << 4 | digit(low)?;
+        }
+        Ok(Self(hash))
+    }
+}
+
 impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -147,6 +173,21 @@ mod tests {
             content.hash().to_string(),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         );
+    }
+
+    #[test]
+    fn hash_is_read_from_lowercase_hex_alone() {
+        let hash = ContentHash::of(b"x");
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+        for bad in [
+            hash.to_string().to_uppercase(),
+            "0".repeat(63),
+            "0".repeat(65),
+            "g".repeat(64),
+            "é".repeat(32),
+        ] {
+            assert_eq!(bad.parse::<ContentHash>(), Err(ContentHashError), "{bad}");
+        }
     }
 
     #[test]

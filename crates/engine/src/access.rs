@@ -46,6 +46,12 @@ impl Log {
         log.len()
     }
 
+    /// When a memory was last read, as far as it is not written yet.
+    pub(crate) fn noted(&self, key: &Key) -> Option<Timestamp> {
+        let log = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        log.get(key).map(|(at, _)| *at)
+    }
+
     fn take(&self) -> Vec<AccessRow> {
         let taken = std::mem::take(&mut *self.reads.lock().unwrap_or_else(PoisonError::into_inner));
         taken

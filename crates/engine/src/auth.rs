@@ -53,6 +53,11 @@ impl Principal {
         }
     }
 
+    /// The only stores that the credential sees, where it is bound to some.
+    pub(crate) fn store_ids(&self) -> Option<&[StoreId]> {
+        self.store_ids.as_deref()
+    }
+
     /// Whether the credential is bound to a list of stores.
     pub const fn is_bound_to_stores(&self) -> bool {
         self.store_ids.is_some()

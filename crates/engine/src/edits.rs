@@ -25,8 +25,12 @@ impl Queue {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(turns.entry(place.clone()).or_default())
         };
-        let guard = lock.lock_owned().await;
+        let (guard, has_waited) = match Arc::clone(&lock).try_lock_owned() {
+            Ok(guard) => (guard, false),
+            Err(_) => (lock.lock_owned().await, true),
+        };
         Turn {
+            has_waited,
             guard: Some(guard),
             place,
             turns: Arc::clone(&self.0),
@@ -37,6 +41,8 @@ impl Queue {
 /// The right to edit a place, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
+    /// Whether somebody edited the place since it was asked for.
+    pub(crate) has_waited: bool,
     guard: Option<OwnedMutexGuard<()>>,
     place: Place,
     turns: Arc<Turns>,

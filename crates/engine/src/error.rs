@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
+use keepsake_core::{ContentHash, MemoryId};
 use keepsake_index::{IndexError, Scope};
 
 /// Why an operation was not carried out.
@@ -20,6 +21,44 @@ pub enum EngineError {
     /// There is no such store in this tenant.
     #[error("the memory store was not found")]
     StoreNotFound,
+    /// There is no such memory in the store.
+    #[error("the memory was not found")]
+    MemoryNotFound,
+    /// There is no such version in the store.
+    #[error("the memory version was not found")]
+    VersionNotFound,
+    /// The store takes no new content.
+    #[error("the memory store is archived: its memories can be read and deleted, not created or changed")]
+    StoreArchived,
+    /// What was asked for is on a condition that does not hold.
+    #[error("{why}")]
+    PreconditionFailed {
+        /// Which condition.
+        why: &'static str,
+        /// The memory that was compared, where there is one.
+        memory_id: Option<MemoryId>,
+        /// The hash of what it holds.
+        current_sha256: Option<ContentHash>,
+    },
+    /// A memory is in the way of a path.
+    #[error("{why}: `{conflicting_path}`")]
+    PathConflict {
+        /// How it is in the way.
+        why: &'static str,
+        /// The memory in the way; `None`: it is gone already.
+        conflicting_memory_id: Option<MemoryId>,
+        /// Where it stands.
+        conflicting_path: String,
+    },
+    /// The state of an object does not allow it, and trying again is in vain.
+    #[error("{0}")]
+    Conflict(&'static str),
+    /// Others changed the same memory again and again meanwhile.
+    #[error("the memory was changed by others again and again meanwhile: read it and try again")]
+    Contended,
+    /// The idempotency key was used for another request.
+    #[error("`Idempotency-Key` was used for a request with another body within the last 24 hours")]
+    KeyReused,
     /// There is no such tenant.
     #[error("the tenant was not found")]
     TenantNotFound,
@@ -43,6 +82,28 @@ pub enum EngineError {
         count: u64,
         /// How many it may have.
         limit: u64,
+    },
+    /// The store would hold too many memories.
+    #[error(
+        "the memory store would hold {count} memories, its limit is {limit}: delete some that are no longer needed"
+    )]
+    TooManyMemories {
+        /// How many it would hold.
+        count: u64,
+        /// How many it may hold.
+        limit: u64,
+    },
+    /// The store, or all stores of the tenant, would hold too many bytes.
+    #[error(
+        "{whose} would hold {size_bytes} bytes, the limit is {limit_bytes} bytes: delete or shorten memories"
+    )]
+    TooManyBytes {
+        /// Whose limit it is.
+        whose: &'static str,
+        /// How many bytes it would hold.
+        size_bytes: u64,
+        /// How many it may hold.
+        limit_bytes: u64,
     },
     /// The index failed.
     #[error(transparent)]

@@ -7,6 +7,7 @@
 //! run. A run whose owner died is taken up by the next one after its lease.
 
 mod drain;
+mod stores;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::{Engine, EngineError};
 
 pub use drain::DrainDeletions;
+pub use stores::PurgeStores;
 
 /// How long a run may go without renewing its lease.
 const LEASE: Duration = Duration::from_mins(1);
@@ -156,7 +158,7 @@ fn slot_of(now: Timestamp, period: Duration) -> Timestamp {
 
 /// Every job of the worker role.
 fn fleet_jobs() -> Vec<Arc<dyn Job>> {
-    vec![Arc::new(DrainDeletions)]
+    vec![Arc::new(DrainDeletions), Arc::new(PurgeStores)]
 }
 
 /// Writes access times on every replica, half-minutely.

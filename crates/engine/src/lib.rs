@@ -14,15 +14,21 @@
 
 mod access;
 mod auth;
+mod claims;
 pub mod clock;
 mod content;
+mod cursor;
 mod edits;
 mod error;
+mod idempotency;
 pub mod jobs;
+mod memories;
 mod operator;
 mod protocol;
+mod purge;
 mod stores;
 mod tool;
+mod versions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,10 +42,14 @@ use uuid::Uuid;
 
 pub use auth::Principal;
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
+pub use cursor::{Page, PageRequest};
 pub use error::EngineError;
+pub use memories::{MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, ShownItem, ShownMemory, View};
 pub use operator::{NewKey, NewTenant, Operator};
-pub use stores::StoreDraft;
+pub use purge::RedactedVersion;
+pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{ToolAnswer, ToolCall};
+pub use versions::{Restoration, ShownVersion, VersionQuery};
 
 /// What an engine is made with.
 #[derive(Debug, Clone)]
@@ -83,6 +93,7 @@ struct Parts {
     /// This process, as leases and claims name it.
     replica: Uuid,
     principals: auth::Cache,
+    cursors: cursor::Key,
     contents: content::Cache,
     edits: edits::Queue,
     access: access::Log,
@@ -108,6 +119,7 @@ impl Engine {
             blobs,
             replica: options.ids.uuid(now),
             principals: auth::Cache::new(),
+            cursors: cursor::Key::default(),
             contents: content::Cache::new(options.cache_bytes),
             edits: edits::Queue::default(),
             access: access::Log::default(),

@@ -111,7 +111,7 @@ impl<'a> Operator<'a> {
             ..StoreDraft::default()
         };
         self.engine
-            .make_store(tenant_id, draft, limits.stores_per_tenant)
+            .make_store(tenant_id, draft, limits.stores_per_tenant, None)
             .await
     }
 }

@@ -13,25 +13,67 @@
 //! while this write was slow. The others are the caller's to answer, or to
 //! retry from a fresh read.
 
-use keepsake_core::{BlobKey, Content, ContentHash, MemoryId, MemoryPath, StoreId, TenantId, VersionId};
-use keepsake_index::{Change, Commit, CommitOutcome, Grant, Guard, Head, HeadChange, Idempotency, Refusal};
+use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_index::{
+    Change, Commit, CommitOutcome, Grant, Guard, Head, HeadChange, Idempotency, Refusal, StoredContent,
+};
 
 use crate::{Engine, EngineError, Principal};
 
 /// Commits tried for one proposal: each settles one refusal of the two kinds.
 const SETTLING_TRIES: u32 = 4;
 
+/// Tries from a fresh read before a change answers that it kept losing.
+pub(crate) const CAS_ATTEMPTS: u32 = 8;
+
 /// What a change wants of one memory, from the head that was read.
 #[derive(Debug, Clone)]
 pub(crate) enum Proposed {
     /// A new memory.
     Create { path: MemoryPath, content: Content },
-    /// New content in place.
-    Edit { before: Head, content: Content },
-    /// The same content at another path.
-    Move { before: Head, to: MemoryPath },
+    /// New content, another path, or both.
+    Change {
+        before: Head,
+        to: MemoryPath,
+        /// `None`: the content stays.
+        content: Option<Content>,
+        /// Whether it never expires from now on; `None`: as before.
+        is_pinned: Option<bool>,
+    },
+    /// Content and path of an earlier version, for a memory that is there
+    /// (`before`) or was deleted (`revives`).
+    Restore {
+        memory_id: MemoryId,
+        before: Option<Head>,
+        revives: Option<VersionId>,
+        path: MemoryPath,
+        content: StoredContent,
+        first_line: String,
+    },
     /// Gone.
     Delete { before: Head },
+}
+
+impl Proposed {
+    /// New content in place.
+    pub(crate) fn edit(before: Head, content: Content) -> Self {
+        Self::Change {
+            to: before.path.clone(),
+            content: Some(content),
+            is_pinned: None,
+            before,
+        }
+    }
+
+    /// The same content at another path.
+    pub(crate) fn rename(before: Head, to: MemoryPath) -> Self {
+        Self::Change {
+            before,
+            to,
+            content: None,
+            is_pinned: None,
+        }
+    }
 }
 
 /// Changes of one store that are made together.
@@ -40,6 +82,8 @@ pub(crate) struct Proposal {
     pub(crate) store_id: StoreId,
     pub(crate) changes: Vec<Proposed>,
     pub(crate) guard: Option<Guard>,
+    /// The epoch under which content of earlier versions was read.
+    pub(crate) purge_epoch: Option<i64>,
     pub(crate) idempotency: Option<Idempotency>,
 }
 
@@ -47,7 +91,14 @@ pub(crate) struct Proposal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Committed {
     /// It is done.
-    Done,
+    Done {
+        /// The last version made.
+        seq: i64,
+        /// When its versions date from.
+        at: Timestamp,
+        /// What was changed, in the proposal's order.
+        made: Vec<Change>,
+    },
     /// The same call had done it before.
     Replayed {
         /// The last version that call made.
@@ -63,11 +114,15 @@ pub(crate) enum WriteRefusal {
     Archived,
     /// Something is not what was read: read again.
     Stale,
-    /// A memory or a directory stands at the path.
-    PathTaken,
+    /// A memory stands at the path, or a directory, which has no id.
+    PathTaken {
+        path: String,
+        memory_id: Option<MemoryId>,
+    },
     /// A file stands above the path.
     ParentIsFile {
         file: MemoryPath,
+        memory_id: MemoryId,
     },
     TooManyMemories {
         count: u64,
@@ -114,18 +169,24 @@ impl Engine {
                 byte_limit: principal.limits.bytes_per_store,
                 idempotency: proposal.idempotency,
                 guard: proposal.guard.clone(),
+                purge_epoch: proposal.purge_epoch,
                 changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
             };
             let refusal = match self.0.index.commit(tenant_id, &commit).await? {
-                CommitOutcome::Committed { purge_epoch, .. } => {
+                CommitOutcome::Committed { seq, purge_epoch, at } => {
                     for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
                         self.remember(*key, purge_epoch, content).await;
                     }
-                    return Ok(Committed::Done);
+                    let made = prepared.into_iter().map(|ready| ready.change).collect();
+                    return Ok(Committed::Done { seq, at, made });
                 }
                 CommitOutcome::Replayed { seq } => {
                     self.remove_blobs(&prepared).await;
                     return Ok(Committed::Replayed { seq });
+                }
+                CommitOutcome::KeyReused => {
+                    self.remove_blobs(&prepared).await;
+                    return Err(EngineError::KeyReused);
                 }
                 CommitOutcome::Refused(refusal) => refusal,
             };
@@ -157,9 +218,17 @@ impl Engine {
                     return Err(EngineError::StoreNotFound);
                 }
                 Refusal::Archived => WriteRefusal::Archived,
-                Refusal::PathTaken { .. } | Refusal::PathIsDirectory { .. } => WriteRefusal::PathTaken,
-                Refusal::ParentIsFile { path, .. } => WriteRefusal::ParentIsFile {
+                Refusal::PathTaken { path, memory_id } => WriteRefusal::PathTaken {
+                    path,
+                    memory_id: Some(memory_id),
+                },
+                Refusal::PathIsDirectory { path } => WriteRefusal::PathTaken {
+                    path,
+                    memory_id: None,
+                },
+                Refusal::ParentIsFile { path, memory_id } => WriteRefusal::ParentIsFile {
                     file: MemoryPath::from_trusted(path),
+                    memory_id,
                 },
                 Refusal::TooManyMemories { count } => WriteRefusal::TooManyMemories { count },
                 Refusal::StoreFull { size_bytes } => WriteRefusal::StoreFull { size_bytes },
@@ -189,38 +258,70 @@ impl Engine {
             size_bytes: content.size_bytes(),
             sha256: content.hash(),
             first_line: Some(content.first_line()),
+            is_pinned: None,
         };
-        let (memory_id, before, after, brings) = match wanted {
+        let kept_content = |path: &MemoryPath, content: StoredContent| HeadChange {
+            path: path.clone(),
+            blob_id: content.blob_id,
+            size_bytes: content.size_bytes,
+            sha256: content.sha256,
+            first_line: None,
+            is_pinned: None,
+        };
+        let mut change = Change {
+            memory_id: MemoryId::from_uuid(uuid::Uuid::nil()),
+            version_id,
+            before: None,
+            revives: None,
+            after: None,
+        };
+        let mut brought = None;
+        match wanted {
             Proposed::Create { path, content } => {
-                let memory_id = MemoryId::from_uuid(self.new_uuid());
-                (memory_id, None, Some(new_content(path, content)), brings(content))
+                change.memory_id = MemoryId::from_uuid(self.new_uuid());
+                change.after = Some(new_content(path, content));
+                brought = brings(content);
             }
-            Proposed::Edit { before, content } => (
-                before.memory_id,
-                Some(before),
-                Some(new_content(&before.path, content)),
-                brings(content),
-            ),
-            Proposed::Move { before, to } => {
-                let after = HeadChange {
-                    path: to.clone(),
-                    blob_id: before.blob_id,
-                    size_bytes: before.size_bytes,
-                    sha256: before.sha256,
-                    first_line: None,
+            Proposed::Change {
+                before,
+                to,
+                content,
+                is_pinned,
+            } => {
+                let mut after = match content {
+                    Some(content) => new_content(to, content),
+                    None => kept_content(to, content_of(before)),
                 };
-                (before.memory_id, Some(before), Some(after), None)
+                after.is_pinned = *is_pinned;
+                change.memory_id = before.memory_id;
+                change.before = Some(before.clone());
+                change.after = Some(after);
+                brought = content.as_ref().and_then(brings);
             }
-            Proposed::Delete { before } => (before.memory_id, Some(before), None, None),
-        };
-        Prepared {
-            change: Change {
+            Proposed::Restore {
                 memory_id,
-                version_id,
-                before: before.cloned(),
-                after,
-            },
-            brings,
+                before,
+                revives,
+                path,
+                content,
+                first_line,
+            } => {
+                change.memory_id = *memory_id;
+                change.before.clone_from(before);
+                change.revives = *revives;
+                change.after = Some(HeadChange {
+                    first_line: Some(first_line.clone()),
+                    ..kept_content(path, *content)
+                });
+            }
+            Proposed::Delete { before } => {
+                change.memory_id = before.memory_id;
+                change.before = Some(before.clone());
+            }
+        }
+        Prepared {
+            change,
+            brings: brought,
         }
     }
 
@@ -265,22 +366,13 @@ impl Engine {
             })),
         }
     }
-
-    /// The hash under which an idempotent call of a store is recorded.
-    pub(crate) fn idempotency(&self, parts: &[&[u8]]) -> Idempotency {
-        let mut joined = Vec::new();
-        for part in parts {
-            joined.extend_from_slice(&(part.len() as u64).to_be_bytes());
-            joined.extend_from_slice(part);
-        }
-        let scope_sha256 = *ContentHash::of(&joined).as_bytes();
-        Idempotency {
-            scope_sha256,
-            request_sha256: scope_sha256,
-            since: self.now().minus(REMEMBERED_FOR),
-        }
-    }
 }
 
-/// How long the same call is recognised.
-const REMEMBERED_FOR: std::time::Duration = std::time::Duration::from_hours(24);
+/// Where a head's content lies.
+const fn content_of(head: &Head) -> StoredContent {
+    StoredContent {
+        blob_id: head.blob_id,
+        size_bytes: head.size_bytes,
+        sha256: head.sha256,
+    }
+}

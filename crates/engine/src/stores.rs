@@ -1,10 +1,15 @@
 //! Memory stores.
 
-use keepsake_core::{StoreId, TenantId};
-use keepsake_index::{NewStore, Scope, Store, StoreCreation};
+use std::sync::Arc;
+
+use keepsake_core::{StoreId, TenantId, Timestamp};
+use keepsake_index::{
+    Idempotency, NewStore, Scope, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
+};
 use serde_json::{Map, Value};
 
-use crate::{Engine, EngineError, Principal};
+use crate::cursor::Query;
+use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
 /// Characters of a store's name, at most.
 const NAME_CHARS: usize = 255;
@@ -17,6 +22,11 @@ const METADATA_KEY_CHARS: usize = 64;
 /// Characters of a metadata value, at most.
 const METADATA_VALUE_CHARS: usize = 512;
 
+/// Seconds of a store's period of expiry, at most: a hundred years.
+const MAX_UNUSED_SECS: u64 = 100 * 365 * 86_400;
+/// What may be done about sensitive data.
+const POLICIES: [&str; 3] = ["off", "redact", "reject"];
+
 /// A store as its maker describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreDraft {
@@ -26,49 +36,151 @@ pub struct StoreDraft {
     pub description: String,
     /// At most 16 pairs of strings.
     pub metadata: Map<String, Value>,
+    /// `off`, `redact` or `reject`; `off` where unset.
+    pub policy: Option<String>,
+    /// Seconds after which an unread memory expires; never where unset or 0.
+    pub expires_unused_after: Option<u64>,
+}
+
+/// How a store is to change; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreEdit {
+    /// 1 to 255 characters, none of them a control character.
+    pub name: Option<String>,
+    /// At most 1,024 characters.
+    pub description: Option<String>,
+    /// Pairs to set, or with null to remove.
+    pub metadata: Map<String, Value>,
+    /// `off`, `redact` or `reject`.
+    pub policy: Option<String>,
+    /// Seconds after which an unread memory expires; 0: never.
+    pub expires_unused_after: Option<u64>,
+}
+
+/// What is asked of a tenant's stores.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreQuery {
+    /// Made at or after this time.
+    pub created_from: Option<Timestamp>,
+    /// Made at or before this time.
+    pub created_to: Option<Timestamp>,
+    /// Whether archived ones are listed too.
+    pub include_archived: bool,
+    /// Which part.
+    pub page: PageRequest,
+}
+
+fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
+    Err(EngineError::Invalid {
+        field,
+        rule: rule.into(),
+    })
+}
+
+fn check_name(name: &str) -> Result<(), EngineError> {
+    let chars = name.chars().count();
+    if chars == 0 || chars > NAME_CHARS {
+        return invalid(
+            "name",
+            format!("must be 1 to {NAME_CHARS} characters, but is {chars}"),
+        );
+    }
+    if name.chars().any(char::is_control) {
+        return invalid("name", "must not contain control characters");
+    }
+    Ok(())
+}
+
+fn check_description(description: &str) -> Result<(), EngineError> {
+    let chars = description.chars().count();
+    if chars > DESCRIPTION_CHARS {
+        let rule = format!("must be at most {DESCRIPTION_CHARS} characters, but is {chars}");
+        return invalid("description", rule);
+    }
+    if description.contains('\0') {
+        return invalid("description", "must not contain NUL");
+    }
+    Ok(())
+}
+
+fn check_pairs(count: usize) -> Result<(), EngineError> {
+    if count > METADATA_PAIRS {
+        return invalid(
+            "metadata",
+            format!("must have at most {METADATA_PAIRS} pairs, but has {count}"),
+        );
+    }
+    Ok(())
+}
+
+fn check_pair(key: &str, value: &str) -> Result<(), EngineError> {
+    if !(1..=METADATA_KEY_CHARS).contains(&key.chars().count()) || key.contains('\0') {
+        let rule = format!("must have keys of 1 to {METADATA_KEY_CHARS} characters without NUL");
+        return invalid("metadata", rule);
+    }
+    if value.chars().count() > METADATA_VALUE_CHARS || value.contains('\0') {
+        let rule = format!("must have values of at most {METADATA_VALUE_CHARS} characters without NUL");
+        return invalid("metadata", rule);
+    }
+    Ok(())
+}
+
+fn check_policy(policy: &str) -> Result<(), EngineError> {
+    if POLICIES.contains(&policy) {
+        return Ok(());
+    }
+    invalid("sensitive_data_policy", "must be `off`, `redact` or `reject`")
+}
+
+/// A period of expiry as the index has it: 0 stands for never.
+fn parse_period(secs: u64) -> Result<Option<u64>, EngineError> {
+    if secs > MAX_UNUSED_SECS {
+        let rule = format!("must be at most {MAX_UNUSED_SECS} seconds, but is {secs}");
+        return invalid("expires_unused_after", rule);
+    }
+    Ok((secs > 0).then_some(secs))
 }
 
 impl StoreDraft {
     fn check(&self) -> Result<(), EngineError> {
-        let invalid = |field, rule: String| Err(EngineError::Invalid { field, rule });
-        let name_chars = self.name.chars().count();
-        if name_chars == 0 || name_chars > NAME_CHARS {
-            return invalid(
-                "name",
-                format!("must be 1 to {NAME_CHARS} characters, but is {name_chars}"),
-            );
-        }
-        if self.name.chars().any(char::is_control) {
-            return invalid("name", "must not contain control characters".to_owned());
-        }
-        let description_chars = self.description.chars().count();
-        if description_chars > DESCRIPTION_CHARS {
-            let rule = format!("must be at most {DESCRIPTION_CHARS} characters, but is {description_chars}");
-            return invalid("description", rule);
-        }
-        if self.description.contains('\0') {
-            return invalid("description", "must not contain NUL".to_owned());
-        }
-        if self.metadata.len() > METADATA_PAIRS {
-            let rule = format!(
-                "must have at most {METADATA_PAIRS} pairs, but has {}",
-                self.metadata.len()
-            );
-            return invalid("metadata", rule);
-        }
+        check_name(&self.name)?;
+        check_description(&self.description)?;
+        check_pairs(self.metadata.len())?;
         for (key, value) in &self.metadata {
-            if !(1..=METADATA_KEY_CHARS).contains(&key.chars().count()) || key.contains('\0') {
-                let rule = format!("must have keys of 1 to {METADATA_KEY_CHARS} characters without NUL");
-                return invalid("metadata", rule);
-            }
-            let fits = |text: &str| text.chars().count() <= METADATA_VALUE_CHARS && !text.contains('\0');
-            if !value.as_str().is_some_and(fits) {
-                let rule =
-                    format!("must have strings of at most {METADATA_VALUE_CHARS} characters as values");
-                return invalid("metadata", rule);
+            let Some(value) = value.as_str() else {
+                return invalid("metadata", "must have strings as values");
+            };
+            check_pair(key, value)?;
+        }
+        self.policy.as_deref().map_or(Ok(()), check_policy)
+    }
+}
+
+impl StoreEdit {
+    fn check(self, now: Timestamp) -> Result<StoreChange, EngineError> {
+        self.name.as_deref().map_or(Ok(()), check_name)?;
+        self.description.as_deref().map_or(Ok(()), check_description)?;
+        self.policy.as_deref().map_or(Ok(()), check_policy)?;
+        let mut metadata = Vec::with_capacity(self.metadata.len());
+        for (key, value) in self.metadata {
+            match value {
+                Value::Null => metadata.push((key, None)),
+                Value::String(value) => {
+                    check_pair(&key, &value)?;
+                    metadata.push((key, Some(value)));
+                }
+                _ => return invalid("metadata", "must have strings or null as values"),
             }
         }
-        Ok(())
+        Ok(StoreChange {
+            name: self.name,
+            description: self.description,
+            metadata,
+            metadata_pairs_limit: METADATA_PAIRS,
+            policy: self.policy,
+            expires_unused_after: self.expires_unused_after.map(parse_period).transpose()?,
+            now,
+        })
     }
 }
 
@@ -78,16 +190,26 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`] (also where the credential is bound
     /// to a list of stores), [`EngineError::Invalid`],
-    /// [`EngineError::TooManyStores`], [`EngineError::Index`].
-    pub async fn create_store(&self, principal: &Principal, draft: StoreDraft) -> Result<Store, EngineError> {
+    /// [`EngineError::TooManyStores`], [`EngineError::KeyReused`],
+    /// [`EngineError::Index`].
+    pub async fn create_store(
+        &self,
+        principal: &Principal,
+        draft: StoreDraft,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Store, EngineError> {
         principal.require(Scope::StoresAdmin)?;
         if principal.is_bound_to_stores() {
             return Err(EngineError::PermissionDenied(Scope::StoresAdmin));
         }
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         let limit = principal.limits.stores_per_tenant;
-        self.run_to_end(async move { engine.make_store(tenant_id, draft, limit).await })
-            .await
+        self.run_to_end(async move {
+            engine
+                .make_store(tenant_id, draft, limit, idempotency.as_ref())
+                .await
+        })
+        .await
     }
 
     pub(crate) async fn make_store(
@@ -95,6 +217,7 @@ impl Engine {
         tenant_id: TenantId,
         draft: StoreDraft,
         limit: u64,
+        idempotency: Option<&Idempotency>,
     ) -> Result<Store, EngineError> {
         draft.check()?;
         let now = self.now();
@@ -103,18 +226,24 @@ impl Engine {
             name: draft.name,
             description: draft.description,
             metadata: draft.metadata,
+            policy: draft.policy.unwrap_or_else(|| POLICIES[0].to_owned()),
+            expires_unused_after: parse_period(draft.expires_unused_after.unwrap_or_default())?,
             created_at: now,
         };
-        match self.0.index.create_store(tenant_id, &store, limit).await? {
-            StoreCreation::Created => {}
+        let made = self
+            .0
+            .index
+            .create_store(tenant_id, &store, limit, idempotency)
+            .await?;
+        let store_id = match made {
+            StoreCreation::Created => store.store_id,
+            StoreCreation::Replayed { store_id } => store_id,
+            StoreCreation::KeyReused => return Err(EngineError::KeyReused),
             StoreCreation::TooMany { count } => return Err(EngineError::TooManyStores { count, limit }),
             StoreCreation::NoTenant => return Err(EngineError::TenantNotFound),
-        }
-        self.0
-            .index
-            .store(tenant_id, store.store_id)
-            .await?
-            .ok_or(EngineError::StoreNotFound)
+        };
+        let found = self.0.index.store(tenant_id, store_id).await?;
+        found.ok_or(EngineError::StoreNotFound)
     }
 
     /// Finds a store.
@@ -131,4 +260,130 @@ impl Engine {
             .await?
             .ok_or(EngineError::StoreNotFound)
     }
+
+    /// Lists the stores that the credential sees, newest first.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
+    /// [`EngineError::Index`].
+    pub async fn stores(
+        &self,
+        principal: &Principal,
+        query: &StoreQuery,
+    ) -> Result<Page<Store>, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        let limit = query.page.limit(false)?;
+        let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.as_micros().to_string());
+        let identity = Query::of(&[
+            b"stores",
+            principal.tenant_id.uuid().as_bytes(),
+            time(query.created_from).as_bytes(),
+            time(query.created_to).as_bytes(),
+            &[u8::from(query.include_archived)],
+        ]);
+        let after = match &query.page.page {
+            Some(page) => Some(position_of(&self.unseal(identity, page).await?)?),
+            None => None,
+        };
+        let listing = StoreListing {
+            created_from: query.created_from,
+            created_to: query.created_to,
+            include_archived: query.include_archived,
+            only: principal.store_ids().map(<[StoreId]>::to_vec),
+            after,
+            // One more tells whether there is another page.
+            limit: limit + 1,
+        };
+        let mut items = self.0.index.list_stores(principal.tenant_id, &listing).await?;
+        let has_more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let next = match items.last() {
+            Some(last) if has_more => Some(self.seal(identity, &position(last)).await?),
+            _ => None,
+        };
+        Ok(Page { items, next })
+    }
+
+    /// Changes what a store is called and how it behaves.
+    ///
+    /// What it does about sensitive data, and when its memories expire, needs
+    /// the scope `stores:admin` besides.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
+    /// [`EngineError::StoreArchived`], [`EngineError::StoreNotFound`],
+    /// [`EngineError::KeyReused`], [`EngineError::Index`].
+    pub async fn update_store(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        edit: StoreEdit,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Store, EngineError> {
+        principal.require(Scope::MemoryWrite)?;
+        if edit.policy.is_some() || edit.expires_unused_after.is_some() {
+            principal.require(Scope::StoresAdmin)?;
+        }
+        principal.require_store(store_id)?;
+        let change = edit.check(self.now())?;
+        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        self.run_to_end(async move {
+            let index = &engine.0.index;
+            match index
+                .update_store(tenant_id, store_id, &change, idempotency.as_ref())
+                .await?
+            {
+                StoreUpdate::Done(store) | StoreUpdate::Replayed(store) => Ok(store),
+                StoreUpdate::KeyReused => Err(EngineError::KeyReused),
+                StoreUpdate::TooManyPairs { count } => {
+                    check_pairs(count)?;
+                    Err(EngineError::Internal("too many pairs were too few"))
+                }
+                StoreUpdate::Archived => Err(EngineError::StoreArchived),
+                StoreUpdate::NoStore => Err(EngineError::StoreNotFound),
+            }
+        })
+        .await
+    }
+
+    /// Lets a store take no new content from now on; it cannot be undone.
+    ///
+    /// Idempotent.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
+    /// [`EngineError::Index`].
+    pub async fn archive_store(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+    ) -> Result<Store, EngineError> {
+        principal.require(Scope::StoresAdmin)?;
+        principal.require_store(store_id)?;
+        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        self.run_to_end(async move {
+            let archived = engine
+                .0
+                .index
+                .archive_store(tenant_id, store_id, engine.now())
+                .await?;
+            archived.ok_or(EngineError::StoreNotFound)
+        })
+        .await
+    }
+}
+
+/// A store's place in the order of listings, as a cursor holds it.
+fn position(store: &Store) -> Vec<u8> {
+    let created_at = store.created_at.as_micros().to_be_bytes();
+    [created_at.as_slice(), store.store_id.uuid().as_bytes()].concat()
+}
+
+fn position_of(position: &[u8]) -> Result<(Timestamp, StoreId), EngineError> {
+    let parts = position.split_at_checked(8).and_then(|(created_at, id)| {
+        let created_at = i64::from_be_bytes(created_at.try_into().ok()?);
+        let store_id = uuid::Uuid::from_slice(id).ok()?;
+        Some((Timestamp::from_micros(created_at), StoreId::from_uuid(store_id)))
+    });
+    parts.ok_or(EngineError::Internal("a cursor of no store"))
 }

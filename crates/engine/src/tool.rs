@@ -7,7 +7,6 @@ mod changes;
 mod replay;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use keepsake_core::tool::{
     Command, DirectoryEntry, ToolError, ToolPath, max_entries_shown, view_directory, view_file,
@@ -26,6 +25,8 @@ pub struct ToolCall {
     pub tool_use_id: Option<String>,
     /// The block's `input`.
     pub input: Map<String, Value>,
+    /// The name that the request gave the call; it comes before the block's.
+    pub idempotency: Option<Idempotency>,
 }
 
 /// What the model is told.
@@ -108,10 +109,10 @@ impl Engine {
         };
         let outcome = if command.is_change() {
             principal.require(Scope::MemoryWrite)?;
-            let idempotency = call
-                .tool_use_id
-                .as_deref()
-                .map(|id| self.tool_call_key(store_id, id, &call.input));
+            let idempotency = call.idempotency.or_else(|| {
+                let tool_use_id = call.tool_use_id.as_deref()?;
+                Some(self.tool_call_key(store_id, tool_use_id, &call.input))
+            });
             let (engine, principal) = (self.clone(), Arc::clone(principal));
             self.run_to_end(
                 async move { settle(engine.change(&principal, store_id, command, idempotency).await) },
@@ -264,6 +265,3 @@ fn show_directory(path: &ToolPath, directory: &Directory, max_chars: u64) -> Str
         max_chars,
     )
 }
-
-/// Waits between looks at a memory that another replica claimed.
-const CLAIM_POLL: Duration = Duration::from_millis(4);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::BlobKey;
 use keepsake_index::DueDeletion;
 use serde_json::{Value, json};
@@ -12,6 +13,8 @@ use crate::{Engine, EngineError};
 
 /// Blobs of one batch.
 const BATCH: u32 = 100;
+/// Blobs removed at the same time.
+const REMOVALS_AT_ONCE: usize = 16;
 /// The first wait after a failed removal; it doubles with each.
 const FIRST_RETRY: Duration = Duration::from_secs(30);
 /// The longest wait.
@@ -45,15 +48,18 @@ impl Job for DrainDeletions {
             if due.is_empty() {
                 break;
             }
-            let mut gone = Vec::with_capacity(due.len());
-            for deletion in due {
-                if self.remove(engine, &deletion).await? {
-                    gone.push(deletion.key);
-                } else {
-                    failed += 1;
-                }
-            }
+            let many = due.len() as u64;
+            let gone: Vec<_> = stream::iter(due)
+                .map(|deletion| async move {
+                    let is_gone = self.remove(engine, &deletion).await?;
+                    Ok::<_, EngineError>(is_gone.then_some(deletion.key))
+                })
+                .buffer_unordered(REMOVALS_AT_ONCE)
+                .try_filter_map(|gone| std::future::ready(Ok(gone)))
+                .try_collect()
+                .await?;
             removed += gone.len() as u64;
+            failed += many - gone.len() as u64;
             self.settle(engine, &gone).await?;
             if !lease.renew(None).await? {
                 break;

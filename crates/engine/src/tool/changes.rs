@@ -1,7 +1,5 @@
 //! The five commands that change something.
 
-use std::time::Duration;
-
 use keepsake_core::tool::{
     Command, ToolError, ToolPath, created_message, deleted_message, insert, renamed_message, str_replace,
     tool_display,
@@ -9,15 +7,10 @@ use keepsake_core::tool::{
 use keepsake_core::{Content, ContentError, MemoryPath, StoreId};
 use keepsake_index::{Guard, Head, Idempotency, Lookup, Target};
 
-use super::{CLAIM_POLL, Found, Stop};
-use crate::protocol::{Committed, Proposal, Proposed, WriteRefusal};
+use super::{Found, Stop};
+use crate::claims::Patience;
+use crate::protocol::{CAS_ATTEMPTS, Committed, Proposal, Proposed, WriteRefusal};
 use crate::{Engine, EngineError, Principal};
-
-/// Tries from a fresh read before an edit answers that it kept losing.
-const ATTEMPTS: u32 = 8;
-/// How long another replica's claim is waited for, and one of ours lasts: a
-/// few times what a blob put and a commit take.
-const CLAIM_LASTS: Duration = Duration::from_secs(2);
 
 /// How one try ended.
 enum Try {
@@ -53,13 +46,9 @@ impl Engine {
         let outcome = call.run(&command).await;
         // A call that cannot be carried out (any more) may have been before.
         if let (Err(Stop::Tool(_)), Some(key)) = (&outcome, &idempotency) {
-            let first = self
-                .0
-                .index
-                .replayed(principal.tenant_id, &key.scope_sha256, key.since)
-                .await?;
-            if let Some(first) = first {
-                return Ok(self.replay(principal, store_id, &command, first.seq).await?);
+            let first = self.replayed(principal, Some(key)).await?;
+            if let Some(seq) = first.and_then(|first| first.seq) {
+                return Ok(self.replay(principal, store_id, &command, seq).await?);
             }
         }
         outcome
@@ -72,7 +61,7 @@ impl Call<'_> {
         let path = command.path().display().to_owned();
         let place = (self.principal.tenant_id, self.store_id, path.clone());
         let _turn = self.engine.0.edits.turn(place).await;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..CAS_ATTEMPTS {
             let tried = match command {
                 Command::View { .. } => {
                     return Err(EngineError::Internal("a view was taken for a change").into());
@@ -133,7 +122,7 @@ impl Call<'_> {
             content,
         };
         match self.commit(vec![change], None).await? {
-            Committed::Refused(WriteRefusal::PathTaken) => Err(ToolError::AlreadyExists {
+            Committed::Refused(WriteRefusal::PathTaken { .. }) => Err(ToolError::AlreadyExists {
                 path: path.display().to_owned(),
             }
             .into()),
@@ -157,22 +146,12 @@ impl Call<'_> {
         }
         let content = self.content(path, edit.content)?;
         let memory_id = head.memory_id;
-        let change = Proposed::Edit {
-            before: head,
-            content,
-        };
+        let change = Proposed::edit(head, content);
         let outcome = self.commit(vec![change], None).await?;
         if outcome == Committed::Refused(WriteRefusal::Stale) {
-            // Another replica was faster. Ask for the next turn among replicas,
-            // so that no edit loses again and again.
-            let now = self.engine.now();
-            let until = now.plus(CLAIM_LASTS);
-            let tenant_id = self.principal.tenant_id;
-            let replica = self.engine.0.replica;
+            // Another replica was faster.
             self.engine
-                .0
-                .index
-                .claim_edit(tenant_id, self.store_id, memory_id, replica, now, until)
+                .claim(self.principal, self.store_id, memory_id)
                 .await?;
         }
         self.conclude(path, outcome, || edit.message)
@@ -183,24 +162,16 @@ impl Call<'_> {
         &self,
         path: &ToolPath,
     ) -> Result<(keepsake_index::StoreState, Found), EngineError> {
-        let mut polls_left = CLAIM_LASTS.as_micros() / CLAIM_POLL.as_micros();
+        let mut patience = Patience::new();
         loop {
             let (store, found) = self
                 .engine
                 .find(self.principal, self.store_id, path.memory(), 0)
                 .await?;
-            let Found::Memory(head, _) = &found else {
-                return Ok((store, found));
-            };
-            let now = self.engine.now();
-            let is_others = head
-                .claim
-                .is_some_and(|claim| claim.replica != self.engine.0.replica && claim.until > now);
-            if !is_others || polls_left == 0 {
-                return Ok((store, found));
+            match &found {
+                Found::Memory(head, _) if self.engine.yields_to_claim(head, &mut patience).await => {}
+                _ => return Ok((store, found)),
             }
-            polls_left -= 1;
-            tokio::time::sleep(CLAIM_POLL / 2 + self.engine.0.ids.jitter(CLAIM_POLL)).await;
         }
     }
 
@@ -261,13 +232,7 @@ impl Call<'_> {
                 }
                 .into());
             }
-            Target::Memory(before) => (
-                vec![Proposed::Move {
-                    before,
-                    to: to.clone(),
-                }],
-                None,
-            ),
+            Target::Memory(before) => (vec![Proposed::rename(before, to.clone())], None),
             Target::Directory(directory) => {
                 if to.is_below(&old_path.dir()) {
                     let (from, to) = (old_path.display().to_owned(), new_path.display().to_owned());
@@ -286,7 +251,7 @@ impl Call<'_> {
             }
         };
         match self.commit(changes, guard).await? {
-            Committed::Refused(WriteRefusal::PathTaken) => Err(destination_exists().into()),
+            Committed::Refused(WriteRefusal::PathTaken { .. }) => Err(destination_exists().into()),
             outcome => self.conclude(new_path, outcome, || renamed_message(old_path, new_path)),
         }
     }
@@ -355,6 +320,7 @@ impl Call<'_> {
             store_id,
             changes,
             guard,
+            purge_epoch: None,
             idempotency,
         };
         self.engine.commit(self.principal, proposal).await
@@ -369,15 +335,15 @@ impl Call<'_> {
     ) -> Result<Try, Stop> {
         let limits = &self.principal.limits;
         let refusal = match outcome {
-            Committed::Done => return Ok(Try::Done(message())),
+            Committed::Done { .. } => return Ok(Try::Done(message())),
             Committed::Replayed { seq } => return Ok(Try::Replayed(seq)),
             Committed::Refused(refusal) => refusal,
         };
         Err(match refusal {
             // A path taken under an edit's or a delete's feet cannot be: read again.
-            WriteRefusal::Stale | WriteRefusal::PathTaken => return Ok(Try::Again),
+            WriteRefusal::Stale | WriteRefusal::PathTaken { .. } => return Ok(Try::Again),
             WriteRefusal::Archived => ToolError::Archived,
-            WriteRefusal::ParentIsFile { file } => ToolError::ParentIsFile {
+            WriteRefusal::ParentIsFile { file, .. } => ToolError::ParentIsFile {
                 path: path.display().to_owned(),
                 file: tool_display(&file),
             },
@@ -407,5 +373,5 @@ fn rebase(before: Head, old_path: &ToolPath, new_path: &ToolPath) -> Result<Prop
             path: tool_display(&before.path),
             rule,
         })?;
-    Ok(Proposed::Move { before, to })
+    Ok(Proposed::rename(before, to))
 }

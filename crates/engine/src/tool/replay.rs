@@ -47,16 +47,16 @@ impl Engine {
         seq: i64,
     ) -> Result<Option<std::sync::Arc<str>>, EngineError> {
         let tenant_id = principal.tenant_id;
-        let Some(version) = self.0.index.version(tenant_id, store_id, seq).await? else {
+        let Some(version) = self.0.index.version_at(tenant_id, store_id, seq).await? else {
             return Ok(None);
         };
         let Some(prev_seq) = version.prev_seq else {
             return Ok(None);
         };
-        let Some(before) = self.0.index.version(tenant_id, store_id, prev_seq).await? else {
+        let Some(before) = self.0.index.version_at(tenant_id, store_id, prev_seq).await? else {
             return Ok(None);
         };
-        let Some((blob_id, sha256)) = before.blob_id.zip(before.sha256) else {
+        let Some(content) = before.content else {
             return Ok(None);
         };
         // Not by way of the cache: this is rare, and names no purge epoch.
@@ -66,13 +66,13 @@ impl Engine {
             .get(&BlobKey {
                 tenant_id,
                 store_id,
-                blob_id,
+                blob_id: content.blob_id,
             })
             .await?
         else {
             return Ok(None);
         };
-        if keepsake_core::ContentHash::of(&bytes) != sha256 {
+        if keepsake_core::ContentHash::of(&bytes) != content.sha256 {
             return Err(EngineError::Damaged("its hash is not the recorded one"));
         }
         Ok(std::str::from_utf8(&bytes).ok().map(Into::into))

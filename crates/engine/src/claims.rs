@@ -1,0 +1,68 @@
+//! Edits take turns among replicas.
+//!
+//! A replica whose edit lost a race claims the memory for a moment, and the
+//! others let it go first: a hint, so that no edit loses again and again. The
+//! compare-and-set of the commit alone keeps edits from being lost.
+
+use std::time::Duration;
+
+use keepsake_core::{MemoryId, StoreId};
+use keepsake_index::Head;
+
+use crate::{Engine, EngineError, Principal};
+
+/// How long another replica's claim is waited for, and one of ours lasts: a
+/// few times what a blob put and a commit take.
+const CLAIM_LASTS: Duration = Duration::from_secs(2);
+/// Waits between looks at a memory that another replica claimed.
+const CLAIM_POLL: Duration = Duration::from_millis(4);
+
+/// Looks that are left at a memory that another replica claims.
+#[derive(Debug)]
+pub(crate) struct Patience(u128);
+
+impl Patience {
+    pub(crate) const fn new() -> Self {
+        Self(CLAIM_LASTS.as_micros() / CLAIM_POLL.as_micros())
+    }
+}
+
+impl Engine {
+    /// Waits a moment when another replica claims the next edit of a memory;
+    /// answers whether it did, and the memory must be read again.
+    pub(crate) async fn yields_to_claim(&self, head: &Head, patience: &mut Patience) -> bool {
+        let now = self.now();
+        let is_others = head
+            .claim
+            .is_some_and(|claim| claim.replica != self.0.replica && claim.until > now);
+        if !is_others || patience.0 == 0 {
+            return false;
+        }
+        patience.0 -= 1;
+        tokio::time::sleep(CLAIM_POLL / 2 + self.0.ids.jitter(CLAIM_POLL)).await;
+        true
+    }
+
+    /// Asks the other replicas for the next turn at a memory.
+    pub(crate) async fn claim(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        memory_id: MemoryId,
+    ) -> Result<(), EngineError> {
+        let now = self.now();
+        let (tenant_id, replica) = (principal.tenant_id, self.0.replica);
+        self.0
+            .index
+            .claim_edit(
+                tenant_id,
+                store_id,
+                memory_id,
+                replica,
+                now,
+                now.plus(CLAIM_LASTS),
+            )
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Pages of a listing, and the cursors that lead from one to the next.
+//!
+//! A cursor holds the place of the last item shown and a keyed hash over it,
+//! the tenant and the query. It says nothing of the page's size, needs nothing
+//! kept on the server, and is refused where it was not made for.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use tokio::sync::OnceCell;
+
+use crate::idempotency::digest;
+use crate::{Engine, EngineError};
+
+/// Items of a page where none is asked for, and the most with full content.
+const DEFAULT_LIMIT: u32 = 20;
+/// Items of a page, at most.
+const MAX_LIMIT: u32 = 100;
+/// What a cursor begins with.
+const PREFIX: &str = "page_";
+/// Bytes of the keyed hash that a cursor carries.
+const TAG_BYTES: usize = 16;
+
+/// The key that cursors are signed with, the same on every replica.
+#[derive(Debug, Default)]
+pub(crate) struct Key(OnceCell<[u8; 32]>);
+
+/// Which part of a listing is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PageRequest {
+    /// Items, 1 to 100; 20 where unset.
+    pub limit: Option<u64>,
+    /// The `next` of the page before.
+    pub page: Option<String>,
+}
+
+impl PageRequest {
+    /// The items wanted; with content, no more than 20.
+    pub(crate) fn limit(&self, with_content: bool) -> Result<u32, EngineError> {
+        let limit = match self.limit {
+            None => DEFAULT_LIMIT,
+            Some(limit) => u32::try_from(limit)
+                .ok()
+                .filter(|limit| (1..=MAX_LIMIT).contains(limit))
+                .ok_or_else(|| EngineError::Invalid {
+                    field: "limit",
+                    rule: format!("must be 1 to {MAX_LIMIT}, but is {limit}"),
+                })?,
+        };
+        Ok(if with_content {
+            limit.min(DEFAULT_LIMIT)
+        } else {
+            limit
+        })
+    }
+}
+
+/// A part of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Leads to the next part; `None`: this is the last.
+    pub next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// The same page with its items shown otherwise.
+    pub fn map<U>(self, show: impl FnMut(T) -> U) -> Page<U> {
+        Page {
+            items: self.items.into_iter().map(show).collect(),
+            next: self.next,
+        }
+    }
+}
+
+/// A listing's identity: the tenant, and everything that was asked but for the
+/// page's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Query([u8; 32]);
+
+impl Query {
+    pub(crate) fn of(parts: &[&[u8]]) -> Self {
+        Self(digest(parts))
+    }
+}
+
+impl Engine {
+    /// The cursor that stands behind the item at `position`.
+    pub(crate) async fn seal(&self, query: Query, position: &[u8]) -> Result<String, EngineError> {
+        let tag = self.signature(query, position).await?.finalize().into_bytes();
+        let sealed = [position, &tag[..TAG_BYTES]].concat();
+        Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed)))
+    }
+
+    /// The position in a cursor, if it was made for this query.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] when it was not.
+    pub(crate) async fn unseal(&self, query: Query, page: &str) -> Result<Vec<u8>, EngineError> {
+        let refused = || EngineError::Invalid {
+            field: "page",
+            rule: "must be the `next_page` of an answer to the same query".to_owned(),
+        };
+        let mut sealed = page
+            .strip_prefix(PREFIX)
+            .and_then(|body| URL_SAFE_NO_PAD.decode(body).ok())
+            .ok_or_else(refused)?;
+        let position_bytes = sealed.len().checked_sub(TAG_BYTES).ok_or_else(refused)?;
+        let tag = sealed.split_off(position_bytes);
+        let signature = self.signature(query, &sealed).await?;
+        signature.verify_truncated_left(&tag).map_err(|_| refused())?;
+        Ok(sealed)
+    }
+
+    async fn signature(&self, query: Query, position: &[u8]) -> Result<Hmac<Sha256>, EngineError> {
+        let key = self.cursor_key().await?;
+        let mut signature = Hmac::<Sha256>::new_from_slice(&key)
+            .map_err(|_| EngineError::Internal("the key of cursors has no length of a key"))?;
+        signature.update(&query.0);
+        signature.update(position);
+        Ok(signature)
+    }
+
+    /// Fetched once per process; kept in the index so that every replica has it.
+    async fn cursor_key(&self) -> Result<[u8; 32], EngineError> {
+        let fetch = async {
+            let candidate = self.0.ids.secret();
+            let stored = self
+                .0
+                .index
+                .server_secret("cursor", &candidate, self.now())
+                .await?;
+            <[u8; 32]>::try_from(stored)
+                .map_err(|_| EngineError::Internal("the key of cursors is not 32 bytes"))
+        };
+        self.0.cursors.0.get_or_try_init(|| fetch).await.copied()
+    }
+}

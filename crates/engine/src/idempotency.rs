@@ -1,0 +1,99 @@
+//! Calls that may be sent again: what names one, and what it was answered.
+//!
+//! A call is recorded in the transaction of what it did, and its answer is
+//! rebuilt from what that transaction made: nothing of an answer is stored.
+
+use std::time::Duration;
+
+use keepsake_core::ContentHash;
+use keepsake_index::{Idempotency, Replayed};
+
+use crate::{Engine, EngineError, Principal};
+
+/// How long the same call is recognised.
+const REMEMBERED_FOR: Duration = Duration::from_hours(24);
+/// Characters of a key, at most.
+const KEY_CHARS: usize = 255;
+
+impl Engine {
+    /// The name of an idempotent call: the key, within the credential, the
+    /// method and the path.
+    ///
+    /// `body` tells the same request from another one under the same key.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] when the key is empty or too long.
+    pub fn idempotent_call(
+        &self,
+        principal: &Principal,
+        method: &str,
+        path: &str,
+        key: &str,
+        body: &[u8],
+    ) -> Result<Idempotency, EngineError> {
+        if !(1..=KEY_CHARS).contains(&key.chars().count()) {
+            return Err(EngineError::Invalid {
+                field: "Idempotency-Key",
+                rule: format!("must be 1 to {KEY_CHARS} characters"),
+            });
+        }
+        let (kind, id) = (principal.actor.kind(), principal.actor.id());
+        let scope_sha256 = digest(&[
+            b"request",
+            kind.as_bytes(),
+            id.as_bytes(),
+            method.as_bytes(),
+            path.as_bytes(),
+            key.as_bytes(),
+        ]);
+        Ok(self.remembered(scope_sha256, *ContentHash::of(body).as_bytes()))
+    }
+
+    /// The name of a call that its own parts tell from every other.
+    pub(crate) fn idempotency(&self, parts: &[&[u8]]) -> Idempotency {
+        let scope_sha256 = digest(parts);
+        self.remembered(scope_sha256, scope_sha256)
+    }
+
+    fn remembered(&self, scope_sha256: [u8; 32], request_sha256: [u8; 32]) -> Idempotency {
+        Idempotency {
+            scope_sha256,
+            request_sha256,
+            since: self.now().minus(REMEMBERED_FOR),
+        }
+    }
+
+    /// What the same call made when it was made before, if it was.
+    ///
+    /// # Errors
+    /// [`EngineError::KeyReused`] when its name was used for another request.
+    pub(crate) async fn replayed(
+        &self,
+        principal: &Principal,
+        call: Option<&Idempotency>,
+    ) -> Result<Option<Replayed>, EngineError> {
+        let Some(call) = call else {
+            return Ok(None);
+        };
+        let tenant_id = principal.tenant_id;
+        let first = self
+            .0
+            .index
+            .replayed(tenant_id, &call.scope_sha256, call.since)
+            .await?;
+        match first {
+            Some(first) if first.request_sha256 != call.request_sha256 => Err(EngineError::KeyReused),
+            first => Ok(first),
+        }
+    }
+}
+
+/// One hash of several parts, none of which can pass for part of another.
+pub(crate) fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut joined = Vec::new();
+    for part in parts {
+        joined.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        joined.extend_from_slice(part);
+    }
+    *ContentHash::of(&joined).as_bytes()
+}

@@ -1,0 +1,369 @@
+//! Memories by their ids: reading and listing; `changes` changes them.
+
+mod changes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
+use keepsake_index::{
+    Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryTarget, Scope, StoreState,
+};
+
+use crate::cursor::Query;
+use crate::{Engine, EngineError, Page, PageRequest, Principal};
+
+pub use changes::{MemoryEdit, NewMemory, OnTaken, Precondition};
+pub(crate) use changes::{Past, Try, Writer, content_differs};
+
+/// How long a new or shorter period of expiry waits before it has an effect.
+const PERIOD_TAKES_EFFECT_AFTER: Duration = Duration::from_hours(24);
+/// Contents fetched at the same time for one listing.
+const FETCHES_AT_ONCE: usize = 10;
+/// Looks at a memory whose blob was found gone each time: twice is a race with
+/// two edits and two removals, more is none.
+const LOOKS: u32 = 3;
+
+/// Whether content is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// Without content.
+    Basic,
+    /// With content.
+    Full,
+}
+
+/// A memory as a surface shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownMemory {
+    /// The store.
+    pub store_id: StoreId,
+    /// The memory.
+    pub memory: Memory,
+    /// Its content, where it was asked for.
+    pub content: Option<Arc<str>>,
+    /// When it was last read.
+    pub last_accessed_at: Option<Timestamp>,
+    /// When it would expire if it were never read again; `None`: never.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// One item of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShownItem {
+    /// A memory.
+    Memory(Box<ShownMemory>),
+    /// A directory with memories somewhere below it.
+    Prefix(DirPath),
+}
+
+/// What is asked of a store's memories.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryQuery {
+    /// Begins and ends with `/`; the whole store where unset.
+    pub path_prefix: Option<String>,
+    /// 0: everything below; 1: what is directly there.
+    pub depth: Option<u64>,
+    /// Which part.
+    pub page: PageRequest,
+}
+
+impl MemoryQuery {
+    fn below(&self) -> Result<DirPath, EngineError> {
+        let invalid = |rule: String| EngineError::Invalid {
+            field: "path_prefix",
+            rule,
+        };
+        let Some(prefix) = self.path_prefix.as_deref().filter(|prefix| *prefix != "/") else {
+            return Ok(DirPath::root());
+        };
+        let Some(path) = prefix.strip_suffix('/') else {
+            return Err(invalid("must end with `/`".to_owned()));
+        };
+        let path = MemoryPath::parse(path).map_err(|rule| invalid(rule.to_string()))?;
+        Ok(path.as_dir())
+    }
+
+    fn depth(&self) -> Result<Depth, EngineError> {
+        match self.depth {
+            None | Some(0) => Ok(Depth::All),
+            Some(1) => Ok(Depth::Children),
+            Some(depth) => Err(EngineError::Invalid {
+                field: "depth",
+                rule: format!("must be 0 or 1, but is {depth}"),
+            }),
+        }
+    }
+}
+
+impl Engine {
+    /// Reads a memory; with its content, that counts as access.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
+    /// [`EngineError::MemoryNotFound`], and failures of index and blob store.
+    pub async fn memory(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        memory_id: MemoryId,
+        view: View,
+    ) -> Result<ShownMemory, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        principal.require_store(store_id)?;
+        let found = self.find_memory(principal, store_id, memory_id).await?;
+        let MemoryTarget::Live(memory) = found.target else {
+            return Err(EngineError::MemoryNotFound);
+        };
+        let shown = self.show(principal, store_id, found.expiry, memory);
+        match view {
+            View::Basic => Ok(shown),
+            View::Full => self
+                .with_content(principal, found.store, shown)
+                .await?
+                .ok_or(EngineError::MemoryNotFound),
+        }
+    }
+
+    /// Lists memories in byte order of their paths; one query for each page.
+    ///
+    /// With content, that counts as access to each memory shown.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
+    /// [`EngineError::Invalid`], and failures of index and blob store.
+    pub async fn memories(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        query: &MemoryQuery,
+        view: View,
+    ) -> Result<Page<ShownItem>, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        principal.require_store(store_id)?;
+        let (below, depth) = (query.below()?, query.depth()?);
+        let limit = query.page.limit(view == View::Full)?;
+        let identity = Query::of(&[
+            b"memories",
+            principal.tenant_id.uuid().as_bytes(),
+            store_id.uuid().as_bytes(),
+            below.as_str().as_bytes(),
+            &[u8::from(depth == Depth::Children)],
+        ]);
+        let after = match &query.page.page {
+            Some(page) => {
+                let position = self.unseal(identity, page).await?;
+                Some(String::from_utf8(position).map_err(|_| EngineError::Internal("a cursor of no path"))?)
+            }
+            None => None,
+        };
+        let listing = MemoryListing {
+            below,
+            depth,
+            after,
+            // One more tells whether there is another page.
+            limit: limit + 1,
+        };
+        let tenant_id = principal.tenant_id;
+        let found = self.0.index.list_memories(tenant_id, store_id, &listing).await?;
+        let mut found = found.ok_or(EngineError::StoreNotFound)?;
+        let has_more = found.items.len() > limit as usize;
+        found.items.truncate(limit as usize);
+        let next = match found.items.last() {
+            Some(last) if has_more => Some(self.seal(identity, path_of(last).as_bytes()).await?),
+            _ => None,
+        };
+        let (store, expiry) = (found.store, found.expiry);
+        let items = stream::iter(found.items)
+            .map(|item| self.show_item(principal, store_id, store, expiry, item, view))
+            .buffered(FETCHES_AT_ONCE)
+            .try_filter_map(|shown| std::future::ready(Ok(shown)))
+            .try_collect()
+            .await?;
+        Ok(Page { items, next })
+    }
+
+    /// Finds a memory of a store that is there.
+    pub(crate) async fn find_memory(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        memory_id: MemoryId,
+    ) -> Result<FoundMemory, EngineError> {
+        let tenant_id = principal.tenant_id;
+        let found = self.0.index.memory(tenant_id, store_id, memory_id).await?;
+        found.ok_or(EngineError::StoreNotFound)
+    }
+
+    /// A memory without content.
+    pub(crate) fn show(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        expiry: Expiry,
+        memory: Memory,
+    ) -> ShownMemory {
+        let key = (principal.tenant_id, store_id, memory.head.memory_id);
+        let last_accessed_at = memory.last_read_at.max(self.0.access.noted(&key));
+        ShownMemory {
+            store_id,
+            expires_at: expires_at(expiry, &memory, last_accessed_at),
+            last_accessed_at,
+            memory,
+            content: None,
+        }
+    }
+
+    async fn show_item(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        store: StoreState,
+        expiry: Expiry,
+        item: MemoryItem,
+        view: View,
+    ) -> Result<Option<ShownItem>, EngineError> {
+        let memory = match item {
+            MemoryItem::Prefix(path) => return Ok(Some(ShownItem::Prefix(path))),
+            MemoryItem::Memory(memory) => memory,
+        };
+        let shown = self.show(principal, store_id, expiry, memory);
+        let shown = match view {
+            View::Basic => Some(shown),
+            View::Full => self.with_content(principal, store, shown).await?,
+        };
+        Ok(shown.map(|shown| ShownItem::Memory(Box::new(shown))))
+    }
+
+    /// Adds the content, and notes the access; `None`: deleted meanwhile.
+    ///
+    /// A blob that is gone is a race with an edit and a removal of history: the
+    /// memory is read again. A row that still names it then is a loss.
+    pub(crate) async fn with_content(
+        &self,
+        principal: &Principal,
+        mut store: StoreState,
+        mut shown: ShownMemory,
+    ) -> Result<Option<ShownMemory>, EngineError> {
+        let (tenant_id, store_id) = (principal.tenant_id, shown.store_id);
+        let memory_id = shown.memory.head.memory_id;
+        for _ in 0..LOOKS {
+            let content = self
+                .content_of(tenant_id, store_id, store.purge_epoch, &shown.memory.head)
+                .await?;
+            if content.is_some() {
+                self.note_read(tenant_id, store_id, memory_id, &principal.actor);
+                return Ok(Some(ShownMemory { content, ..shown }));
+            }
+            let found = self.find_memory(principal, store_id, memory_id).await?;
+            let MemoryTarget::Live(memory) = found.target else {
+                return Ok(None);
+            };
+            if memory.head.blob_id == shown.memory.head.blob_id {
+                tracing::error!(
+                    tenant.id = %tenant_id, store.id = %store_id, memory.id = %memory_id,
+                    "blob.missing: the index names a blob that the object store does not have"
+                );
+                return Err(EngineError::Damaged("its blob is missing"));
+            }
+            store = found.store;
+            shown = self.show(principal, store_id, found.expiry, memory);
+        }
+        Err(EngineError::Damaged("its blob went missing again and again"))
+    }
+}
+
+/// The place of an item in the order of a listing.
+fn path_of(item: &MemoryItem) -> &str {
+    match item {
+        MemoryItem::Memory(memory) => memory.head.path.as_str(),
+        MemoryItem::Prefix(path) => path.as_str(),
+    }
+}
+
+/// When a memory would expire if it were never read again.
+///
+/// A life runs from the latest sign of it; a new or shorter period waits a day
+/// before it counts.
+fn expires_at(expiry: Expiry, memory: &Memory, last_read_at: Option<Timestamp>) -> Option<Timestamp> {
+    let period = Duration::from_secs(expiry.unused_after_secs?);
+    if memory.is_pinned {
+        return None;
+    }
+    let alive_at = last_read_at.max(memory.active_at).max(Some(memory.updated_at))?;
+    let in_effect_at = expiry.set_at.map(|set_at| set_at.plus(PERIOD_TAKES_EFFECT_AFTER));
+    Some(alive_at.plus(period)).max(in_effect_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::{ContentHash, VersionId};
+    use keepsake_index::Head;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_micros(secs * 1_000_000)
+    }
+
+    fn memory(updated_at: i64) -> Memory {
+        Memory {
+            head: Head {
+                memory_id: MemoryId::from_uuid(Uuid::nil()),
+                path: MemoryPath::parse("/a").unwrap(),
+                version_id: VersionId::from_uuid(Uuid::nil()),
+                seq: 1,
+                blob_id: VersionId::from_uuid(Uuid::nil()),
+                size_bytes: 0,
+                sha256: ContentHash::of(b""),
+                claim: None,
+            },
+            is_pinned: false,
+            created_at: at(0),
+            updated_at: at(updated_at),
+            last_read_at: None,
+            active_at: None,
+        }
+    }
+
+    #[test]
+    fn life_runs_from_the_latest_sign_of_it() {
+        let expiry = Expiry {
+            unused_after_secs: Some(1_000_000),
+            set_at: None,
+        };
+        assert_eq!(expires_at(expiry, &memory(5), None), Some(at(1_000_005)));
+        assert_eq!(expires_at(expiry, &memory(5), Some(at(9))), Some(at(1_000_009)));
+        let active = Memory {
+            active_at: Some(at(20)),
+            ..memory(5)
+        };
+        assert_eq!(expires_at(expiry, &active, Some(at(9))), Some(at(1_000_020)));
+    }
+
+    #[test]
+    fn pinned_memory_and_store_without_period_never_expire() {
+        let expiry = Expiry {
+            unused_after_secs: Some(1),
+            set_at: None,
+        };
+        let pinned = Memory {
+            is_pinned: true,
+            ..memory(5)
+        };
+        assert_eq!(expires_at(expiry, &pinned, None), None);
+        assert_eq!(expires_at(Expiry::default(), &memory(5), None), None);
+    }
+
+    #[test]
+    fn new_period_waits_a_day() {
+        let expiry = Expiry {
+            unused_after_secs: Some(60),
+            set_at: Some(at(1000)),
+        };
+        assert_eq!(expires_at(expiry, &memory(5), None), Some(at(1000 + 86_400)));
+        assert_eq!(expires_at(expiry, &memory(100_000), None), Some(at(100_060)));
+    }
+}

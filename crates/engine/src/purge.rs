@@ -1,0 +1,159 @@
+//! The removal of history: the one way by which what was stored goes.
+//!
+//! The index takes it off the rows first, in a transaction that queues the
+//! blobs and moves the store's purge epoch, so that every cache drops what it
+//! has. The blobs go after that; what cannot be removed at once stays queued.
+
+use std::sync::Arc;
+
+use keepsake_core::{BlobKey, StoreId, VersionId};
+use keepsake_index::{Redaction, RedactionOutcome, Scope};
+
+use crate::{Engine, EngineError, Principal, ShownVersion};
+
+/// Versions told that hold the same content as a redacted one, at most.
+const SAME_CONTENT_TOLD: u32 = 1000;
+
+/// A version whose content was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedactedVersion {
+    /// The version as it is now.
+    pub version: ShownVersion,
+    /// Versions of the store that still hold the same content, newest first, at
+    /// most 1,000; `None`: the version had been redacted before, and what it
+    /// held is not known any more.
+    pub content_also_in: Option<Vec<VersionId>>,
+}
+
+impl Engine {
+    /// Removes a version's content, path, size and hash, and its blob.
+    ///
+    /// Idempotent. The blob goes at once where the object store answers, else
+    /// soon; it stays while other versions share it.
+    ///
+    /// # Errors
+    /// [`EngineError::Conflict`] when a live memory holds the content now,
+    /// [`EngineError::VersionNotFound`], [`EngineError::StoreNotFound`],
+    /// [`EngineError::PermissionDenied`]. After a failure of the index it may
+    /// have been removed.
+    pub async fn redact_version(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<RedactedVersion, EngineError> {
+        principal.require(Scope::StoresAdmin)?;
+        principal.require_store(store_id)?;
+        let (engine, owner) = (self.clone(), Arc::clone(principal));
+        self.run_to_end(async move { engine.redact(&owner, store_id, version_id).await })
+            .await
+    }
+
+    async fn redact(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<RedactedVersion, EngineError> {
+        let tenant_id = principal.tenant_id;
+        let redaction = Redaction {
+            store_id,
+            version_id,
+            now: self.now(),
+            actor: Some(principal.actor.clone()),
+        };
+        let (before, condemned) = match self.0.index.redact(tenant_id, &redaction).await? {
+            RedactionOutcome::Redacted { before, condemned } => (before.content, condemned),
+            RedactionOutcome::AlreadyRedacted => {
+                return Ok(RedactedVersion {
+                    version: self.shown_bare(principal, store_id, version_id).await?,
+                    content_also_in: None,
+                });
+            }
+            RedactionOutcome::HoldsLiveContent { .. } => {
+                return Err(EngineError::Conflict(
+                    "the version holds a live memory's current content: edit or delete the memory first",
+                ));
+            }
+            RedactionOutcome::NoVersion => return Err(EngineError::VersionNotFound),
+            RedactionOutcome::NoStore => return Err(EngineError::StoreNotFound),
+        };
+        if let Some(blob_id) = condemned {
+            let key = BlobKey {
+                tenant_id,
+                store_id,
+                blob_id,
+            };
+            self.remove_condemned(key).await;
+        }
+        let also_in = match before {
+            Some(content) => {
+                self.0
+                    .index
+                    .versions_with_content(tenant_id, store_id, content.sha256, SAME_CONTENT_TOLD)
+                    .await?
+            }
+            None => Vec::new(),
+        };
+        Ok(RedactedVersion {
+            version: self.shown_bare(principal, store_id, version_id).await?,
+            content_also_in: Some(also_in),
+        })
+    }
+
+    async fn shown_bare(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        version_id: VersionId,
+    ) -> Result<ShownVersion, EngineError> {
+        let (_, version) = self.find_version(principal, store_id, version_id).await?;
+        Ok(ShownVersion {
+            store_id,
+            version,
+            content: None,
+        })
+    }
+
+    /// Removes a queued blob at once; one that stays is the queue's.
+    async fn remove_condemned(&self, key: BlobKey) {
+        if let Err(error) = self.0.blobs.delete(&key).await {
+            tracing::warn!(blob.key = %key, error = %error, "blob.delete failed; the deletion queue tries again");
+            return;
+        }
+        if let Err(error) = self.0.index.deletions_done(&[key], self.now()).await {
+            tracing::warn!(blob.key = %key, error = %error, "index.deletions_done failed; the queue removes it again");
+        }
+    }
+
+    /// Makes a store gone for every reader, at once.
+    ///
+    /// Its memories, versions and blobs go after that, in batches, by the job
+    /// `purge-stores`.
+    ///
+    /// # Errors
+    /// [`EngineError::StoreNotFound`], [`EngineError::PermissionDenied`]. After
+    /// a failure of the index it may have been deleted.
+    pub async fn delete_store(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+    ) -> Result<(), EngineError> {
+        principal.require(Scope::StoresAdmin)?;
+        principal.require_store(store_id)?;
+        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        self.run_to_end(async move {
+            let deleted = engine
+                .0
+                .index
+                .delete_store(tenant_id, store_id, engine.now())
+                .await?;
+            if deleted {
+                Ok(())
+            } else {
+                Err(EngineError::StoreNotFound)
+            }
+        })
+        .await
+    }
+}
