@@ -114,7 +114,7 @@ impl Past {
 /// How one try of a change ended.
 pub(crate) enum Try {
     /// The memory as it is now.
-    Done(Expiry, Memory),
+    Done(Expiry, Box<Memory>),
     /// Something changed since the read: read again.
     Again,
     /// The same call made or left this version.
@@ -455,7 +455,7 @@ impl<'a> Writer<'a> {
         is_pinned: Option<bool>,
     ) -> Result<Try, EngineError> {
         if is_pinned.is_none() && self.idempotency.is_none() {
-            return Ok(Try::Done(expiry, memory));
+            return Ok(Try::Done(expiry, Box::new(memory)));
         }
         let memory = Memory {
             is_pinned: is_pinned.unwrap_or(memory.is_pinned),
@@ -470,7 +470,7 @@ impl<'a> Writer<'a> {
             now: self.engine.now(),
         };
         match self.engine.0.index.pin(self.principal.tenant_id, &pin).await? {
-            PinOutcome::Done => Ok(Try::Done(expiry, memory)),
+            PinOutcome::Done => Ok(Try::Done(expiry, Box::new(memory))),
             PinOutcome::Replayed { seq } => Ok(Try::Replayed(seq)),
             PinOutcome::Stale => Ok(Try::Again),
             PinOutcome::KeyReused => Err(EngineError::KeyReused),
@@ -546,7 +546,7 @@ impl<'a> Writer<'a> {
                 let change = made.into_iter().next();
                 let memory = change.and_then(|change| after(change, seq, at, past));
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
-                return Ok(Try::Done(past.expiry, memory));
+                return Ok(Try::Done(past.expiry, Box::new(memory)));
             }
             Committed::Refused(refusal) => refusal,
         };
@@ -620,7 +620,7 @@ impl<'a> Writer<'a> {
         view: View,
     ) -> Result<ShownMemory, EngineError> {
         let (expiry, memory) = match outcome {
-            Ok(Try::Done(expiry, memory)) => (expiry, memory),
+            Ok(Try::Done(expiry, memory)) => (expiry, *memory),
             Ok(Try::Replayed(seq)) => return self.rebuild(seq, view).await,
             Ok(Try::Again) => return Err(EngineError::Contended),
             Err(error) => {
