@@ -1,0 +1,411 @@
+//! What a store must do, as simply as it can be said: a list of memories and a
+//! list of versions, changed one call after the other.
+
+use keepsake_core::ContentHash;
+use keepsake_core::tool::{ToolPath, insert, str_replace};
+
+/// A memory, live or deleted.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory {
+    pub(crate) path: String,
+    pub(crate) content: String,
+    pub(crate) is_live: bool,
+    pub(crate) is_pinned: bool,
+    /// The version whose blob holds the content.
+    pub(crate) blob: usize,
+}
+
+/// One change.
+#[derive(Debug, Clone)]
+pub(crate) struct Version {
+    pub(crate) memory: usize,
+    pub(crate) operation: &'static str,
+    pub(crate) path: Option<String>,
+    pub(crate) content: Option<(String, usize)>,
+    pub(crate) by: usize,
+    pub(crate) is_redacted: bool,
+}
+
+/// A store.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Model {
+    pub(crate) memories: Vec<Memory>,
+    pub(crate) versions: Vec<Version>,
+}
+
+/// What a creation does where the path is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    CreateOnly,
+    NotExists,
+    Upsert,
+}
+
+/// A precondition as it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Precondition {
+    Sha256(String),
+    NotExists,
+}
+
+/// A call; memories and versions are named by their places in the model.
+#[derive(Debug, Clone)]
+pub(crate) enum Call {
+    Create {
+        path: String,
+        content: String,
+        mode: Mode,
+    },
+    Update {
+        memory: usize,
+        content: Option<String>,
+        path: Option<String>,
+        pinned: Option<bool>,
+        precondition: Option<Precondition>,
+    },
+    Delete {
+        memory: usize,
+        expected: Option<String>,
+    },
+    Redact {
+        version: usize,
+    },
+    Restore {
+        version: usize,
+        precondition: Option<Precondition>,
+    },
+    Tool(Tool),
+}
+
+/// A call of the memory tool; paths are those of the store.
+#[derive(Debug, Clone)]
+pub(crate) enum Tool {
+    Create(String, String),
+    Replace(String, String, String),
+    Insert(String, i64, String),
+    Delete(String),
+    Rename(String, String),
+}
+
+/// What a call must be answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The memory as it is now.
+    Memory(usize),
+    Deleted(usize),
+    /// The version, and those that hold the same content.
+    Redacted(usize, Option<Vec<usize>>),
+    Tool {
+        is_error: bool,
+    },
+    NotFound,
+    /// A content precondition does not hold: the memory, and what it holds.
+    PreconditionFailed(usize, Option<String>),
+    /// This memory is in the way.
+    PathConflict(usize),
+    Conflict,
+}
+
+/// What is in the way of a path.
+enum Obstacle {
+    /// A memory at it, or below it.
+    Taken { memory: usize, is_directory: bool },
+    /// A memory above it.
+    Above(usize),
+}
+
+pub(crate) fn sha256(content: &str) -> String {
+    ContentHash::of(content.as_bytes()).to_string()
+}
+
+impl Model {
+    fn live_at(&self, path: &str) -> Option<usize> {
+        self.memories
+            .iter()
+            .position(|memory| memory.is_live && memory.path == path)
+    }
+
+    /// Live memories below a directory, in the order of their paths.
+    fn live_below(&self, directory: &str) -> Vec<usize> {
+        let prefix = format!("{}/", directory.trim_end_matches('/'));
+        let mut below: Vec<_> = (0..self.memories.len())
+            .filter(|&memory| {
+                self.memories[memory].is_live && self.memories[memory].path.starts_with(&prefix)
+            })
+            .collect();
+        below.sort_by(|a, b| self.memories[*a].path.cmp(&self.memories[*b].path));
+        below
+    }
+
+    fn obstacle(&self, path: &str) -> Option<Obstacle> {
+        let at = self.live_at(path).map(|memory| Obstacle::Taken {
+            memory,
+            is_directory: false,
+        });
+        let below = || {
+            self.live_below(path).first().map(|&memory| Obstacle::Taken {
+                memory,
+                is_directory: true,
+            })
+        };
+        let above = || {
+            let slashes = path.match_indices('/').skip(1);
+            slashes
+                .filter_map(|(end, _)| self.live_at(&path[..end]))
+                .map(Obstacle::Above)
+                .next()
+        };
+        at.or_else(below).or_else(above)
+    }
+
+    fn write(&mut self, operation: &'static str, memory: usize, content: Option<(String, usize)>, by: usize) {
+        self.versions.push(Version {
+            memory,
+            operation,
+            path: Some(self.memories[memory].path.clone()),
+            content,
+            by,
+            is_redacted: false,
+        });
+    }
+
+    fn create(&mut self, path: &str, content: &str, by: usize) -> usize {
+        let memory = self.memories.len();
+        let blob = self.versions.len();
+        self.memories.push(Memory {
+            path: path.to_owned(),
+            content: content.to_owned(),
+            is_live: true,
+            is_pinned: false,
+            blob,
+        });
+        self.write("created", memory, Some((content.to_owned(), blob)), by);
+        memory
+    }
+
+    /// Sets content (with the blob that holds it) and path in one version.
+    fn modify(&mut self, memory: usize, path: &str, content: &str, blob: usize, by: usize) {
+        let was_live = self.memories[memory].is_live;
+        let it = &mut self.memories[memory];
+        it.path = path.to_owned();
+        it.content = content.to_owned();
+        it.blob = blob;
+        it.is_live = true;
+        let operation = if was_live { "modified" } else { "created" };
+        self.write(operation, memory, Some((content.to_owned(), blob)), by);
+    }
+
+    fn delete(&mut self, memory: usize, by: usize) {
+        self.memories[memory].is_live = false;
+        self.write("deleted", memory, None, by);
+    }
+
+    /// Makes the call, and answers it.
+    pub(crate) fn apply(&mut self, call: &Call, by: usize) -> Answer {
+        match call {
+            Call::Create { path, content, mode } => self.apply_create(path, content, *mode, by),
+            Call::Update { .. } => self.apply_update(call, by),
+            Call::Delete { memory, expected } => self.apply_delete(*memory, expected.as_deref(), by),
+            Call::Redact { version } => self.apply_redact(*version),
+            Call::Restore {
+                version,
+                precondition,
+            } => self.apply_restore(*version, precondition.as_ref(), by),
+            Call::Tool(tool) => Answer::Tool {
+                is_error: self.apply_tool(tool, by).is_none(),
+            },
+        }
+    }
+
+    fn apply_create(&mut self, path: &str, content: &str, mode: Mode, by: usize) -> Answer {
+        match self.obstacle(path) {
+            None => Answer::Memory(self.create(path, content, by)),
+            Some(Obstacle::Taken {
+                memory,
+                is_directory: false,
+            }) if mode == Mode::Upsert => {
+                if self.memories[memory].content != content {
+                    self.modify(memory, path, content, self.versions.len(), by);
+                }
+                Answer::Memory(memory)
+            }
+            Some(Obstacle::Taken {
+                memory,
+                is_directory: false,
+            }) if mode == Mode::NotExists => {
+                Answer::PreconditionFailed(memory, Some(self.memories[memory].content.clone()))
+            }
+            Some(Obstacle::Taken { memory, .. } | Obstacle::Above(memory)) => Answer::PathConflict(memory),
+        }
+    }
+
+    fn apply_update(&mut self, call: &Call, by: usize) -> Answer {
+        let Call::Update {
+            memory,
+            content,
+            path,
+            pinned,
+            precondition,
+        } = call
+        else {
+            unreachable!("only updates come here");
+        };
+        let memory = *memory;
+        let was = self.memories[memory].clone();
+        if !was.is_live {
+            return Answer::NotFound;
+        }
+        let path = path.clone().unwrap_or_else(|| was.path.clone());
+        let new_content = content.clone().unwrap_or_else(|| was.content.clone());
+        let is_there = path == was.path && new_content == was.content;
+        if let Some(Precondition::Sha256(expected)) = precondition
+            && *expected != sha256(&was.content)
+            && !is_there
+        {
+            return Answer::PreconditionFailed(memory, Some(was.content));
+        }
+        if path != was.path {
+            match self.obstacle(&path) {
+                Some(Obstacle::Taken { .. }) if *precondition == Some(Precondition::NotExists) => {
+                    return Answer::Memory(memory);
+                }
+                Some(Obstacle::Taken { memory, .. } | Obstacle::Above(memory)) => {
+                    return Answer::PathConflict(memory);
+                }
+                None => {}
+            }
+        }
+        if let Some(pinned) = pinned {
+            self.memories[memory].is_pinned = *pinned;
+        }
+        if !is_there {
+            let brings = new_content != was.content;
+            let blob = if brings { self.versions.len() } else { was.blob };
+            self.modify(memory, &path, &new_content, blob, by);
+        }
+        Answer::Memory(memory)
+    }
+
+    fn apply_delete(&mut self, memory: usize, expected: Option<&str>, by: usize) -> Answer {
+        let it = &self.memories[memory];
+        if !it.is_live {
+            return Answer::NotFound;
+        }
+        if expected.is_some_and(|expected| expected != sha256(&it.content)) {
+            return Answer::PreconditionFailed(memory, Some(it.content.clone()));
+        }
+        self.delete(memory, by);
+        Answer::Deleted(memory)
+    }
+
+    fn apply_redact(&mut self, version: usize) -> Answer {
+        let it = self.versions[version].clone();
+        if it.is_redacted {
+            return Answer::Redacted(version, None);
+        }
+        let memory = &self.memories[it.memory];
+        if memory.is_live && it.content.as_ref().is_some_and(|(_, blob)| *blob == memory.blob) {
+            return Answer::Conflict;
+        }
+        let redacted = &mut self.versions[version];
+        redacted.is_redacted = true;
+        (redacted.path, redacted.content) = (None, None);
+        let same = |other: &&usize| match (&self.versions[**other].content, &it.content) {
+            (Some((other, _)), Some((content, _))) => other == content,
+            _ => false,
+        };
+        let newest_first: Vec<_> = (0..self.versions.len()).rev().collect();
+        Answer::Redacted(version, Some(newest_first.iter().filter(same).copied().collect()))
+    }
+
+    fn apply_restore(&mut self, version: usize, precondition: Option<&Precondition>, by: usize) -> Answer {
+        let it = self.versions[version].clone();
+        let (Some(path), Some((content, blob))) = (it.path, it.content) else {
+            return Answer::Conflict;
+        };
+        let was = self.memories[it.memory].clone();
+        if was.is_live && was.path == path && was.content == content {
+            return Answer::Memory(it.memory);
+        }
+        if let Some(Precondition::Sha256(expected)) = precondition
+            && !(was.is_live && *expected == sha256(&was.content))
+        {
+            return Answer::PreconditionFailed(it.memory, was.is_live.then_some(was.content));
+        }
+        if !was.is_live || was.path != path {
+            match self.obstacle(&path) {
+                Some(Obstacle::Taken { .. })
+                    if was.is_live && precondition == Some(&Precondition::NotExists) =>
+                {
+                    return Answer::Memory(it.memory);
+                }
+                Some(Obstacle::Taken { memory, .. } | Obstacle::Above(memory)) => {
+                    return Answer::PathConflict(memory);
+                }
+                None => {}
+            }
+        }
+        self.modify(it.memory, &path, &content, blob, by);
+        Answer::Memory(it.memory)
+    }
+
+    /// `None`: the tool answers with an error.
+    fn apply_tool(&mut self, tool: &Tool, by: usize) -> Option<()> {
+        match tool {
+            Tool::Create(path, content) => {
+                if self.obstacle(path).is_some() {
+                    return None;
+                }
+                self.create(path, content, by);
+            }
+            Tool::Replace(path, old, new) => {
+                self.edit(path, by, |at, text| {
+                    Some(str_replace(at, text, old, new).ok()?.content)
+                })?;
+            }
+            Tool::Insert(path, line, text) => {
+                self.edit(path, by, |at, content| {
+                    Some(insert(at, content, *line, text).ok()?.content)
+                })?;
+            }
+            Tool::Delete(path) => {
+                let gone = self.at_or_below(path)?;
+                for memory in gone {
+                    self.delete(memory, by);
+                }
+            }
+            Tool::Rename(from, to) => {
+                let moved = self.at_or_below(from)?;
+                if self.obstacle(to).is_some() || to.starts_with(&format!("{from}/")) {
+                    return None;
+                }
+                for memory in moved {
+                    let was = self.memories[memory].clone();
+                    let path = format!("{to}{}", &was.path[from.len()..]);
+                    self.modify(memory, &path, &was.content, was.blob, by);
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn at_or_below(&self, path: &str) -> Option<Vec<usize>> {
+        let found = self
+            .live_at(path)
+            .map_or_else(|| self.live_below(path), |memory| vec![memory]);
+        (!found.is_empty()).then_some(found)
+    }
+
+    fn edit(
+        &mut self,
+        path: &str,
+        by: usize,
+        apply: impl FnOnce(&ToolPath, &str) -> Option<String>,
+    ) -> Option<()> {
+        let memory = self.live_at(path)?;
+        let at = ToolPath::parse(&format!("/memories{path}")).ok()?;
+        let content = apply(&at, &self.memories[memory].content)?;
+        self.modify(memory, path, &content, self.versions.len(), by);
+        Some(())
+    }
+}
