@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use keepsake_blobs::{BlobStore, FileBlobs};
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{BlobKey, MemoryPath, StoreId, TenantId, Timestamp};
+use keepsake_core::{BlobKey, ContentHash, MemoryPath, StoreId, TenantId, Timestamp};
 use keepsake_engine::{
-    Engine, EngineError, EngineOptions, ManualClock, NewKey, NewTenant, Principal, ToolAnswer, ToolCall,
+    Engine, EngineError, EngineOptions, ManualClock, MemoryEdit, NewKey, NewMemory, NewTenant, OnTaken,
+    Precondition, Principal, ShownMemory, ShownVersion, ToolAnswer, ToolCall, VersionQuery, View,
 };
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{Head, Index, PostgresIndex, Scope, SqliteIndex, Target};
+use keepsake_index::{Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
 use keepsake_testkit::{HookedBlobs, TestDatabase, fresh_database, fresh_s3};
 use serde_json::{Value, json};
 
@@ -155,6 +156,72 @@ impl Bed {
         listed.into_iter().map(|blob| blob.key).collect()
     }
 
+    /// The name of an idempotent call of this tenant.
+    pub(crate) fn call_named(&self, key: &str, body: &str) -> Idempotency {
+        self.engine
+            .idempotent_call(&self.principal, "POST", "/somewhere", key, body.as_bytes())
+            .unwrap()
+    }
+
+    pub(crate) async fn try_make(&self, new: NewMemory) -> Result<ShownMemory, EngineError> {
+        self.engine
+            .create_memory(&self.principal, self.store_id, new)
+            .await
+    }
+
+    /// Makes a memory by the API.
+    pub(crate) async fn make(&self, path: &str, content: &str) -> ShownMemory {
+        self.try_make(new_memory(path, content)).await.unwrap()
+    }
+
+    pub(crate) async fn update(
+        &self,
+        memory: &ShownMemory,
+        edit: MemoryEdit,
+    ) -> Result<ShownMemory, EngineError> {
+        let memory_id = memory.memory.head.memory_id;
+        self.engine
+            .update_memory(&self.principal, self.store_id, memory_id, edit)
+            .await
+    }
+
+    pub(crate) async fn delete(
+        &self,
+        memory: &ShownMemory,
+        expected: Option<ContentHash>,
+    ) -> Result<(), EngineError> {
+        let memory_id = memory.memory.head.memory_id;
+        self.engine
+            .delete_memory(&self.principal, self.store_id, memory_id, expected)
+            .await
+    }
+
+    pub(crate) async fn read(&self, memory: &ShownMemory, view: View) -> ShownMemory {
+        let memory_id = memory.memory.head.memory_id;
+        let shown = self
+            .engine
+            .memory(&self.principal, self.store_id, memory_id, view)
+            .await;
+        shown.unwrap()
+    }
+
+    pub(crate) async fn content_of(&self, memory: &ShownMemory) -> String {
+        let shown = self.read(memory, View::Full).await;
+        shown.content.unwrap().to_string()
+    }
+
+    /// What was done in the store, the last first.
+    pub(crate) async fn operations(&self) -> Vec<&'static str> {
+        let query = VersionQuery::default();
+        let page = self
+            .engine
+            .versions(&self.principal, self.store_id, &query, View::Basic)
+            .await
+            .unwrap();
+        let operation = |shown: &ShownVersion| shown.version.operation.name();
+        page.items.iter().map(operation).collect()
+    }
+
     pub(crate) async fn all_writes_end(&self) {
         assert!(self.engine.shut_down(Duration::from_secs(20)).await);
     }
@@ -189,6 +256,31 @@ async fn principal_of(engine: &Engine, tenant_id: TenantId) -> Arc<Principal> {
     engine.authenticate(secret.expose()).await.unwrap()
 }
 
+pub(crate) fn new_memory(path: &str, content: &str) -> NewMemory {
+    NewMemory {
+        path: path.to_owned(),
+        content: content.to_owned(),
+        on_taken: OnTaken::Refuse,
+        view: View::Basic,
+        idempotency: None,
+    }
+}
+
+pub(crate) fn edit_of(
+    content: Option<&str>,
+    path: Option<&str>,
+    precondition: Option<Precondition>,
+) -> MemoryEdit {
+    MemoryEdit {
+        content: content.map(str::to_owned),
+        path: path.map(str::to_owned),
+        pinned: None,
+        precondition,
+        view: View::Basic,
+        idempotency: None,
+    }
+}
+
 pub(crate) fn tool_call(tool_use_id: Option<&str>, input: Value) -> ToolCall {
     let Value::Object(input) = input else {
         panic!("an input is an object")
@@ -196,6 +288,7 @@ pub(crate) fn tool_call(tool_use_id: Option<&str>, input: Value) -> ToolCall {
     ToolCall {
         tool_use_id: tool_use_id.map(str::to_owned),
         input,
+        idempotency: None,
     }
 }
 

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected ends there")]
 
+mod api;
 mod bed;
+mod history;
 mod jobs;
 mod reads;
 mod writes;

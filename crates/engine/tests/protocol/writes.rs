@@ -193,6 +193,7 @@ pub(crate) async fn move_head(
         size_bytes: content.size_bytes(),
         sha256: content.hash(),
         first_line: Some(content.first_line()),
+        is_pinned: None,
     };
     let commit = Commit {
         store_id,
@@ -203,11 +204,13 @@ pub(crate) async fn move_head(
         byte_limit: 1 << 30,
         idempotency: None,
         guard: None,
+        purge_epoch: None,
         changes: vec![Change {
             memory_id: before.memory_id,
             version_id,
             before: Some(before),
             after: Some(after),
+            revives: None,
         }],
     };
     let outcome = index.commit(tenant_id, &commit).await.unwrap();

@@ -21,6 +21,7 @@ mod leaving_clients;
 mod limits;
 mod listing_cost;
 mod logs;
+mod optimistic;
 mod persistence;
 mod same_block;
 mod sdk;

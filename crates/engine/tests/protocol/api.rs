@@ -1,0 +1,410 @@
+//! Memories by their ids: races, preconditions, replays, and what a read notes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use keepsake_core::ContentHash;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_engine::{
+    Clock, EngineError, MemoryEdit, MemoryQuery, NewMemory, OnTaken, PageRequest, Precondition, ShownItem,
+    View,
+};
+use keepsake_index::MemoryTarget;
+
+use crate::bed::{Bed, edit_of, new_memory};
+
+crate::on_both_pairs! {
+    update_that_lost_a_race_is_made_on_a_fresh_read,
+    precondition_is_held_against_every_read,
+    refused_creation_removes_its_blob_and_names_what_is_in_the_way,
+    store_deleted_under_a_write_keeps_nothing_of_it,
+    creation_is_replayed_as_it_was_whatever_came_after,
+    key_of_another_request_is_refused_and_changes_nothing,
+    duplicates_at_the_same_time_write_once,
+    update_of_nothing_is_remembered_too,
+    upsert_that_meets_another_replaces_it,
+    reading_content_is_noted_and_listing_without_it_is_not,
+    cursor_holds_for_its_own_query_alone,
+    one_page_of_contents_is_one_query_and_cached_blobs,
+    expiry_is_told_but_nothing_expires,
+}
+
+fn hash(text: &str) -> ContentHash {
+    ContentHash::of(text.as_bytes())
+}
+
+/// Has another replica change the memory at the first put of this one.
+fn race_once(bed: &Bed, memory_id: keepsake_core::MemoryId, theirs: &'static str) -> Arc<AtomicU32> {
+    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+    let puts = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&puts);
+    bed.blobs.before_put(move |_| {
+        let (other, principal, puts) = (other.clone(), Arc::clone(&principal), Arc::clone(&counter));
+        async move {
+            // Once, and not for the other's own put.
+            if puts.fetch_add(1, Ordering::SeqCst) == 0 {
+                let edit = edit_of(Some(theirs), None, None);
+                other
+                    .update_memory(&principal, store_id, memory_id, edit)
+                    .await
+                    .unwrap();
+            }
+            Ok(())
+        }
+    });
+    puts
+}
+
+async fn update_that_lost_a_race_is_made_on_a_fresh_read(bed: Bed) {
+    let memory = bed.make("/a.txt", "one").await;
+    let puts = race_once(&bed, memory.memory.head.memory_id, "theirs");
+    let edit = edit_of(None, Some("/b.txt"), None);
+    // A rename brings no content, so nothing races it; with content, it does.
+    let edit = MemoryEdit {
+        content: Some("ours".to_owned()),
+        ..edit
+    };
+    let shown = bed.update(&memory, edit).await.unwrap();
+    assert_eq!(puts.load(Ordering::SeqCst), 3, "ours, theirs, and ours again");
+    assert_eq!(shown.memory.head.path.as_str(), "/b.txt");
+    assert_eq!(bed.content_of(&memory).await, "ours");
+    assert_eq!(bed.operations().await, ["modified", "modified", "created"]);
+}
+
+async fn precondition_is_held_against_every_read(bed: Bed) {
+    let memory = bed.make("/a.txt", "one").await;
+    race_once(&bed, memory.memory.head.memory_id, "theirs");
+    let edit = edit_of(Some("ours"), None, Some(Precondition::ContentSha256(hash("one"))));
+    let refused = bed.update(&memory, edit).await.unwrap_err();
+    let EngineError::PreconditionFailed {
+        memory_id,
+        current_sha256,
+        ..
+    } = refused
+    else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(memory_id, Some(memory.memory.head.memory_id));
+    assert_eq!(current_sha256, Some(hash("theirs")));
+    assert_eq!(bed.content_of(&memory).await, "theirs");
+    assert_eq!(bed.blobs_there().await.len(), 2, "the refused content is removed");
+}
+
+async fn refused_creation_removes_its_blob_and_names_what_is_in_the_way(bed: Bed) {
+    let below = bed.make("/a/b.txt", "one").await;
+    for path in ["/a/b.txt", "/a", "/a/b.txt/c"] {
+        let refused = bed.try_make(new_memory(path, "two")).await.unwrap_err();
+        let EngineError::PathConflict {
+            conflicting_memory_id,
+            conflicting_path,
+            ..
+        } = refused
+        else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(conflicting_memory_id, Some(below.memory.head.memory_id), "{path}");
+        assert_eq!(conflicting_path, "/a/b.txt", "{path}");
+    }
+    assert_eq!(bed.blobs_there().await, [bed.blob_key(&below.memory.head)]);
+}
+
+async fn store_deleted_under_a_write_keeps_nothing_of_it(bed: Bed) {
+    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+    bed.blobs.after_put(move |_| {
+        let (other, principal) = (other.clone(), Arc::clone(&principal));
+        async move {
+            other.delete_store(&principal, store_id).await.unwrap();
+            Ok(())
+        }
+    });
+    let refused = bed.try_make(new_memory("/a.txt", "one")).await;
+    assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
+    assert_eq!(bed.blobs_there().await, []);
+}
+
+async fn creation_is_replayed_as_it_was_whatever_came_after(bed: Bed) {
+    let call = Some(bed.call_named("key", "body"));
+    let new = NewMemory {
+        idempotency: call,
+        view: View::Full,
+        ..new_memory("/a.txt", "one")
+    };
+    let first = bed.try_make(new.clone()).await.unwrap();
+    bed.update(&first, edit_of(Some("two"), Some("/b.txt"), None))
+        .await
+        .unwrap();
+    let again = bed.try_make(new.clone()).await.unwrap();
+    assert_eq!(again.memory.head, first.memory.head);
+    assert_eq!(again.memory.updated_at, first.memory.updated_at);
+    assert_eq!(again.content, first.content);
+    bed.delete(&first, None).await.unwrap();
+    let again = bed.try_make(new).await.unwrap();
+    assert_eq!(again.memory.head, first.memory.head);
+    assert_eq!(bed.operations().await, ["deleted", "modified", "created"]);
+}
+
+async fn key_of_another_request_is_refused_and_changes_nothing(bed: Bed) {
+    let new = NewMemory {
+        idempotency: Some(bed.call_named("key", "body")),
+        ..new_memory("/a.txt", "one")
+    };
+    let first = bed.try_make(new).await.unwrap();
+    let other = Some(bed.call_named("key", "another body"));
+    let refused = bed
+        .try_make(NewMemory {
+            idempotency: other,
+            ..new_memory("/b.txt", "two")
+        })
+        .await;
+    assert!(matches!(refused, Err(EngineError::KeyReused)), "{refused:?}");
+    let edit = MemoryEdit {
+        idempotency: other,
+        ..edit_of(Some("two"), None, None)
+    };
+    let refused = bed.update(&first, edit).await;
+    assert!(matches!(refused, Err(EngineError::KeyReused)), "{refused:?}");
+    assert_eq!(bed.operations().await, ["created"]);
+    assert_eq!(bed.blobs_there().await.len(), 1);
+}
+
+async fn duplicates_at_the_same_time_write_once(bed: Bed) {
+    let call = Some(bed.call_named("key", "body"));
+    let new = NewMemory {
+        idempotency: call,
+        ..new_memory("/a.txt", "one")
+    };
+    let (here, there) = (bed.engine.clone(), bed.replica());
+    let calls = (0..8).map(|number| {
+        let engine = if number % 2 == 0 { &here } else { &there };
+        engine.create_memory(&bed.principal, bed.store_id, new.clone())
+    });
+    let answers = futures::future::join_all(calls).await;
+    let ids: std::collections::HashSet<_> = answers
+        .into_iter()
+        .map(|answer| answer.unwrap().memory.head.version_id)
+        .collect();
+    assert_eq!(ids.len(), 1);
+    assert_eq!(bed.operations().await, ["created"]);
+    assert_eq!(bed.blobs_there().await.len(), 1);
+}
+
+async fn update_of_nothing_is_remembered_too(bed: Bed) {
+    let memory = bed.make("/a.txt", "one").await;
+    let edit = MemoryEdit {
+        idempotency: Some(bed.call_named("key", "body")),
+        ..edit_of(Some("one"), None, None)
+    };
+    bed.update(&memory, edit.clone()).await.unwrap();
+    bed.update(&memory, edit_of(Some("two"), None, None))
+        .await
+        .unwrap();
+    // Sent again, it is not carried out: it had been.
+    let again = bed.update(&memory, edit).await.unwrap();
+    assert_eq!(again.memory.head.sha256, hash("one"));
+    assert_eq!(bed.content_of(&memory).await, "two");
+    assert_eq!(bed.operations().await, ["modified", "created"]);
+}
+
+async fn upsert_that_meets_another_replaces_it(bed: Bed) {
+    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+    let puts = AtomicU32::new(0);
+    let puts = Arc::new(puts);
+    bed.blobs.before_put(move |_| {
+        let (other, principal, puts) = (other.clone(), Arc::clone(&principal), Arc::clone(&puts));
+        async move {
+            if puts.fetch_add(1, Ordering::SeqCst) == 0 {
+                let theirs = new_memory("/a.txt", "theirs");
+                other.create_memory(&principal, store_id, theirs).await.unwrap();
+            }
+            Ok(())
+        }
+    });
+    let upsert = NewMemory {
+        on_taken: OnTaken::Replace,
+        ..new_memory("/a.txt", "ours")
+    };
+    let shown = bed.try_make(upsert).await.unwrap();
+    assert_eq!(bed.content_of(&shown).await, "ours");
+    assert_eq!(bed.operations().await, ["modified", "created"]);
+    assert_eq!(
+        bed.blobs_there().await.len(),
+        2,
+        "the refused creation's blob is removed"
+    );
+}
+
+async fn reading_content_is_noted_and_listing_without_it_is_not(bed: Bed) {
+    let memory = bed.make("/a.txt", "one").await;
+    let query = MemoryQuery::default();
+    for view in [View::Basic, View::Full] {
+        let page = bed
+            .engine
+            .memories(&bed.principal, bed.store_id, &query, view)
+            .await
+            .unwrap();
+        let [ShownItem::Memory(shown)] = page.items.as_slice() else {
+            panic!("{page:?}");
+        };
+        assert_eq!(shown.content.as_deref(), (view == View::Full).then_some("one"));
+        assert_eq!(
+            bed.engine.flush_access().await.unwrap(),
+            usize::from(view == View::Full)
+        );
+    }
+    bed.clock.advance(std::time::Duration::from_secs(5));
+    bed.read(&memory, View::Basic).await;
+    assert_eq!(bed.engine.flush_access().await.unwrap(), 0);
+    bed.read(&memory, View::Full).await;
+    // Told at once where it was read, and by every replica once it is written.
+    assert_eq!(
+        bed.read(&memory, View::Basic).await.last_accessed_at,
+        Some(bed.clock.now())
+    );
+    assert_eq!(bed.engine.flush_access().await.unwrap(), 1);
+    let elsewhere = bed
+        .replica()
+        .memory(
+            &bed.principal,
+            bed.store_id,
+            memory.memory.head.memory_id,
+            View::Basic,
+        )
+        .await
+        .unwrap();
+    assert_eq!(elsewhere.last_accessed_at, Some(bed.clock.now()));
+}
+
+async fn cursor_holds_for_its_own_query_alone(bed: Bed) {
+    for name in ["a", "b", "c"] {
+        bed.make(&format!("/{name}"), name).await;
+    }
+    let (others, their_store) = bed.tenant_with(LimitOverrides::default()).await;
+    let page_of = |page: Option<String>| MemoryQuery {
+        page: PageRequest { limit: Some(1), page },
+        ..MemoryQuery::default()
+    };
+    let first = bed
+        .engine
+        .memories(&bed.principal, bed.store_id, &page_of(None), View::Basic)
+        .await
+        .unwrap();
+    let next = first.next.unwrap();
+    // Another replica takes it, with another limit.
+    let rest = MemoryQuery {
+        page: PageRequest {
+            limit: Some(100),
+            page: Some(next.clone()),
+        },
+        ..MemoryQuery::default()
+    };
+    let page = bed
+        .replica()
+        .memories(&bed.principal, bed.store_id, &rest, View::Basic)
+        .await
+        .unwrap();
+    assert_eq!((page.items.len(), page.next), (2, None));
+    let refused = |outcome: Result<_, EngineError>, what: &str| {
+        assert!(
+            matches!(outcome, Err(EngineError::Invalid { field: "page", .. })),
+            "{what}: {outcome:?}"
+        );
+    };
+    let foreign = bed
+        .engine
+        .memories(&others, their_store, &page_of(Some(next.clone())), View::Basic)
+        .await;
+    refused(foreign, "another tenant");
+    let deeper = MemoryQuery {
+        depth: Some(1),
+        ..page_of(Some(next.clone()))
+    };
+    let other_query = bed
+        .engine
+        .memories(&bed.principal, bed.store_id, &deeper, View::Basic)
+        .await;
+    refused(other_query, "another query");
+    for position in 5..next.len() {
+        let mut forged = next.clone().into_bytes();
+        forged[position] = if forged[position] == b'A' { b'B' } else { b'A' };
+        let query = page_of(Some(String::from_utf8(forged).unwrap()));
+        let outcome = bed
+            .engine
+            .memories(&bed.principal, bed.store_id, &query, View::Basic)
+            .await;
+        refused(outcome, "a changed character");
+    }
+    for garbage in ["", "page_", "page_AAAA", "x", "page_*"] {
+        let query = page_of(Some(garbage.to_owned()));
+        let outcome = bed
+            .engine
+            .memories(&bed.principal, bed.store_id, &query, View::Basic)
+            .await;
+        refused(outcome, garbage);
+    }
+}
+
+async fn one_page_of_contents_is_one_query_and_cached_blobs(bed: Bed) {
+    for number in 0..25 {
+        bed.make(&format!("/{number:02}"), &number.to_string()).await;
+    }
+    let query = MemoryQuery {
+        page: PageRequest {
+            limit: Some(100),
+            page: None,
+        },
+        ..MemoryQuery::default()
+    };
+    let replica = bed.replica();
+    for _ in 0..2 {
+        let page = replica
+            .memories(&bed.principal, bed.store_id, &query, View::Full)
+            .await
+            .unwrap();
+        assert_eq!(page.items.len(), 20, "a page with content is clamped");
+    }
+    assert_eq!(bed.blobs.calls().get, 20);
+}
+
+async fn expiry_is_told_but_nothing_expires(bed: Bed) {
+    let draft = keepsake_engine::StoreDraft {
+        name: "short".to_owned(),
+        expires_unused_after: Some(60),
+        ..Default::default()
+    };
+    let store = bed
+        .engine
+        .create_store(&bed.principal, draft, None)
+        .await
+        .unwrap();
+    let made = bed
+        .engine
+        .create_memory(&bed.principal, store.store_id, new_memory("/a", "one"))
+        .await
+        .unwrap();
+    let day = std::time::Duration::from_hours(24);
+    assert_eq!(
+        made.expires_at,
+        Some(bed.clock.now().plus(day)),
+        "a new period waits a day"
+    );
+    let pinned = MemoryEdit {
+        pinned: Some(true),
+        ..edit_of(None, None, None)
+    };
+    let memory_id = made.memory.head.memory_id;
+    let shown = bed
+        .engine
+        .update_memory(&bed.principal, store.store_id, memory_id, pinned)
+        .await
+        .unwrap();
+    assert!(shown.memory.is_pinned && shown.expires_at.is_none());
+    assert_eq!(shown.memory.head, made.memory.head, "a pin writes no version");
+    bed.clock.advance(day * 10);
+    let found = bed
+        .index
+        .memory(bed.principal.tenant_id, store.store_id, memory_id)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(matches!(found.target, MemoryTarget::Live(_)));
+}
