@@ -214,7 +214,7 @@ async fn restoration_that_meets_a_redaction_is_refused(bed: Bed) {
 
 async fn deleted_memory_comes_back_under_its_id(bed: Bed) {
     let memory = bed.make("/a.txt", "one").await;
-    bed.clock.advance(Duration::from_secs(60));
+    bed.clock.advance(Duration::from_mins(1));
     bed.delete(&memory, None).await.unwrap();
     let deletion = versions(&bed).await.remove(0);
     let refused = bed
