@@ -26,4 +26,5 @@ mod persistence;
 mod same_block;
 mod sdk;
 mod smoke;
+mod store_deletion;
 mod support;
