@@ -1,6 +1,8 @@
-//! Memories by their ids: reading and listing; `changes` changes them.
+//! Memories by their ids: reading and listing; `changes` changes them, with
+//! what every change shares in `writer`.
 
 mod changes;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +17,7 @@ use crate::cursor::Query;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
 pub use changes::{MemoryEdit, NewMemory, OnTaken, Precondition};
-pub(crate) use changes::{Past, Try, Writer, content_differs};
+pub(crate) use writer::{Past, Try, Writer, content_differs};
 
 /// How long a new or shorter period of expiry waits before it has an effect.
 const PERIOD_TAKES_EFFECT_AFTER: Duration = Duration::from_hours(24);

@@ -1,0 +1,358 @@
+//! One change of one memory: what every way of making it shares.
+//!
+//! A change is tried with the head that was read; [`Try`] says how that ended,
+//! and [`Writer::conclude`] what the one who asked is shown.
+
+use keepsake_core::{ContentHash, DirPath, MemoryId, StoreId, Timestamp};
+use keepsake_index::{
+    Change, Depth, Expiry, FoundMemory, Head, Idempotency, Memory, MemoryItem, MemoryListing, MemoryTarget,
+    Pin, PinOutcome,
+};
+
+use super::{ShownMemory, View};
+use crate::edits::Turn;
+use crate::protocol::{Committed, Proposal, Proposed, WriteRefusal};
+use crate::{Engine, EngineError, Principal};
+
+/// What is known of a memory before a change that its head does not tell.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Past {
+    expiry: Expiry,
+    /// `None`: it was never there.
+    created_at: Option<Timestamp>,
+    is_pinned: bool,
+    last_read_at: Option<Timestamp>,
+    active_at: Option<Timestamp>,
+}
+
+impl Past {
+    pub(crate) const fn of(expiry: Expiry, memory: &Memory) -> Self {
+        Self {
+            expiry,
+            created_at: Some(memory.created_at),
+            is_pinned: memory.is_pinned,
+            last_read_at: memory.last_read_at,
+            active_at: memory.active_at,
+        }
+    }
+
+    pub(crate) const fn deleted(expiry: Expiry, created_at: Timestamp, is_pinned: bool) -> Self {
+        Self {
+            expiry,
+            created_at: Some(created_at),
+            is_pinned,
+            last_read_at: None,
+            active_at: None,
+        }
+    }
+}
+
+/// How one try of a change ended.
+pub(crate) enum Try {
+    /// The memory as it is now.
+    Done(Expiry, Box<Memory>),
+    /// Something changed since the read: read again.
+    Again,
+    /// The same call made or left this version.
+    Replayed(i64),
+}
+
+/// One change's surroundings.
+pub(crate) struct Writer<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) principal: &'a Principal,
+    pub(crate) store_id: StoreId,
+    idempotency: Option<&'a Idempotency>,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) const fn new(
+        engine: &'a Engine,
+        principal: &'a Principal,
+        store_id: StoreId,
+        idempotency: Option<&'a Idempotency>,
+    ) -> Self {
+        Self {
+            engine,
+            principal,
+            store_id,
+            idempotency,
+        }
+    }
+
+    /// Lets duplicates of an idempotent call in this process wait for the first.
+    pub(crate) async fn turn_of_call(&self) -> Option<Turn> {
+        let call = self.idempotency?;
+        let name = ContentHash::from(call.scope_sha256).to_string();
+        Some(self.turn(&name).await)
+    }
+
+    pub(crate) async fn turn(&self, place: &str) -> Turn {
+        let place = (self.principal.tenant_id, self.store_id, place.to_owned());
+        self.engine.0.edits.turn(place).await
+    }
+
+    /// Sets the pin, or only has the call remembered; writes no version.
+    pub(crate) async fn pin(
+        &self,
+        expiry: Expiry,
+        memory: Memory,
+        is_pinned: Option<bool>,
+    ) -> Result<Try, EngineError> {
+        if is_pinned.is_none() && self.idempotency.is_none() {
+            return Ok(Try::Done(expiry, Box::new(memory)));
+        }
+        let memory = Memory {
+            is_pinned: is_pinned.unwrap_or(memory.is_pinned),
+            ..memory
+        };
+        let pin = Pin {
+            store_id: self.store_id,
+            memory_id: memory.head.memory_id,
+            expected: memory.head.version_id,
+            is_pinned: memory.is_pinned,
+            idempotency: self.idempotency.copied(),
+            now: self.engine.now(),
+        };
+        match self.engine.0.index.pin(self.principal.tenant_id, &pin).await? {
+            PinOutcome::Done => Ok(Try::Done(expiry, Box::new(memory))),
+            PinOutcome::Replayed { seq } => Ok(Try::Replayed(seq)),
+            PinOutcome::Stale => Ok(Try::Again),
+            PinOutcome::KeyReused => Err(EngineError::KeyReused),
+            PinOutcome::Archived => Err(EngineError::StoreArchived),
+            PinOutcome::NoStore => Err(EngineError::StoreNotFound),
+        }
+    }
+
+    /// Reads a memory that must be there.
+    pub(crate) async fn live(&self, memory_id: MemoryId) -> Result<(FoundMemory, Memory), EngineError> {
+        let mut found = self
+            .engine
+            .find_memory(self.principal, self.store_id, memory_id)
+            .await?;
+        match std::mem::replace(&mut found.target, MemoryTarget::Missing) {
+            MemoryTarget::Live(memory) => Ok((found, memory)),
+            MemoryTarget::Missing | MemoryTarget::Deleted { .. } => Err(EngineError::MemoryNotFound),
+        }
+    }
+
+    /// The version that the same call made before, if it was made.
+    pub(crate) async fn made_before(&self) -> Result<Option<i64>, EngineError> {
+        let first = self.engine.replayed(self.principal, self.idempotency).await?;
+        Ok(first.and_then(|first| first.seq))
+    }
+
+    pub(crate) async fn commit(
+        &self,
+        change: Proposed,
+        purge_epoch: Option<i64>,
+    ) -> Result<Committed, EngineError> {
+        let proposal = Proposal {
+            store_id: self.store_id,
+            changes: vec![change],
+            guard: None,
+            purge_epoch,
+            idempotency: self.idempotency.copied(),
+        };
+        self.engine.commit(self.principal, proposal).await
+    }
+
+    /// What a commit's outcome means.
+    pub(crate) async fn settle(&self, outcome: Committed, past: Past) -> Result<Try, EngineError> {
+        let limits = &self.principal.limits;
+        let too_many_bytes = |whose, size_bytes, limit_bytes| {
+            Err(EngineError::TooManyBytes {
+                whose,
+                size_bytes,
+                limit_bytes,
+            })
+        };
+        let refusal = match outcome {
+            Committed::Replayed { seq } => return Ok(Try::Replayed(seq)),
+            Committed::Done { seq, at, made } => {
+                let change = made.into_iter().next();
+                let memory = change.and_then(|change| after(change, seq, at, past));
+                let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
+                return Ok(Try::Done(past.expiry, Box::new(memory)));
+            }
+            Committed::Refused(refusal) => refusal,
+        };
+        match refusal {
+            WriteRefusal::Stale => Ok(Try::Again),
+            WriteRefusal::Archived => Err(EngineError::StoreArchived),
+            WriteRefusal::PathTaken {
+                path,
+                memory_id: Some(memory_id),
+            } => Err(EngineError::PathConflict {
+                why: "another memory stands at the path",
+                conflicting_memory_id: Some(memory_id),
+                conflicting_path: path,
+            }),
+            WriteRefusal::PathTaken {
+                path,
+                memory_id: None,
+            } => Err(self.directory_in_the_way(path).await?),
+            WriteRefusal::ParentIsFile { file, memory_id } => Err(EngineError::PathConflict {
+                why: "a memory stands above the path, which makes it no directory",
+                conflicting_memory_id: Some(memory_id),
+                conflicting_path: file.as_str().to_owned(),
+            }),
+            WriteRefusal::TooManyMemories { count } => Err(EngineError::TooManyMemories {
+                count,
+                limit: limits.memories_per_store,
+            }),
+            WriteRefusal::StoreFull { size_bytes } => {
+                too_many_bytes("the memory store", size_bytes, limits.bytes_per_store)
+            }
+            WriteRefusal::TenantFull { size_bytes } => {
+                too_many_bytes("the workspace", size_bytes, limits.bytes_per_tenant)
+            }
+        }
+    }
+
+    /// A directory has no id: the first memory below it is told.
+    async fn directory_in_the_way(&self, path: String) -> Result<EngineError, EngineError> {
+        let listing = MemoryListing {
+            below: DirPath::from_trusted(path.clone()),
+            depth: Depth::All,
+            after: None,
+            limit: 1,
+        };
+        let tenant_id = self.principal.tenant_id;
+        let page = self
+            .engine
+            .0
+            .index
+            .list_memories(tenant_id, self.store_id, &listing)
+            .await?;
+        let first = page.and_then(|page| page.items.into_iter().next());
+        let (conflicting_memory_id, conflicting_path) = match first {
+            Some(MemoryItem::Memory(memory)) => {
+                (Some(memory.head.memory_id), memory.head.path.as_str().to_owned())
+            }
+            Some(MemoryItem::Prefix(_)) | None => (None, path),
+        };
+        Ok(EngineError::PathConflict {
+            why: "the path is a directory, since a memory stands below it",
+            conflicting_memory_id,
+            conflicting_path,
+        })
+    }
+
+    /// Shows what came of a change; one that was refused may have been made
+    /// before by the same call.
+    pub(crate) async fn conclude(
+        &self,
+        outcome: Result<Try, EngineError>,
+        view: View,
+    ) -> Result<ShownMemory, EngineError> {
+        let (expiry, memory) = match outcome {
+            Ok(Try::Done(expiry, memory)) => (expiry, *memory),
+            Ok(Try::Replayed(seq)) => return self.rebuild(seq, view).await,
+            Ok(Try::Again) => return Err(EngineError::Contended),
+            Err(error) => {
+                return match self.made_before().await {
+                    Ok(Some(seq)) => self.rebuild(seq, view).await,
+                    Ok(None) | Err(_) => Err(error),
+                };
+            }
+        };
+        let memory_id = memory.head.memory_id;
+        let shown = self.engine.show(self.principal, self.store_id, expiry, memory);
+        match view {
+            View::Basic => Ok(shown),
+            View::Full => {
+                let found = self
+                    .engine
+                    .find_memory(self.principal, self.store_id, memory_id)
+                    .await?;
+                self.engine
+                    .with_content(self.principal, found.store, shown)
+                    .await?
+                    .ok_or(EngineError::MemoryNotFound)
+            }
+        }
+    }
+
+    /// The memory as the version `seq` left it, for a call that made it.
+    async fn rebuild(&self, seq: i64, view: View) -> Result<ShownMemory, EngineError> {
+        let (engine, tenant_id) = (self.engine, self.principal.tenant_id);
+        let version = engine.0.index.version_at(tenant_id, self.store_id, seq).await?;
+        let version = version.ok_or(EngineError::MemoryNotFound)?;
+        let found = engine
+            .find_memory(self.principal, self.store_id, version.memory_id)
+            .await?;
+        let (live, created_at, is_pinned) = match found.target {
+            MemoryTarget::Missing => return Err(EngineError::MemoryNotFound),
+            MemoryTarget::Live(memory) => {
+                let (created_at, is_pinned) = (memory.created_at, memory.is_pinned);
+                (Some(memory), created_at, is_pinned)
+            }
+            MemoryTarget::Deleted {
+                created_at,
+                is_pinned,
+                ..
+            } => (None, created_at, is_pinned),
+        };
+        let memory = match (version.path, version.content) {
+            (Some(path), Some(content)) => Memory {
+                head: Head {
+                    memory_id: version.memory_id,
+                    path,
+                    version_id: version.version_id,
+                    seq,
+                    blob_id: content.blob_id,
+                    size_bytes: content.size_bytes,
+                    sha256: content.sha256,
+                    claim: None,
+                },
+                is_pinned,
+                created_at,
+                updated_at: version.created_at,
+                last_read_at: live.as_ref().and_then(|memory| memory.last_read_at),
+                active_at: live.and_then(|memory| memory.active_at),
+            },
+            // Redacted since: the memory as it is now.
+            _ => live.ok_or(EngineError::MemoryNotFound)?,
+        };
+        let mut shown = engine.show(self.principal, self.store_id, found.expiry, memory);
+        if view == View::Full {
+            let epoch = found.store.purge_epoch;
+            shown.content = engine
+                .content_of(tenant_id, self.store_id, epoch, &shown.memory.head)
+                .await?;
+        }
+        Ok(shown)
+    }
+}
+
+/// The memory that a change left.
+fn after(change: Change, seq: i64, at: Timestamp, past: Past) -> Option<Memory> {
+    let after = change.after?;
+    Some(Memory {
+        head: Head {
+            memory_id: change.memory_id,
+            path: after.path,
+            version_id: change.version_id,
+            seq,
+            blob_id: after.blob_id,
+            size_bytes: after.size_bytes,
+            sha256: after.sha256,
+            claim: None,
+        },
+        is_pinned: after.is_pinned.unwrap_or(past.is_pinned),
+        created_at: past.created_at.unwrap_or(at),
+        updated_at: at,
+        last_read_at: past.last_read_at,
+        active_at: past.active_at,
+    })
+}
+
+/// The refusal of a content precondition.
+pub(crate) fn content_differs(head: &Head) -> EngineError {
+    EngineError::PreconditionFailed {
+        why: "the precondition does not hold: the memory has other content than expected",
+        memory_id: Some(head.memory_id),
+        current_sha256: Some(head.sha256),
+    }
+}
