@@ -6,6 +6,7 @@ mod api;
 mod bed;
 mod history;
 mod jobs;
+mod listing;
 mod reads;
 mod writes;
 

@@ -1,0 +1,166 @@
+//! Any listing, page by page, is what a plain look at all paths would list,
+//! also while others come and go between the pages.
+
+use std::collections::BTreeSet;
+
+use keepsake_engine::{EngineError, MemoryQuery, PageRequest, ShownItem, View};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tokio::runtime::Handle;
+
+use crate::bed::Bed;
+
+crate::on_both_pairs! {
+    any_listing_is_complete_and_in_order,
+}
+
+/// Trees that are tried.
+const CASES: u32 = 12;
+
+#[derive(Debug, Clone)]
+struct Tree {
+    stay: BTreeSet<String>,
+    come_or_go: Vec<String>,
+    prefix: String,
+    depth: u64,
+    limit: u64,
+}
+
+fn any_path() -> impl Strategy<Value = String> {
+    // Names around the slash in byte order, hidden ones, and more than ASCII.
+    let segment = prop::sample::select(vec!["a", "a!", "a-", "a.b", "a0", "b", ".h", "node_modules", "é"]);
+    prop::collection::vec(segment, 1..=4).prop_map(|segments| format!("/{}", segments.join("/")))
+}
+
+fn any_tree() -> impl Strategy<Value = Tree> {
+    let prefix = prop_oneof![
+        Just("/".to_owned()),
+        any_path().prop_map(|path| format!("{path}/")),
+        Just("/a/".to_owned())
+    ];
+    (
+        prop::collection::btree_set(any_path(), 0..40),
+        prop::collection::vec(any_path(), 0..10),
+        prefix,
+        0_u64..=1,
+        1_u64..=7,
+    )
+        .prop_map(|(stay, come_or_go, prefix, depth, limit)| Tree {
+            stay,
+            come_or_go,
+            prefix,
+            depth,
+            limit,
+        })
+}
+
+/// What a plain look at all paths lists.
+fn listed<'a>(paths: impl Iterator<Item = &'a String>, prefix: &str, depth: u64) -> Vec<String> {
+    let below = paths.filter_map(|path| Some((path, path.strip_prefix(prefix)?)));
+    let items: BTreeSet<_> = below
+        .map(|(path, rest)| match rest.split_once('/') {
+            Some((directory, _)) if depth == 1 => format!("{prefix}{directory}/"),
+            _ => path.clone(),
+        })
+        .collect();
+    items.into_iter().collect()
+}
+
+async fn make(bed: &Bed, path: &str) -> bool {
+    match bed.try_make(crate::bed::new_memory(path, "x")).await {
+        Ok(_) => true,
+        Err(EngineError::PathConflict { .. }) => false,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+async fn remove(bed: &Bed, path: &str) {
+    let head = bed.head(path).await.unwrap();
+    bed.engine
+        .delete_memory(&bed.principal, bed.store_id, head.memory_id, None)
+        .await
+        .unwrap();
+}
+
+async fn is_listed_whole(bed: &Bed, tree: Tree) {
+    let mut there = BTreeSet::new();
+    for path in &tree.stay {
+        if make(bed, path).await {
+            there.insert(path.clone());
+        }
+    }
+    let mut passing: BTreeSet<String> = BTreeSet::new();
+    let mut changes = tree.come_or_go.iter().cycle();
+    let mut shown = Vec::new();
+    let mut page = None;
+    loop {
+        let query = MemoryQuery {
+            path_prefix: Some(tree.prefix.clone()),
+            depth: Some(tree.depth),
+            page: PageRequest {
+                limit: Some(tree.limit),
+                page: page.take(),
+            },
+        };
+        let answer = bed
+            .engine
+            .memories(&bed.principal, bed.store_id, &query, View::Basic)
+            .await
+            .unwrap();
+        assert!(answer.items.len() as u64 <= tree.limit);
+        assert!(
+            answer.next.is_none() || !answer.items.is_empty(),
+            "an empty page leads on"
+        );
+        shown.extend(answer.items.iter().map(|item| match item {
+            ShownItem::Memory(shown) => shown.memory.head.path.as_str().to_owned(),
+            ShownItem::Prefix(path) => path.as_str().to_owned(),
+        }));
+        let Some(next) = answer.next else {
+            break;
+        };
+        page = Some(next);
+        // Something comes or goes that is not among those that stay.
+        if let Some(path) = changes.next() {
+            if passing.remove(path) {
+                remove(bed, path).await;
+            } else if !there.contains(path) && make(bed, path).await {
+                passing.insert(path.clone());
+            }
+        }
+    }
+    let sorted: BTreeSet<_> = shown.iter().cloned().collect();
+    assert!(shown.iter().eq(&sorted), "twice or out of order: {shown:?}");
+    let stayed = listed(there.iter(), &tree.prefix, tree.depth);
+    let missing: Vec<_> = stayed.iter().filter(|path| !sorted.contains(*path)).collect();
+    assert!(missing.is_empty(), "not listed: {missing:?} of {tree:?}");
+    let ever: BTreeSet<_> = listed(there.iter().chain(&tree.come_or_go), &tree.prefix, tree.depth)
+        .into_iter()
+        .collect();
+    let invented: Vec<_> = sorted.difference(&ever).collect();
+    assert!(
+        invented.is_empty(),
+        "listed but never there: {invented:?} of {tree:?}"
+    );
+
+    for path in there.iter().chain(&passing) {
+        remove(bed, path).await;
+    }
+}
+
+async fn any_listing_is_complete_and_in_order(bed: Bed) {
+    let runtime = Handle::current();
+    let tried = tokio::task::spawn_blocking(move || {
+        let config = Config {
+            cases: CASES,
+            failure_persistence: None,
+            max_shrink_iters: 100,
+            ..Config::default()
+        };
+        TestRunner::new(config).run(&any_tree(), |tree| {
+            runtime.block_on(is_listed_whole(&bed, tree));
+            Ok(())
+        })
+    });
+    tried.await.unwrap().unwrap_or_else(|failure| panic!("{failure}"));
+}
