@@ -24,7 +24,10 @@ CREATE FUNCTION commit_v2(
     n_path text[], n_ancestor text[],
     d_path text[], d_parent text[], d_name text[], d_files bigint[], d_bytes bigint[], d_children bigint[]
 )
-RETURNS TABLE (outcome text, seq bigint, object_id uuid, path text, measured bigint, made_at bigint)
+RETURNS TABLE (
+    outcome text, seq bigint, object_id uuid, path text, measured bigint, made_at bigint,
+    expires_unused_after bigint, period_set_at bigint
+)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -41,7 +44,7 @@ BEGIN
     -- An assignment, here as in the others: it runs without a query of its own.
     v_setting := set_config('keepsake.tenant', p_tenant::text, true);
     SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at,
-           s.purge_epoch INTO v_store
+           s.purge_epoch, s.expires_unused_after, s.period_set_at INTO v_store
       FROM store s
      WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL
        FOR NO KEY UPDATE;
@@ -223,6 +226,8 @@ BEGIN
     outcome := 'committed';
     measured := v_store.purge_epoch;
     made_at := v_at;
+    expires_unused_after := v_store.expires_unused_after;
+    period_set_at := v_store.period_set_at;
     RETURN NEXT;
 END
 $$;

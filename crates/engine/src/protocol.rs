@@ -15,7 +15,8 @@
 
 use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{
-    Change, Commit, CommitOutcome, Grant, Guard, Head, HeadChange, Idempotency, Refusal, StoredContent,
+    Change, Commit, CommitOutcome, Expiry, Grant, Guard, Head, HeadChange, Idempotency, Refusal,
+    StoredContent,
 };
 
 use crate::{Engine, EngineError, Principal};
@@ -96,6 +97,8 @@ pub(crate) enum Committed {
         seq: i64,
         /// When its versions date from.
         at: Timestamp,
+        /// When memories of the store expire.
+        expiry: Expiry,
         /// What was changed, in the proposal's order.
         made: Vec<Change>,
     },
@@ -173,12 +176,22 @@ impl Engine {
                 changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
             };
             let refusal = match self.0.index.commit(tenant_id, &commit).await? {
-                CommitOutcome::Committed { seq, purge_epoch, at } => {
+                CommitOutcome::Committed {
+                    seq,
+                    purge_epoch,
+                    at,
+                    expiry,
+                } => {
                     for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
                         self.remember(*key, purge_epoch, content).await;
                     }
                     let made = prepared.into_iter().map(|ready| ready.change).collect();
-                    return Ok(Committed::Done { seq, at, made });
+                    return Ok(Committed::Done {
+                        seq,
+                        at,
+                        expiry,
+                        made,
+                    });
                 }
                 CommitOutcome::Replayed { seq } => {
                     self.remove_blobs(&prepared).await;

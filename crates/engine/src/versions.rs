@@ -310,18 +310,14 @@ async fn restore_once(
     let (live, revives, past) = match found.target {
         MemoryTarget::Missing => return Err(EngineError::MemoryNotFound),
         MemoryTarget::Live(memory) => {
-            let past = Past::of(found.expiry, &memory);
+            let past = Past::of(&memory);
             (Some(memory), None, past)
         }
         MemoryTarget::Deleted {
             version_id,
             created_at,
             is_pinned,
-        } => (
-            None,
-            Some(version_id),
-            Past::deleted(found.expiry, created_at, is_pinned),
-        ),
+        } => (None, Some(version_id), Past::deleted(created_at, is_pinned)),
     };
     if let Some(memory) = &live
         && memory.head.path == path

@@ -9,7 +9,7 @@ use keepsake_core::path::is_visible;
 use keepsake_core::{Actor, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
 use uuid::Uuid;
 
-use crate::model::{Head, Operation};
+use crate::model::{Expiry, Head, Operation};
 
 /// Changes of one store that are made together or not at all.
 #[derive(Debug, Clone)]
@@ -126,6 +126,8 @@ pub enum CommitOutcome {
         purge_epoch: i64,
         /// When its versions date from.
         at: Timestamp,
+        /// When memories of the store expire.
+        expiry: Expiry,
     },
     /// The same call was made before; nothing was written now.
     Replayed {

@@ -364,7 +364,7 @@ impl Writer<'_> {
         {
             return self.pin(found.expiry, memory, None).await;
         }
-        let past = Past::of(found.expiry, &memory);
+        let past = Past::of(&memory);
         self.settle(outcome, past).await
     }
 

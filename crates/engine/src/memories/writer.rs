@@ -17,7 +17,6 @@ use crate::{Engine, EngineError, Principal};
 /// What is known of a memory before a change that its head does not tell.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Past {
-    expiry: Expiry,
     /// `None`: it was never there.
     created_at: Option<Timestamp>,
     is_pinned: bool,
@@ -26,9 +25,8 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    pub(crate) const fn of(expiry: Expiry, memory: &Memory) -> Self {
+    pub(crate) const fn of(memory: &Memory) -> Self {
         Self {
-            expiry,
             created_at: Some(memory.created_at),
             is_pinned: memory.is_pinned,
             last_read_at: memory.last_read_at,
@@ -36,9 +34,8 @@ impl Past {
         }
     }
 
-    pub(crate) const fn deleted(expiry: Expiry, created_at: Timestamp, is_pinned: bool) -> Self {
+    pub(crate) const fn deleted(created_at: Timestamp, is_pinned: bool) -> Self {
         Self {
-            expiry,
             created_at: Some(created_at),
             is_pinned,
             last_read_at: None,
@@ -169,11 +166,16 @@ impl<'a> Writer<'a> {
         };
         let refusal = match outcome {
             Committed::Replayed { seq } => return Ok(Try::Replayed(seq)),
-            Committed::Done { seq, at, made } => {
+            Committed::Done {
+                seq,
+                at,
+                expiry,
+                made,
+            } => {
                 let change = made.into_iter().next();
                 let memory = change.and_then(|change| after(change, seq, at, past));
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
-                return Ok(Try::Done(past.expiry, Box::new(memory)));
+                return Ok(Try::Done(expiry, Box::new(memory)));
             }
             Committed::Refused(refusal) => refusal,
         };

@@ -6,6 +6,7 @@ use sqlx::Row;
 use uuid::Uuid;
 
 use super::PostgresIndex;
+use super::memories::expiry_of;
 use super::reads::unsigned;
 use crate::commit::{Commit, CommitOutcome, CommitPlan, Refusal};
 use crate::model::{FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed};
@@ -120,7 +121,8 @@ impl MemoryIndex for PostgresIndex {
         let directories = DirectoryColumns::of(&plan);
         let idempotency = commit.idempotency.as_ref();
         let row = sqlx::query(
-            "SELECT outcome, seq, object_id, path, measured, made_at FROM commit_v2($1, $2, $3, $4, $5, $6, $7, $8, \
+            "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, period_set_at \
+             FROM commit_v2($1, $2, $3, $4, $5, $6, $7, $8, \
              $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, \
              $29, $30, $31, $32, $33, $34, $35, $36, $37)",
         )
@@ -173,6 +175,7 @@ impl MemoryIndex for PostgresIndex {
                     seq: row.try_get(1)?,
                     purge_epoch: row.try_get(4)?,
                     at: row.try_get(5).map(Timestamp::from_micros)?,
+                    expiry: expiry_of(&row, 6)?,
                 });
             }
             "replayed" => return Ok(CommitOutcome::Replayed { seq: row.try_get(1)? }),

@@ -46,7 +46,7 @@ impl PostgresIndex {
         };
         Ok(Some(FoundMemory {
             store: store_state_of(&row)?,
-            expiry: expiry_of(&row)?,
+            expiry: expiry_of(&row, 2)?,
             target,
         }))
     }
@@ -78,7 +78,7 @@ impl PostgresIndex {
         };
         Ok(Some(MemoryPage {
             store: store_state_of(first)?,
-            expiry: expiry_of(first)?,
+            expiry: expiry_of(first, 2)?,
             items: rest.iter().map(item_of).collect::<Result<_, _>>()?,
         }))
     }
@@ -121,10 +121,13 @@ pub(super) fn store_state_of(row: &PgRow) -> Result<StoreState, IndexError> {
     })
 }
 
-fn expiry_of(row: &PgRow) -> Result<Expiry, IndexError> {
+/// Reads when memories of a store expire, from two columns that begin at `first`.
+pub(super) fn expiry_of(row: &PgRow, first: usize) -> Result<Expiry, IndexError> {
     Ok(Expiry {
-        unused_after_secs: row.try_get::<Option<i64>, _>(2)?.map(unsigned),
-        set_at: row.try_get::<Option<i64>, _>(3)?.map(Timestamp::from_micros),
+        unused_after_secs: row.try_get::<Option<i64>, _>(first)?.map(unsigned),
+        set_at: row
+            .try_get::<Option<i64>, _>(first + 1)?
+            .map(Timestamp::from_micros),
     })
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use uuid::Uuid;
 
+use super::memories::expiry_of;
 use super::reads::unsigned;
 use super::{SqliteIndex, Writer};
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Refusal};
@@ -80,7 +81,7 @@ const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_byte
         ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 2)), \
     (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($10) n CROSS JOIN directory d \
         ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0), \
-    s.purge_epoch \
+    s.purge_epoch, s.expires_unused_after, s.period_set_at \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// All writes of a commit. Heads that go or stay come before new ones, so that
@@ -346,6 +347,7 @@ async fn run_one(
         seq: new_seq,
         purge_epoch: row.try_get(14)?,
         at,
+        expiry: expiry_of(&row, 15)?,
     })
 }
 

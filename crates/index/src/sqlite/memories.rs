@@ -92,7 +92,7 @@ impl SqliteIndex {
         };
         Ok(Some(FoundMemory {
             store: store_state_of(&row)?,
-            expiry: expiry_of(&row)?,
+            expiry: expiry_of(&row, 2)?,
             target,
         }))
     }
@@ -130,7 +130,7 @@ impl SqliteIndex {
         let items = rows.iter().filter_map(|row| item_of(row).transpose());
         Ok(Some(MemoryPage {
             store: store_state_of(first)?,
-            expiry: expiry_of(first)?,
+            expiry: expiry_of(first, 2)?,
             items: items.collect::<Result<_, _>>()?,
         }))
     }
@@ -198,10 +198,13 @@ pub(super) fn store_state_of(row: &SqliteRow) -> Result<StoreState, IndexError> 
     })
 }
 
-fn expiry_of(row: &SqliteRow) -> Result<Expiry, IndexError> {
+/// Reads when memories of a store expire, from two columns that begin at `first`.
+pub(super) fn expiry_of(row: &SqliteRow, first: usize) -> Result<Expiry, IndexError> {
     Ok(Expiry {
-        unused_after_secs: row.try_get::<Option<i64>, _>(2)?.map(unsigned),
-        set_at: row.try_get::<Option<i64>, _>(3)?.map(Timestamp::from_micros),
+        unused_after_secs: row.try_get::<Option<i64>, _>(first)?.map(unsigned),
+        set_at: row
+            .try_get::<Option<i64>, _>(first + 1)?
+            .map(Timestamp::from_micros),
     })
 }
 

@@ -3,7 +3,9 @@
 use keepsake_core::ContentHash;
 use keepsake_index::{CommitOutcome, StoredContent, Target};
 
-use crate::place::{NOW, PLENTY, Place, actor, after_seconds, committed, created, deleted, edited, renamed};
+use crate::place::{
+    NEVER, NOW, PLENTY, Place, actor, after_seconds, committed, created, deleted, edited, renamed,
+};
 use crate::subject::Subject;
 
 /// `seq`, `prev_seq` (0: none), size (-1: none), `created_at` of every version.
@@ -327,6 +329,7 @@ pub(crate) async fn commit_tells_the_epoch_of_the_last_purge(subject: &Subject) 
         seq: 2,
         purge_epoch: 7,
         at: NOW,
+        expiry: NEVER,
     };
     assert_eq!(place.try_changes(vec![created("/b", 1)]).await, after);
 }

@@ -11,7 +11,7 @@ use keepsake_core::{
     VersionId,
 };
 use keepsake_index::{
-    Change, Commit, CommitOutcome, Directory, Grant, Head, HeadChange, Index, NewStore, Refusal,
+    Change, Commit, CommitOutcome, Directory, Expiry, Grant, Head, HeadChange, Index, NewStore, Refusal,
     StoreCreation, Target, Tenant, TenantStatus,
 };
 use uuid::Uuid;
@@ -124,8 +124,15 @@ pub(crate) const fn committed_at(seq: i64, at: Timestamp) -> CommitOutcome {
         seq,
         purge_epoch: 0,
         at,
+        expiry: NEVER,
     }
 }
+
+/// The expiry of a store that has none.
+pub(crate) const NEVER: Expiry = Expiry {
+    unused_after_secs: None,
+    set_at: None,
+};
 
 /// Makes a tenant.
 pub(crate) async fn new_tenant(subject: &Subject) -> TenantId {
