@@ -1,11 +1,16 @@
 //! A tenant that knows another's ids sees and changes nothing of it.
 
+use keepsake_core::actor::ActorKind;
 use keepsake_core::{StoreId, Timestamp};
-use keepsake_index::{Commit, CommitOutcome, Grant, Idempotency, NewStore, Refusal, StoreCreation, Target};
+use keepsake_index::{
+    Commit, CommitOutcome, Depth, Grant, Idempotency, MemoryListing, MemoryTarget, NewStore, Pin, PinOutcome,
+    Redaction, RedactionOutcome, Refusal, StoreChange, StoreCreation, StoreListing, StoreUpdate, Target,
+    VersionListing,
+};
 
 use crate::place::{
-    NOW, PLENTY, Place, REPLICA, after_seconds, committed, created, deleted, dir, edited, new_store, path,
-    renamed,
+    NOW, PLENTY, Place, REPLICA, actor, after_seconds, committed, created, deleted, dir, edited, new_store,
+    path, renamed,
 };
 use crate::subject::Subject;
 
@@ -195,4 +200,128 @@ pub(crate) async fn stores_of_one_tenant_do_not_mix(subject: &Subject) {
         first.index.version_at(first.tenant_id, nowhere, 1).await.unwrap(),
         None
     );
+}
+
+pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &Subject) {
+    let Two { mine, theirs } = two(subject).await;
+    let head = theirs.memory("/theirs").await;
+    let (index, store_id) = (&subject.index, theirs.store_id);
+    let below = |depth| MemoryListing {
+        below: dir("/"),
+        depth,
+        after: None,
+        limit: 10,
+    };
+    let versions = VersionListing {
+        limit: 10,
+        ..VersionListing::default()
+    };
+    let stores = StoreListing {
+        include_archived: true,
+        only: Some(vec![theirs.store_id]),
+        limit: 10,
+        ..StoreListing::default()
+    };
+    for (tenant_id, is_found) in [(mine.tenant_id, false), (theirs.tenant_id, true)] {
+        let found = index.memory(tenant_id, store_id, head.memory_id).await;
+        assert_eq!(found.unwrap().is_some(), is_found);
+        for depth in [Depth::All, Depth::Children] {
+            let found = index.list_memories(tenant_id, store_id, &below(depth)).await;
+            assert_eq!(found.unwrap().is_some(), is_found);
+        }
+        let found = index.version(tenant_id, store_id, head.version_id).await;
+        assert_eq!(found.unwrap().is_some(), is_found);
+        let found = index.list_versions(tenant_id, store_id, &versions).await;
+        assert_eq!(found.unwrap().is_some(), is_found);
+        let found = index
+            .versions_with_content(tenant_id, store_id, head.sha256, 10)
+            .await;
+        assert_eq!(found.unwrap().is_empty(), !is_found);
+        let found = index.list_stores(tenant_id, &stores).await;
+        assert_eq!(found.unwrap().is_empty(), !is_found);
+    }
+    // Their ids mean nothing in a store of one's own either.
+    let (me, my_store) = (mine.tenant_id, mine.store_id);
+    let found = index.memory(me, my_store, head.memory_id).await.unwrap();
+    assert_eq!(found.unwrap().target, MemoryTarget::Missing);
+    let found = index.version(me, my_store, head.version_id).await.unwrap();
+    assert_eq!(found.unwrap().version, None);
+    for filtered in [
+        VersionListing {
+            memory_id: Some(head.memory_id),
+            ..versions.clone()
+        },
+        VersionListing {
+            actor: Some((ActorKind::ApiKey, actor().id())),
+            ..versions
+        },
+    ] {
+        let found = index.list_versions(me, my_store, &filtered).await.unwrap();
+        let found = found.unwrap().versions;
+        assert!(found.iter().all(|version| version.memory_id != head.memory_id));
+    }
+}
+
+pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &Subject) {
+    let Two { mine, theirs } = two(subject).await;
+    let head = theirs.memory("/theirs").await;
+    theirs.change(vec![edited(&head, 1)]).await;
+    let store = theirs
+        .index
+        .store(theirs.tenant_id, theirs.store_id)
+        .await
+        .unwrap();
+    let before = theirs.rows().await;
+    let (index, me, store_id) = (&subject.index, mine.tenant_id, theirs.store_id);
+    let change = StoreChange {
+        name: Some("stolen".to_owned()),
+        ..StoreChange::default()
+    };
+    let updated = index.update_store(me, store_id, &change, None).await.unwrap();
+    assert_eq!(updated, StoreUpdate::NoStore);
+    assert_eq!(index.archive_store(me, store_id, NOW).await.unwrap(), None);
+    assert!(!index.delete_store(me, store_id, NOW).await.unwrap());
+    let redaction = |store_id| Redaction {
+        store_id,
+        version_id: head.version_id,
+        now: NOW,
+        actor: None,
+    };
+    let refused = index.redact(me, &redaction(store_id)).await.unwrap();
+    assert_eq!(refused, RedactionOutcome::NoStore);
+    let refused = index.redact(me, &redaction(mine.store_id)).await.unwrap();
+    assert_eq!(refused, RedactionOutcome::NoVersion);
+    let pin = |store_id| Pin {
+        store_id,
+        memory_id: head.memory_id,
+        expected: head.version_id,
+        is_pinned: true,
+        idempotency: None,
+        now: NOW,
+    };
+    assert_eq!(index.pin(me, &pin(store_id)).await.unwrap(), PinOutcome::NoStore);
+    assert_eq!(
+        index.pin(me, &pin(mine.store_id)).await.unwrap(),
+        PinOutcome::Stale
+    );
+    assert_eq!(theirs.rows().await, before);
+    assert_eq!(
+        theirs
+            .index
+            .store(theirs.tenant_id, theirs.store_id)
+            .await
+            .unwrap(),
+        store
+    );
+
+    // The end of a store leaves the stores of others, and those of the same id.
+    let twin = NewStore {
+        store_id: theirs.store_id,
+        ..new_store()
+    };
+    index.create_store(me, &twin, PLENTY, None).await.unwrap();
+    assert!(index.delete_store(me, twin.store_id, NOW).await.unwrap());
+    let purged = index.purge_store(me, twin.store_id, NOW, 1000).await.unwrap();
+    assert_eq!((purged.rows, purged.is_done), (2, true));
+    assert_eq!(theirs.rows().await, before);
 }

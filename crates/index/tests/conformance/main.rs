@@ -8,6 +8,7 @@ mod blobs;
 mod claims;
 mod commits;
 mod cost;
+mod endings;
 mod grants;
 mod heads;
 mod idempotency;
@@ -18,6 +19,7 @@ mod model;
 mod place;
 mod postgres_only;
 mod races;
+mod redactions;
 mod refusals;
 mod revivals;
 mod schema;
@@ -151,6 +153,33 @@ hold_on_both_databases! {
         store_of_no_id_is_not_changed,
         secret_of_a_purpose_is_the_first_that_came,
     ]
+    redactions: [
+        redaction_leaves_who_did_what_and_when,
+        redacting_twice_changes_nothing,
+        content_of_a_live_memory_is_not_redacted,
+        blob_goes_with_the_last_version_that_names_it,
+        path_of_a_deleted_memory_goes_with_its_last_version,
+        path_of_a_memory_that_came_back_stays,
+        operator_redacts_without_a_name,
+        archived_store_is_redacted_all_the_same,
+        what_is_not_there_is_not_redacted,
+        redacted_content_is_not_committed_again,
+        content_is_either_redacted_or_restored,
+        redaction_in_one_store_leaves_others_alone,
+    ]
+    endings: [
+        deleted_store_is_gone_for_every_reader,
+        deleted_store_takes_no_changes,
+        tenant_has_its_place_and_bytes_back_at_once,
+        deletion_is_told_to_the_caches,
+        deletion_among_commits_and_grants_keeps_the_account,
+        purge_takes_everything_in_batches_of_any_size,
+        purge_goes_on_where_it_was_interrupted,
+        purges_at_the_same_time_take_everything_once,
+        purge_finds_blobs_whose_own_version_was_redacted,
+        store_that_is_not_deleted_is_not_purged,
+        deleted_stores_come_oldest_first_and_limited,
+    ]
     batches: [
         ten_thousand_files_are_deleted_at_once,
         ten_thousand_files_are_renamed_at_once,
@@ -235,6 +264,8 @@ hold_on_both_databases! {
         claims_do_not_reach_another_tenant,
         store_of_the_same_id_is_another_store,
         stores_of_one_tenant_do_not_mix,
+        lists_and_history_of_another_tenant_are_not_found,
+        store_of_another_tenant_is_not_changed_nor_ended,
     ]
     jobs: [
         access_time_never_moves_back,
