@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::Extension;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -12,6 +14,20 @@ use crate::error::ApiError;
 
 /// The header that names the tenant: told in every answer, checked where sent.
 const WORKSPACE: &str = "anthropic-workspace-id";
+
+/// Who makes the request.
+pub(crate) struct Caller(pub(crate) Arc<Principal>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let principal = Extension::<Arc<Principal>>::from_request_parts(parts, state).await;
+        principal
+            .map(|Extension(principal)| Self(principal))
+            .map_err(|_| ApiError::internal())
+    }
+}
 
 /// Lets a request pass with its [`Principal`] in the extensions, or refuses it.
 pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, next: Next) -> Response {

@@ -1,16 +1,16 @@
-//! What comes in: bodies within the tenant's bound, ids in paths.
+//! What comes in: bodies within the tenant's bound, and the call's own name.
 
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, OriginalUri, Request};
+use axum::http::{HeaderMap, Method, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use keepsake_core::StoreId;
-use keepsake_engine::Principal;
+use keepsake_engine::{Engine, Principal};
+use keepsake_index::Idempotency;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::error::ApiError;
 
@@ -18,72 +18,139 @@ use crate::error::ApiError;
 const BODY_OVERHEAD_BYTES: u64 = 64 << 10;
 /// JSON may write one byte of content as six characters (`\u0001`).
 const ESCAPED_BYTES: u64 = 6;
-
-/// Who makes the request.
-pub(crate) struct Caller(pub(crate) Arc<Principal>);
-
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let principal = Extension::<Arc<Principal>>::from_request_parts(parts, state).await;
-        principal
-            .map(|Extension(principal)| Self(principal))
-            .map_err(|_| ApiError::internal())
-    }
-}
-
-/// The store named in the path; what is no id is told as one that is nowhere.
-pub(crate) struct InStore(pub(crate) StoreId);
-
-impl<S: Send + Sync> FromRequestParts<S> for InStore {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Path(text) = Path::<String>::from_request_parts(parts, state)
-            .await
-            .map_err(|_| ApiError::store_not_found())?;
-        text.parse().map(Self).map_err(|_| ApiError::store_not_found())
-    }
-}
+/// Makes a request one that may be sent again.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// What an empty body stands for.
+const EMPTY_OBJECT: &[u8] = b"{}";
 
 /// A JSON body, read no further than the tenant's limits allow.
-pub(crate) struct JsonBody<T>(pub(crate) T);
+pub(crate) struct JsonBody<T> {
+    pub(crate) body: T,
+    /// The call's name, where the request gave it a key.
+    pub(crate) call: Option<Idempotency>,
+}
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+/// A JSON body of which everything may be left out, the body itself included.
+pub(crate) struct OptionalBody<T> {
+    pub(crate) body: T,
+    /// The call's name, where the request gave it a key.
+    pub(crate) call: Option<Idempotency>,
+}
+
+/// A body that says nothing.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Empty {}
+
+impl<T: DeserializeOwned> FromRequest<Engine> for JsonBody<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
         if !is_json(request.headers()) {
             return Err(ApiError::unsupported_media_type());
         }
-        let principal = request
-            .extensions()
-            .get::<Arc<Principal>>()
-            .ok_or_else(ApiError::internal)?;
+        let received = Received::read(request).await?;
+        let body = parse(&received.bytes)?;
+        let call = received.call(engine)?;
+        Ok(Self { body, call })
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
+        let mut received = Received::read(request).await?;
+        if received.bytes.trim_ascii().is_empty() {
+            received.bytes = Bytes::from_static(EMPTY_OBJECT);
+        }
+        let body = parse(&received.bytes)?;
+        let call = received.call(engine)?;
+        Ok(Self { body, call })
+    }
+}
+
+/// A request that was read to its end.
+struct Received {
+    principal: Arc<Principal>,
+    method: Method,
+    path: String,
+    key: Option<String>,
+    bytes: Bytes,
+}
+
+impl Received {
+    async fn read(request: Request) -> Result<Self, ApiError> {
+        let extensions = request.extensions();
+        let principal = extensions.get::<Arc<Principal>>().cloned();
+        let principal = principal.ok_or_else(ApiError::internal)?;
+        let uri = extensions.get().map_or(request.uri(), |OriginalUri(uri)| uri);
+        let path = uri.path().to_owned();
+        let key = key_of(request.headers())?;
         let bytes_per_memory = principal.limits.bytes_per_memory;
         let limit_bytes = bytes_per_memory
             .saturating_mul(ESCAPED_BYTES)
             .saturating_add(BODY_OVERHEAD_BYTES);
-        let bytes = read(request.into_body(), limit_bytes).await?;
-        let mut json = serde_json::Deserializer::from_slice(&bytes);
-        let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-            let (path, why) = (error.path().to_string(), error.inner());
-            let place = if path == "." {
-                String::new()
-            } else {
-                format!("`{path}`: ")
-            };
-            ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
-        })?;
-        json.end().map_err(|_| {
-            ApiError::invalid_request("the body is not valid: something follows the JSON value")
-        })?;
-        Ok(Self(parsed))
+        Ok(Self {
+            principal,
+            method: request.method().clone(),
+            path,
+            key,
+            bytes: read(request.into_body(), limit_bytes).await?,
+        })
+    }
+
+    fn call(&self, engine: &Engine) -> Result<Option<Idempotency>, ApiError> {
+        let Some(key) = self.key.as_deref() else {
+            return Ok(None);
+        };
+        let body = canonical(&self.bytes)?;
+        let call = engine.idempotent_call(&self.principal, self.method.as_str(), &self.path, key, &body)?;
+        Ok(Some(call))
     }
 }
 
-async fn read(body: Body, limit_bytes: u64) -> Result<axum::body::Bytes, ApiError> {
+fn key_of(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let refused = |rule: &str| ApiError::invalid_request(format!("`Idempotency-Key` {rule}"));
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(refused("must be given once"));
+    }
+    let text = value
+        .to_str()
+        .map_err(|_| refused("must be visible ASCII text"))?;
+    Ok(Some(text.to_owned()))
+}
+
+/// The same body however it is spaced and whatever the order of its fields.
+fn canonical(bytes: &[u8]) -> Result<Vec<u8>, ApiError> {
+    let canonical = serde_json::from_slice::<Value>(bytes).and_then(|mut value| {
+        value.sort_all_objects();
+        serde_json::to_vec(&value)
+    });
+    canonical.map_err(|error| ApiError::invalid_request(format!("the body is not valid: {error}")))
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let (path, why) = (error.path().to_string(), error.inner());
+        let place = if path == "." {
+            String::new()
+        } else {
+            format!("`{path}`: ")
+        };
+        ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
+    })?;
+    json.end()
+        .map_err(|_| ApiError::invalid_request("the body is not valid: something follows the JSON value"))?;
+    Ok(parsed)
+}
+
+async fn read(body: Body, limit_bytes: u64) -> Result<Bytes, ApiError> {
     let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
     match Limited::new(body, limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
@@ -107,4 +174,43 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| {
         essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn spacing_and_order_do_not_make_another_body() {
+        let body = canonical(br#"{"b":{"y":1,"x":[2,1]},"a":"\u00e9"}"#).unwrap();
+        let same = canonical("{ \"a\" : \"é\", \"b\": {\"x\": [2, 1], \"y\": 1} }".as_bytes()).unwrap();
+        assert_eq!(body, same);
+        assert_ne!(
+            body,
+            canonical(br#"{"b":{"y":1,"x":[1,2]},"a":"\u00e9"}"#).unwrap()
+        );
+    }
+
+    #[test]
+    fn key_is_one_visible_text() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(key_of(&headers).unwrap(), None);
+        headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("k 1"));
+        assert_eq!(key_of(&headers).unwrap().as_deref(), Some("k 1"));
+        headers.append(IDEMPOTENCY_KEY, HeaderValue::from_static("k 1"));
+        assert!(key_of(&headers).unwrap_err().message.contains("once"));
+        let invisible = HeaderValue::from_bytes("é".as_bytes()).unwrap();
+        headers.insert(IDEMPOTENCY_KEY, invisible);
+        assert!(key_of(&headers).unwrap_err().message.contains("visible"));
+    }
+
+    #[test]
+    fn body_that_says_nothing_refuses_what_it_does_not_know() {
+        assert!(parse::<Empty>(EMPTY_OBJECT).is_ok());
+        let message = parse::<Empty>(br#"{"precondtion":1}"#).unwrap_err().message;
+        assert!(message.contains("`precondtion`"), "{message}");
+        assert!(parse::<Empty>(b"{} {}").is_err());
+    }
 }

@@ -12,7 +12,7 @@ use keepsake_engine::Engine;
 use serde::Serialize;
 use tracing::Instrument;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Details};
 
 #[derive(Serialize)]
 struct Envelope<'a> {
@@ -25,6 +25,8 @@ struct Envelope<'a> {
 struct ErrorObject<'a> {
     r#type: &'static str,
     message: &'a str,
+    #[serde(flatten)]
+    details: Option<&'a Details>,
 }
 
 /// Runs a request with its id, which every answer, log line and error carries.
@@ -69,6 +71,7 @@ fn enveloped(mut response: Response, request_id: &str) -> Response {
         error: ErrorObject {
             r#type: error.kind,
             message: &error.message,
+            details: error.details.as_deref(),
         },
         request_id,
     };

@@ -3,8 +3,10 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use keepsake_blobs::BlobError;
+use keepsake_core::{ContentHash, MemoryId};
 use keepsake_engine::EngineError;
 use keepsake_index::IndexError;
+use serde::Serialize;
 
 /// An error as the API shows it.
 ///
@@ -15,7 +17,26 @@ pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) kind: &'static str,
     pub(crate) message: String,
+    /// What lets a client go on without another read.
+    pub(crate) details: Option<Box<Details>>,
     retry: Retry,
+}
+
+/// Fields of the error object beside type and message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Details {
+    /// Of a precondition that does not hold.
+    Precondition {
+        current_content_sha256: Option<String>,
+        memory_id: Option<MemoryId>,
+    },
+    /// Of a path that is taken.
+    PathConflict {
+        /// Empty where the memory in the way is gone already.
+        conflicting_memory_id: String,
+        conflicting_path: String,
+    },
 }
 
 /// What a client is told of trying again.
@@ -35,6 +56,7 @@ impl ApiError {
             status,
             kind,
             message,
+            details: None,
             retry: Retry::AsTheStatusSays,
         }
     }
@@ -99,9 +121,42 @@ impl ApiError {
     }
 
     fn quota(message: String) -> Self {
-        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
-        error.retry = Retry::Never;
-        error
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        error.never_retried()
+    }
+
+    fn conflict(kind: &'static str, message: String) -> Self {
+        Self::new(StatusCode::CONFLICT, kind, message)
+    }
+
+    fn precondition_failed(
+        message: String,
+        memory_id: Option<MemoryId>,
+        current_sha256: Option<ContentHash>,
+    ) -> Self {
+        let details = Details::Precondition {
+            current_content_sha256: current_sha256.map(|hash| hash.to_string()),
+            memory_id,
+        };
+        let mut error = Self::conflict("memory_precondition_failed_error", message);
+        error.details = Some(Box::new(details));
+        error.never_retried()
+    }
+
+    fn path_conflict(message: String, memory_id: Option<MemoryId>, path: &str) -> Self {
+        let details = Details::PathConflict {
+            conflicting_memory_id: memory_id.map(|id| id.to_string()).unwrap_or_default(),
+            conflicting_path: path.to_owned(),
+        };
+        let mut error = Self::conflict("memory_path_conflict_error", message);
+        error.details = Some(Box::new(details));
+        error.never_retried()
+    }
+
+    /// Clients try some statuses again by themselves; this one is in vain.
+    const fn never_retried(mut self) -> Self {
+        self.retry = Retry::Never;
+        self
     }
 }
 
@@ -125,8 +180,26 @@ impl From<&EngineError> for ApiError {
             EngineError::Unauthenticated(why) => Self::unauthenticated(*why),
             EngineError::PermissionDenied(_) => Self::permission_denied(error.to_string()),
             EngineError::StoreNotFound => Self::store_not_found(),
-            EngineError::Invalid { .. } => Self::invalid_request(error.to_string()),
-            EngineError::TooManyStores { .. } => Self::quota(error.to_string()),
+            EngineError::MemoryNotFound | EngineError::VersionNotFound => Self::not_found(error.to_string()),
+            EngineError::Invalid { .. } | EngineError::StoreArchived | EngineError::KeyReused => {
+                Self::invalid_request(error.to_string())
+            }
+            EngineError::PreconditionFailed {
+                memory_id,
+                current_sha256,
+                ..
+            } => Self::precondition_failed(error.to_string(), *memory_id, *current_sha256),
+            EngineError::PathConflict {
+                conflicting_memory_id,
+                conflicting_path,
+                ..
+            } => Self::path_conflict(error.to_string(), *conflicting_memory_id, conflicting_path),
+            EngineError::Conflict(_) => Self::conflict("conflict_error", error.to_string()).never_retried(),
+            // The one conflict that a retry may mend.
+            EngineError::Contended => Self::conflict("conflict_error", error.to_string()),
+            EngineError::TooManyStores { .. }
+            | EngineError::TooManyMemories { .. }
+            | EngineError::TooManyBytes { .. } => Self::quota(error.to_string()),
             EngineError::Index(IndexError::Unavailable(_)) => unavailable("the database"),
             EngineError::Blobs(BlobError::Unavailable(_)) => unavailable("the object store"),
             EngineError::Shared(shared) => Self::from(&**shared),
@@ -164,5 +237,68 @@ impl IntoResponse for ApiError {
         }
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn shown(error: &EngineError) -> (u16, &'static str, Option<HeaderValue>, serde_json::Value) {
+        let error = ApiError::from(error);
+        let (kind, details) = (error.kind, serde_json::to_value(&error.details).unwrap());
+        let response = error.into_response();
+        let should_retry = response.headers().get("x-should-retry").cloned();
+        (response.status().as_u16(), kind, should_retry, details)
+    }
+
+    #[test]
+    fn failed_precondition_tells_what_is_there() {
+        let hash = ContentHash::of(b"x");
+        let error = EngineError::PreconditionFailed {
+            why: "no",
+            memory_id: Some(MemoryId::from_uuid(Uuid::from_u128(1))),
+            current_sha256: Some(hash),
+        };
+        let details = serde_json::json!({
+            "current_content_sha256": hash.to_string(),
+            "memory_id": "mem_00000000000000000000000001",
+        });
+        let never = Some(HeaderValue::from_static("false"));
+        assert_eq!(
+            shown(&error),
+            (409, "memory_precondition_failed_error", never, details)
+        );
+    }
+
+    #[test]
+    fn path_conflict_tells_what_is_in_the_way() {
+        let error = EngineError::PathConflict {
+            why: "taken",
+            conflicting_memory_id: None,
+            conflicting_path: "/a".to_owned(),
+        };
+        let details = serde_json::json!({"conflicting_memory_id": "", "conflicting_path": "/a"});
+        let never = Some(HeaderValue::from_static("false"));
+        assert_eq!(shown(&error), (409, "memory_path_conflict_error", never, details));
+        assert_eq!(ApiError::from(&error).message, "taken: `/a`");
+    }
+
+    #[test]
+    fn contention_alone_may_be_retried() {
+        let null = serde_json::Value::Null;
+        assert_eq!(
+            shown(&EngineError::Contended),
+            (409, "conflict_error", None, null.clone())
+        );
+        let never = Some(HeaderValue::from_static("false"));
+        assert_eq!(
+            shown(&EngineError::Conflict("no")),
+            (409, "conflict_error", never.clone(), null.clone())
+        );
+        let full = EngineError::TooManyMemories { count: 2, limit: 1 };
+        assert_eq!(shown(&full), (429, "rate_limit_error", never, null));
     }
 }

@@ -9,6 +9,9 @@ mod auth;
 mod body;
 mod envelope;
 mod error;
+mod path;
+mod precondition;
+mod query;
 mod routes;
 
 use std::time::Duration;

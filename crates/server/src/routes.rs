@@ -1,7 +1,10 @@
 //! Every route, and what is answered where there is none.
 
 mod health;
+mod list;
+mod memories;
 mod memory_stores;
+mod memory_versions;
 mod tool_calls;
 
 use axum::Router;
@@ -13,8 +16,48 @@ use crate::error::ApiError;
 /// Routes that need a credential, below `/v1`.
 pub(crate) fn v1() -> Router<Engine> {
     Router::new()
-        .route("/memory_stores", post(memory_stores::create))
-        .route("/memory_stores/{memory_store_id}", get(memory_stores::retrieve))
+        .route(
+            "/memory_stores",
+            post(memory_stores::create).get(memory_stores::list),
+        )
+        .route(
+            "/memory_stores/{memory_store_id}",
+            get(memory_stores::retrieve)
+                .post(memory_stores::update)
+                .patch(memory_stores::update)
+                .delete(memory_stores::delete),
+        )
+        .route(
+            "/memory_stores/{memory_store_id}/archive",
+            post(memory_stores::archive),
+        )
+        .route(
+            "/memory_stores/{memory_store_id}/memories",
+            post(memories::create).get(memories::list),
+        )
+        .route(
+            "/memory_stores/{memory_store_id}/memories/{memory_id}",
+            get(memories::retrieve)
+                .post(memories::update)
+                .patch(memories::update)
+                .delete(memories::delete),
+        )
+        .route(
+            "/memory_stores/{memory_store_id}/memory_versions",
+            get(memory_versions::list),
+        )
+        .route(
+            "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}",
+            get(memory_versions::retrieve),
+        )
+        .route(
+            "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/redact",
+            post(memory_versions::redact),
+        )
+        .route(
+            "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/restore",
+            post(memory_versions::restore),
+        )
         .route(
             "/memory_stores/{memory_store_id}/tool_calls",
             post(tool_calls::call),

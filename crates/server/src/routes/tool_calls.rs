@@ -9,8 +9,10 @@ use keepsake_engine::{Engine, ToolAnswer, ToolCall};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::body::{Caller, InStore, JsonBody};
+use crate::auth::Caller;
+use crate::body::JsonBody;
 use crate::error::ApiError;
+use crate::path::InStore;
 
 /// The tool's name in a block.
 const MEMORY: &str = "memory";
@@ -29,9 +31,13 @@ pub(crate) async fn call(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InStore(store_id): InStore,
-    JsonBody(body): JsonBody<Map<String, Value>>,
+    JsonBody {
+        body,
+        call: idempotency,
+    }: JsonBody<Map<String, Value>>,
 ) -> Result<Json<ToolResult>, ApiError> {
     let (name, call) = parse(body)?;
+    let call = ToolCall { idempotency, ..call };
     let tool_use_id = call.tool_use_id.clone();
     let answer = if name == MEMORY {
         engine.call_tool(&principal, store_id, call).await?
@@ -61,6 +67,7 @@ fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
                 ToolCall {
                     tool_use_id: None,
                     input: body,
+                    idempotency: None,
                 },
             ));
         }
@@ -87,7 +94,12 @@ fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
             "`input` must be an object: the tool's input",
         ));
     };
-    Ok((name, ToolCall { tool_use_id, input }))
+    let call = ToolCall {
+        tool_use_id,
+        input,
+        idempotency: None,
+    };
+    Ok((name, call))
 }
 
 #[cfg(test)]

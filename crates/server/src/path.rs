@@ -1,0 +1,87 @@
+//! Ids in paths.
+//!
+//! What is no id of the kind asked for is taken for the id of nothing, so that
+//! it is answered exactly as one that never existed: after the credential and
+//! the store were looked at, in the engine's order.
+
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::http::request::Parts;
+use keepsake_core::id::IdKind;
+use keepsake_core::{Id, MemoryId, StoreId, VersionId};
+use uuid::Uuid;
+
+use crate::error::ApiError;
+
+/// The store that a path names.
+pub(crate) struct InStore(pub(crate) StoreId);
+
+/// The memory that a path names, and its store.
+pub(crate) struct InMemory(pub(crate) StoreId, pub(crate) MemoryId);
+
+/// The version that a path names, and its store.
+pub(crate) struct InVersion(pub(crate) StoreId, pub(crate) VersionId);
+
+/// The parameters of a path; none where one of them is not UTF-8.
+struct Parameters(Option<RawPathParams>);
+
+impl Parameters {
+    async fn of<S: Send + Sync>(parts: &mut Parts, state: &S) -> Self {
+        Self(RawPathParams::from_request_parts(parts, state).await.ok())
+    }
+
+    fn id<K: IdKind>(&self, name: &str) -> Id<K> {
+        let mut pairs = self.0.iter().flatten();
+        let text = pairs.find_map(|(key, text)| (key == name).then_some(text));
+        id_or_nobody(text.unwrap_or_default())
+    }
+
+    fn store_id(&self) -> StoreId {
+        self.id("memory_store_id")
+    }
+}
+
+/// The id that `text` is, or one that nothing has.
+fn id_or_nobody<K: IdKind>(text: &str) -> Id<K> {
+    text.parse().unwrap_or_else(|_| Id::from_uuid(Uuid::nil()))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InStore {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        Ok(Self(Parameters::of(parts, state).await.store_id()))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InMemory {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let parameters = Parameters::of(parts, state).await;
+        Ok(Self(parameters.store_id(), parameters.id("memory_id")))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InVersion {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let parameters = Parameters::of(parts, state).await;
+        Ok(Self(parameters.store_id(), parameters.id("memory_version_id")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_id_is_nobodys() {
+        let memory_id = MemoryId::from_uuid(Uuid::from_u128(7));
+        assert_eq!(id_or_nobody::<_>(&memory_id.to_string()), memory_id);
+        let nobody = MemoryId::from_uuid(Uuid::nil());
+        for text in ["", "mem_1", "memstore_00000000000000000000000001", "…"] {
+            assert_eq!(id_or_nobody::<_>(text), nobody, "{text}");
+        }
+    }
+}

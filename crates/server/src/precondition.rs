@@ -1,0 +1,133 @@
+//! On what condition a change is made, as bodies say it.
+
+use keepsake_core::ContentHash;
+use keepsake_engine as engine;
+use serde::Deserialize;
+
+/// What must be so for a memory to be made.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", deny_unknown_fields)]
+pub(crate) enum CreatePrecondition {
+    /// Nothing stands at the path.
+    #[serde(rename = "not_exists")]
+    NotExists {},
+}
+
+/// What must be so for a memory to be changed.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Fields")]
+pub(crate) enum Precondition {
+    /// The memory holds content of this hash.
+    ContentSha256(ContentHash),
+    /// Nothing stands at the new path.
+    NotExists,
+}
+
+/// A precondition's fields before they are held against one another.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    r#type: Type,
+    content_sha256: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Type {
+    #[serde(rename = "content_sha256")]
+    ContentSha256,
+    NotExists,
+}
+
+impl TryFrom<Fields> for Precondition {
+    type Error = String;
+
+    fn try_from(fields: Fields) -> Result<Self, String> {
+        match (fields.r#type, fields.content_sha256) {
+            (Type::ContentSha256, Some(text)) => match text.parse() {
+                Ok(hash) => Ok(Self::ContentSha256(hash)),
+                Err(rule) => Err(format!("`content_sha256` {rule}")),
+            },
+            (Type::ContentSha256, None) => Err("missing field `content_sha256`".to_owned()),
+            (Type::NotExists, None) => Ok(Self::NotExists),
+            (Type::NotExists, Some(_)) => Err("`content_sha256` does not go with `not_exists`".to_owned()),
+        }
+    }
+}
+
+impl From<Precondition> for engine::Precondition {
+    fn from(precondition: Precondition) -> Self {
+        match precondition {
+            Precondition::ContentSha256(hash) => Self::ContentSha256(hash),
+            Precondition::NotExists => Self::NotExists,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(value: Value) -> Result<Precondition, String> {
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn both_types_are_read() {
+        let hash = ContentHash::of(b"x");
+        assert_eq!(
+            read(json!({"type": "content_sha256", "content_sha256": hash.to_string()})),
+            Ok(Precondition::ContentSha256(hash))
+        );
+        assert_eq!(read(json!({"type": "not_exists"})), Ok(Precondition::NotExists));
+        assert_eq!(
+            read(json!({"type": "not_exists", "content_sha256": null})),
+            Ok(Precondition::NotExists)
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let hash = ContentHash::of(b"x").to_string();
+        for (body, named) in [
+            (json!({"type": "content_sha256"}), "`content_sha256`"),
+            (
+                json!({"type": "content_sha256", "content_sha256": "AB"}),
+                "`content_sha256`",
+            ),
+            (
+                json!({"type": "not_exists", "content_sha256": hash}),
+                "`not_exists`",
+            ),
+            (json!({"type": "exists"}), "`exists`"),
+            (json!({"content_sha256": hash}), "`type`"),
+            (
+                json!({"type": "not_exists", "contentSha256": hash}),
+                "`contentSha256`",
+            ),
+        ] {
+            let message = read(body).unwrap_err();
+            assert!(message.contains(named), "{message}");
+        }
+    }
+
+    #[test]
+    fn creation_takes_not_exists_alone() {
+        let read =
+            |value| serde_json::from_value::<CreatePrecondition>(value).map_err(|error| error.to_string());
+        assert!(read(json!({"type": "not_exists"})).is_ok());
+        for (body, named) in [
+            (
+                json!({"type": "content_sha256", "content_sha256": ""}),
+                "`content_sha256`",
+            ),
+            (json!({"type": "not_exists", "path": "/a"}), "`path`"),
+            (json!({}), "`type`"),
+        ] {
+            let message = read(body).unwrap_err();
+            assert!(message.contains(named), "{message}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What follows the question mark.
+//!
+//! Read by hand, so that a refusal names the parameter and its rule, and a
+//! parameter that counts cannot be given twice or half decoded.
+
+use std::fmt;
+use std::str::FromStr;
+
+use axum::extract::FromRequestParts;
+use axum::http::Method;
+use axum::http::request::Parts;
+use keepsake_core::id::IdKind;
+use keepsake_core::{ContentHash, Id, Timestamp};
+use keepsake_engine::{PageRequest, View};
+use percent_encoding::percent_decode_str;
+
+use crate::error::ApiError;
+
+/// Accepted on every request and without a meaning: clients send `?beta=true`.
+const BETA: &str = "beta";
+
+/// A query as a route understands it.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+/// What can be read from a query.
+pub(crate) trait FromQuery: Sized {
+    /// Takes the parameters it knows.
+    fn from_query(query: &mut Query) -> Result<Self, ApiError>;
+}
+
+/// A query of which nothing counts.
+pub(crate) struct Nothing;
+
+impl FromQuery for Nothing {
+    fn from_query(_: &mut Query) -> Result<Self, ApiError> {
+        Ok(Self)
+    }
+}
+
+impl<T: FromQuery, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        let asked = T::from_query(&mut query)?;
+        // A misspelt condition must not delete.
+        if parts.method == Method::DELETE {
+            query.refuse_rest()?;
+        }
+        Ok(Self(asked))
+    }
+}
+
+/// The decoded parameters of a request that nothing has taken yet.
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn parse(text: &str) -> Result<Self, ApiError> {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((decode(name)?, decode(value)?))
+        });
+        let malformed = || ApiError::invalid_request("the query must be percent-encoded UTF-8");
+        pairs.collect::<Option<_>>().map(Self).ok_or_else(malformed)
+    }
+
+    /// Takes a parameter that may go by several names, and be given once.
+    fn take(&mut self, names: &[&str]) -> Result<Option<String>, ApiError> {
+        let mut taken = self.0.extract_if(.., |(name, _)| names.contains(&name.as_str()));
+        let first = taken.next();
+        match taken.next() {
+            Some((name, _)) => Err(invalid(&name, "must be given once")),
+            None => Ok(first.map(|(_, value)| value)),
+        }
+    }
+
+    /// A text that is used as it is.
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
+        self.take(&[name])
+    }
+
+    fn parsed<T>(
+        &mut self,
+        names: &[&str],
+        parse: impl FnOnce(&str) -> Option<T>,
+        rule: impl fmt::Display,
+    ) -> Result<Option<T>, ApiError> {
+        match self.take(names)? {
+            None => Ok(None),
+            Some(text) => parse(&text).map(Some).ok_or_else(|| invalid(names[0], rule)),
+        }
+    }
+
+    /// One of a few words.
+    pub(crate) fn word<T>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+        words: &str,
+    ) -> Result<Option<T>, ApiError> {
+        self.parsed(&[name], parse, format_args!("must be {words}"))
+    }
+
+    /// A whole number; the engine knows how large it may be.
+    pub(crate) fn number(&mut self, name: &str, range: &str) -> Result<Option<u64>, ApiError> {
+        let parse = |text: &str| {
+            let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|_| is_digits)
+        };
+        self.parsed(&[name], parse, format_args!("must be an integer from {range}"))
+    }
+
+    /// Which part of a listing: `limit` and `page`.
+    pub(crate) fn page(&mut self) -> Result<PageRequest, ApiError> {
+        Ok(PageRequest {
+            limit: self.number("limit", "1 to 100")?,
+            page: self.text("page")?,
+        })
+    }
+
+    /// Whether content is wanted: `view`.
+    pub(crate) fn view(&mut self) -> Result<Option<View>, ApiError> {
+        let parse = |text: &str| match text {
+            "basic" => Some(View::Basic),
+            "full" => Some(View::Full),
+            _ => None,
+        };
+        self.word("view", parse, "`basic` or `full`")
+    }
+
+    /// A switch.
+    pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
+        self.word(name, |text| text.parse().ok(), "`true` or `false`")
+    }
+
+    /// A bound of a time: `name[bound]`, or `name_bound`.
+    pub(crate) fn time(&mut self, name: &str, bound: &str) -> Result<Option<Timestamp>, ApiError> {
+        let names = [format!("{name}[{bound}]"), format!("{name}_{bound}")];
+        let names = names.each_ref().map(String::as_str);
+        self.parsed(&names, Timestamp::parse, "must be a time in the form of RFC 3339")
+    }
+
+    /// An id of one kind of object.
+    pub(crate) fn id<K: IdKind>(&mut self, name: &str) -> Result<Option<Id<K>>, ApiError> {
+        let rule = format_args!("must be an id that begins with `{}`", K::PREFIX);
+        self.parsed(&[name], |text| text.parse().ok(), rule)
+    }
+
+    /// The hash of a content.
+    pub(crate) fn hash(&mut self, name: &str) -> Result<Option<ContentHash>, ApiError> {
+        let Some(text) = self.take(&[name])? else {
+            return Ok(None);
+        };
+        ContentHash::from_str(&text)
+            .map(Some)
+            .map_err(|rule| invalid(name, rule))
+    }
+
+    fn refuse_rest(&self) -> Result<(), ApiError> {
+        match self.0.iter().find(|(name, _)| name != BETA) {
+            None => Ok(()),
+            Some((name, _)) => Err(invalid(name, "is not a parameter of this request")),
+        }
+    }
+}
+
+fn invalid(name: &str, rule: impl fmt::Display) -> ApiError {
+    ApiError::invalid_request(format!("`{name}` {rule}"))
+}
+
+/// Undoes the encoding of a form; `None`: it is malformed or no UTF-8.
+fn decode(text: &str) -> Option<String> {
+    let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    let is_escape = |rest: &[u8]| is_hex(rest.first()) && is_hex(rest.get(1));
+    let mut after_percents = text.split('%').skip(1);
+    if !after_percents.all(|rest| is_escape(rest.as_bytes())) {
+        return None;
+    }
+    let text = text.replace('+', " ");
+    let decoded = percent_decode_str(&text).decode_utf8().ok()?;
+    Some(decoded.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::{MemoryId, id::MemoryKind};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn query(text: &str) -> Query {
+        Query::parse(text).unwrap()
+    }
+
+    fn refused<T>(outcome: Result<T, ApiError>) -> String {
+        let error = outcome.err().unwrap();
+        assert_eq!(error.status.as_u16(), 400);
+        error.message
+    }
+
+    #[test]
+    fn names_and_values_are_decoded() {
+        let mut asked = query("path_prefix=%2Fa+b%2F%C3%A9/&beta=true&&x");
+        assert_eq!(asked.text("path_prefix").unwrap().as_deref(), Some("/a b/é/"));
+        assert_eq!(asked.text("x").unwrap().as_deref(), Some(""));
+        assert_eq!(asked.text("path_prefix").unwrap(), None);
+        for bad in ["a=%", "a=%2", "a=%zz", "%e=1", "a=%ff", "a=1&b=%C3", "a=%2%35"] {
+            assert!(refused(Query::parse(bad)).contains("percent-encoded"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn parameter_given_twice_is_refused_by_name() {
+        assert_eq!(
+            refused(query("limit=1&limit=1").page()),
+            "`limit` must be given once"
+        );
+        let twice = "created_at[gte]=2026-01-01&created_at_gte=2026-01-01";
+        assert_eq!(
+            refused(query(twice).time("created_at", "gte")),
+            "`created_at_gte` must be given once"
+        );
+    }
+
+    #[test]
+    fn numbers_are_digits_alone() {
+        assert_eq!(query("limit=100").page().unwrap().limit, Some(100));
+        for bad in ["", "-1", "%2B1", "1.0", "ten", "99999999999999999999"] {
+            assert_eq!(
+                refused(query(&format!("limit={bad}")).page()),
+                "`limit` must be an integer from 1 to 100",
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn words_are_refused_with_those_there_are() {
+        assert_eq!(query("view=full").view().unwrap(), Some(View::Full));
+        assert_eq!(query("").view().unwrap(), None);
+        assert_eq!(
+            refused(query("view=Full").view()),
+            "`view` must be `basic` or `full`"
+        );
+        assert_eq!(query("a=true").flag("a").unwrap(), Some(true));
+        assert_eq!(refused(query("a=1").flag("a")), "`a` must be `true` or `false`");
+    }
+
+    #[test]
+    fn times_come_with_brackets_and_without() {
+        let at = Timestamp::parse("2026-01-01");
+        for text in [
+            "created_at[gte]=2026-01-01",
+            "created_at%5Bgte%5D=2026-01-01T00:00:00Z",
+            "created_at_gte=2026-01-01T01:00:00%2B01:00",
+        ] {
+            assert_eq!(query(text).time("created_at", "gte").unwrap(), at, "{text}");
+        }
+        let message = refused(query("created_at_gte=soon").time("created_at", "gte"));
+        assert!(
+            message.starts_with("`created_at[gte]` must be a time"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn ids_and_hashes_are_checked() {
+        let memory_id = MemoryId::from_uuid(Uuid::from_u128(9));
+        let asked = query(&format!("memory_id={memory_id}")).id::<MemoryKind>("memory_id");
+        assert_eq!(asked.unwrap(), Some(memory_id));
+        assert_eq!(
+            refused(query("memory_id=memver_1").id::<MemoryKind>("memory_id")),
+            "`memory_id` must be an id that begins with `mem_`"
+        );
+        let hash = ContentHash::of(b"");
+        assert_eq!(query(&format!("h={hash}")).hash("h").unwrap(), Some(hash));
+        assert!(refused(query("h=0").hash("h")).starts_with("`h` must be a SHA-256"));
+    }
+
+    #[test]
+    fn rest_is_refused_by_name_but_for_beta() {
+        assert!(query("beta=true").refuse_rest().is_ok());
+        assert_eq!(
+            refused(query("beta=true&expected_sha256=0").refuse_rest()),
+            "`expected_sha256` is not a parameter of this request"
+        );
+    }
+}
