@@ -34,7 +34,7 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_sqlite_and_files()
 }
 
 async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
-    let deployment = Arc::new(Deployment::new(pair).await);
+    let deployment = Deployment::new(pair).await;
     let tenant = deployment
         .tenant_with(LimitOverrides {
             memories_per_store: Some(MEMORIES),
@@ -70,11 +70,9 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     // A worker dies in the middle; nothing of it but what it committed is left.
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
     let dying = Runtime::new().unwrap();
-    let (its_deployment, its_clock) = (Arc::clone(&deployment), Arc::clone(&clock));
-    dying.spawn(async move {
-        let engine = engine_on(&its_deployment, its_clock).await;
-        run_once(&engine, PurgeStores).await
-    });
+    // Its connections are made, and die, with the runtime that it runs on.
+    let engine = engine_on(&deployment, Arc::clone(&clock)).await;
+    dying.spawn(async move { run_once(&engine, PurgeStores).await });
     let is_under_way = async || rows_left(&deployment).await < 2 * MEMORIES - 10_000;
     eventually("the purge gets going", Duration::from_secs(60), is_under_way).await;
     dying.shutdown_background();
