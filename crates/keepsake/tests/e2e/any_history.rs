@@ -106,7 +106,6 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
     let call = match step {
         Step::Create(path, content, mode) => Call::Create { path, content, mode },
         Step::Tool(tool) => Call::Tool(tool),
-        Step::Again => return None,
         Step::Update(memory, content, path, pinned, guess) if memories > 0 => {
             let memory = memory.index(memories);
             let precondition =
@@ -137,7 +136,9 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
                 precondition: precondition(guess, model.versions[version].memory),
             }
         }
-        Step::Update(..) | Step::Delete(..) | Step::Redact(_) | Step::Restore(..) => return None,
+        Step::Again | Step::Update(..) | Step::Delete(..) | Step::Redact(_) | Step::Restore(..) => {
+            return None;
+        }
     };
     Some(call)
 }

@@ -37,7 +37,7 @@ async fn no_update_is_lost_on_sqlite_and_files() {
 async fn no_update_is_lost(store: &str, clients: &[Client]) {
     let mut memories = Vec::new();
     for number in 0..MEMORIES {
-        let new = json!({"path": format!("/counter-{number}"), "content": "0"});
+        let new = json!({"path": format!("/log-{number}"), "content": ""});
         let made = clients[0].post(&format!("{store}/memories"), &new).await;
         assert_eq!(made.status, 200, "{}", made.text);
         memories.push(format!(
@@ -54,7 +54,7 @@ async fn no_update_is_lost(store: &str, clients: &[Client]) {
         running.spawn(async move {
             for update in 0..UPDATES {
                 let memory = &memories[(number + update) % MEMORIES];
-                while !add_one(&client, memory).await {
+                while !add(&client, memory, &format!("{number}.{update}")).await {
                     refused.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -62,25 +62,30 @@ async fn no_update_is_lost(store: &str, clients: &[Client]) {
     }
     running.join_all().await;
 
-    let mut sum = 0;
+    let mut lines = Vec::new();
     for memory in memories.iter() {
         let read = clients[0].get(memory).await.json();
-        sum += read["content"].as_str().unwrap().parse::<usize>().unwrap();
+        lines.extend(read["content"].as_str().unwrap().lines().map(str::to_owned));
     }
-    assert_eq!(sum, CLIENTS * UPDATES, "updates were lost or made twice");
+    lines.sort();
+    let each = (0..CLIENTS).flat_map(|client| (0..UPDATES).map(move |update| format!("{client}.{update}")));
+    let mut expected: Vec<_> = each.collect();
+    expected.sort();
+    assert_eq!(lines, expected, "updates were lost or made twice");
     let refused = refused.load(Ordering::Relaxed);
     assert!(refused > 0, "nobody met anybody: the test shows nothing");
 }
 
-/// Reads, adds one, writes back; `false` when another one was faster.
-async fn add_one(client: &Client, memory: &str) -> bool {
+/// Reads, adds a line, writes back; `false` when another one was faster. No two
+/// lines are the same: what is there as asked for already is no conflict.
+async fn add(client: &Client, memory: &str, line: &str) -> bool {
     let read = client.get(memory).await;
     assert_eq!(read.status, 200, "{}", read.text);
     let read = read.json();
-    let count: u64 = read["content"].as_str().unwrap().parse().unwrap();
+    let content = format!("{}{line}\n", read["content"].as_str().unwrap());
     let sha256 = &read["content_sha256"];
     let update = json!({
-        "content": (count + 1).to_string(),
+        "content": content,
         "precondition": {"type": "content_sha256", "content_sha256": sha256},
     });
     let answer = send(client.request(Method::POST, memory).json(&update)).await;

@@ -74,7 +74,7 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
     let engine = engine_on(&deployment, Arc::clone(&clock)).await;
     dying.spawn(async move { run_once(&engine, PurgeStores).await });
     let is_under_way = async || rows_left(&deployment).await < 2 * MEMORIES - 10_000;
-    eventually("the purge gets going", Duration::from_secs(60), is_under_way).await;
+    eventually("the purge gets going", Duration::from_mins(1), is_under_way).await;
     dying.shutdown_background();
     assert!(
         rows_left(&deployment).await > 0,

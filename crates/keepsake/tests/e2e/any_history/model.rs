@@ -187,8 +187,8 @@ impl Model {
     fn modify(&mut self, memory: usize, path: &str, content: &str, blob: usize, by: usize) {
         let was_live = self.memories[memory].is_live;
         let it = &mut self.memories[memory];
-        it.path = path.to_owned();
-        it.content = content.to_owned();
+        path.clone_into(&mut it.path);
+        content.clone_into(&mut it.content);
         it.blob = blob;
         it.is_live = true;
         let operation = if was_live { "modified" } else { "created" };
