@@ -310,6 +310,8 @@ pub trait OperatorIndex: Send + Sync {
 #[async_trait]
 pub trait MaintenanceIndex: Send + Sync {
     /// Writes last-accessed times, in one transaction, never moving one back.
+    ///
+    /// Those of a store that was deleted meanwhile are dropped.
     async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError>;
 
     /// Tells that a replica lives and how far its access times are written.

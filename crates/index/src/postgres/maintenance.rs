@@ -27,6 +27,8 @@ impl MaintenanceIndex for PostgresIndex {
                  r.tenant_id, r.store_id, r.memory_id, r.at, r.reader, r.at \
              FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[]) \
                   AS r(tenant_id, store_id, memory_id, at, reader) \
+             WHERE EXISTS (SELECT FROM store s \
+                 WHERE s.tenant_id = r.tenant_id AND s.store_id = r.store_id AND s.deleted_at IS NULL) \
              ORDER BY r.tenant_id, r.store_id, r.memory_id, r.at DESC \
              ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE \
              SET last_read_at = excluded.last_read_at, last_read_by = excluded.last_read_by, \

@@ -33,7 +33,9 @@ impl MaintenanceIndex for SqliteIndex {
         sqlx::query(
             "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
              SELECT unhex(r.value ->> 0), unhex(r.value ->> 1), unhex(r.value ->> 2), r.value ->> 3, r.value ->> 4, \
-                 r.value ->> 3 FROM json_each($1) r WHERE true \
+                 r.value ->> 3 FROM json_each($1) r WHERE EXISTS (SELECT 1 FROM store s \
+                     WHERE s.tenant_id = unhex(r.value ->> 0) AND s.store_id = unhex(r.value ->> 1) \
+                     AND s.deleted_at IS NULL) \
              ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE \
              SET last_read_at = excluded.last_read_at, last_read_by = excluded.last_read_by, \
                  active_at = max(active_at, excluded.active_at) \

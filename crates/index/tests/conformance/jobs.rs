@@ -76,6 +76,17 @@ pub(crate) async fn activity_later_than_a_read_stays(subject: &Subject) {
     assert_eq!(access_times(&place).await, [expected]);
 }
 
+pub(crate) async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let memory_id = MemoryId::from_uuid(next_uuid());
+    let now = after_seconds(1);
+    let deleted = place.index.delete_store(place.tenant_id, place.store_id, now);
+    assert!(deleted.await.unwrap());
+    let row = read_of(&place, memory_id, 10, 1);
+    place.index.flush_access(&[row]).await.unwrap();
+    assert!(access_times(&place).await.is_empty());
+}
+
 pub(crate) async fn latest_of_two_reads_in_one_flush_stays(subject: &Subject) {
     let place = Place::new(subject).await;
     let memory_id = MemoryId::from_uuid(next_uuid());

@@ -271,6 +271,7 @@ hold_on_both_databases! {
         access_time_never_moves_back,
         activity_later_than_a_read_stays,
         latest_of_two_reads_in_one_flush_stays,
+        reads_of_a_deleted_store_are_dropped,
         flushes_at_the_same_time_all_land,
         heartbeat_is_kept_per_replica,
         second_owner_is_refused_until_the_lease_ends,
