@@ -392,7 +392,8 @@ END
 $$;
 
 -- A version by its place in the store's order, or else by its id. No row: no
--- such store; no `seq`: no such version.
+-- such store; no `seq`: no such version. The id is asked for in the order of its
+-- index: the primary key, which is made last, has not that order.
 CREATE FUNCTION version_v1(p_tenant uuid, p_store uuid, p_seq bigint, p_version uuid)
 RETURNS TABLE (
     archived_at bigint, purge_epoch bigint,
@@ -421,7 +422,10 @@ BEGIN
                v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, v.blob_id, v.size_bytes, v.sha256,
                v.created_at, v.actor_type, v.actor_id, v.redacted_at, v.redacted_by_type, v.redacted_by
           FROM store s
-          LEFT JOIN version v ON v.tenant_id = p_tenant AND v.store_id = p_store AND v.version_id = p_version
+          LEFT JOIN LATERAL (SELECT * FROM version v
+                              WHERE v.tenant_id = p_tenant AND v.store_id = p_store
+                                    AND v.version_id >= p_version AND v.version_id <= p_version
+                              ORDER BY v.version_id LIMIT 1) v ON true
          WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL;
 END
 $$;

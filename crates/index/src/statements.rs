@@ -36,16 +36,16 @@ pub(crate) const VERSION: &str = "SELECT seq, version_id, prev_seq, memory_id, o
     WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3";
 
 /// A live memory whose content is in a blob: its head is the version that
-/// brought the blob, or one that shares it.
-pub(crate) const BLOB_IS_LIVE: &str = "SELECT m.memory_id FROM version v \
-    JOIN memory m ON m.tenant_id = v.tenant_id AND m.store_id = v.store_id AND m.memory_id = v.memory_id \
-        AND m.version_id = v.version_id \
-    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.version_id = $3 AND m.blob_id = $3 AND m.deleted_at IS NULL \
-    UNION ALL SELECT m.memory_id FROM version v \
-    JOIN memory m ON m.tenant_id = v.tenant_id AND m.store_id = v.store_id AND m.memory_id = v.memory_id \
-        AND m.version_id = v.version_id \
-    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.blob_id = $3 AND v.blob_id <> v.version_id \
-        AND m.blob_id = $3 AND m.deleted_at IS NULL \
+/// brought the blob, or one that shares it. Asked of one memory after the other,
+/// so that no plan begins with all that live.
+pub(crate) const BLOB_IS_LIVE: &str = "SELECT v.memory_id FROM version v \
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.version_id = $3 AND v.blob_id = $3 AND v.version_id = ( \
+        SELECT CASE WHEN m.deleted_at IS NULL THEN m.version_id END FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id) \
+    UNION ALL SELECT v.memory_id FROM version v \
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.blob_id = $3 AND v.blob_id <> v.version_id AND v.version_id = ( \
+        SELECT CASE WHEN m.deleted_at IS NULL THEN m.version_id END FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id) \
     LIMIT 1";
 
 /// Whether a version names a blob: the one that brought it, or one that shares

@@ -27,6 +27,10 @@ impl PurgeIndex for PostgresIndex {
     ) -> Result<RedactionOutcome, IndexError> {
         let store_id = redaction.store_id;
         let mut transaction = self.begin(tenant_id).await?;
+        // Rare enough to be planned each time, for the tables as they are.
+        sqlx::query("SET LOCAL plan_cache_mode = force_custom_plan")
+            .execute(&mut *transaction)
+            .await?;
         if lock_store(&mut transaction, tenant_id, store_id).await?.is_none() {
             return Ok(RedactionOutcome::NoStore);
         }

@@ -4,20 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use keepsake_core::actor::ActorKind;
+use keepsake_core::{MemoryId, Timestamp};
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{Directory, PostgresIndex, SqliteIndex};
+use keepsake_index::{
+    Change, Depth, Directory, MemoryListing, Operation, Pin, PinOutcome, PostgresIndex, Redaction,
+    RedactionOutcome, SqliteIndex, StoreListing, VersionListing,
+};
 
-use crate::place::{Place, deleted, edited};
-use crate::subject::{Raw, postgres_index, sqlite_index};
+use crate::place::{NOW, Place, created, deleted, dir, edited};
+use crate::subject::{OwnDatabase, Raw, postgres_index, sqlite_index};
 
 const MEMORIES: u64 = 100_000;
 const DIRECTORIES: u64 = 10;
 const SHOWN: u64 = 1000;
 
-/// A hundred thousand memories in ten directories of one store, among many
-/// small stores of many tenants, written past the commits in an order that is
-/// not that of their names.
-async fn fill(place: &Place) {
+/// So many memories in ten directories of one store, among many small stores of
+/// many tenants, written past the commits in an order that is not that of their
+/// names; without statistics.
+async fn fill_heads(place: &Place, count: u64) {
     let (random_id, some_hash, no) = match place.raw {
         Raw::Sqlite(_) => ("randomblob(16)", "zeroblob(32)", "0"),
         Raw::Postgres(_) => ("gen_random_uuid()", "sha256('')", "false"),
@@ -29,7 +34,7 @@ async fn fill(place: &Place) {
     };
     let (small_tenant, small_store) = (id_of("number / 100"), id_of("number / 10"));
     let version_id = id_of("1 + number");
-    let mut stores = vec![("$1", "$2", MEMORIES)];
+    let mut stores = vec![("$1", "$2", count)];
     if matches!(place.raw, Raw::Postgres(_)) {
         // Only its plans depend on what else there is.
         stores.push((&small_tenant, &small_store, 20_000));
@@ -39,9 +44,9 @@ async fn fill(place: &Place) {
             "INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id, \
              size_bytes, sha256, first_line, pinned, created_at, updated_at) \
              WITH RECURSIVE counted(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n + 1 < {count}), \
-             numbered(number) AS (SELECT (n * 7919) % {count} FROM counted) \
-             SELECT {tenant_id}, {store_id}, {random_id}, '/d' || (number % 10) || '/f' || (100000 + number), \
-             '/d' || (number % 10) || '/', 'f' || (100000 + number), 1 + number, {version_id}, {version_id}, 7, \
+             numbered(number) AS (SELECT (n * CAST(7919 AS BIGINT)) % {count} FROM counted) \
+             SELECT {tenant_id}, {store_id}, {random_id}, '/d' || (number % 10) || '/f' || ({count} + number), \
+             '/d' || (number % 10) || '/', 'f' || ({count} + number), 1 + number, {version_id}, {version_id}, 7, \
              {some_hash}, 'a first line of usual length', {no}, 1, 1 FROM numbered"
         );
         let ids = place.ids();
@@ -54,15 +59,140 @@ async fn fill(place: &Place) {
         "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
          SELECT tenant_id, store_id, parent, '/', substr(parent, 2, 2), count(*), 7 * count(*), count(*) \
          FROM memory GROUP BY tenant_id, store_id, parent",
-        "INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, op, path, blob_id, size_bytes, \
-         sha256, created_at) SELECT tenant_id, store_id, head_seq, version_id, memory_id, 'created', path, blob_id, \
-         size_bytes, sha256, 1 FROM memory",
-        "UPDATE directory SET files = 100000, bytes = 700000, visible_children = 10 WHERE path = '/'",
-        "UPDATE store SET seq = 100000, memory_count = 100000, live_bytes = 700000",
+        &format!(
+            "UPDATE directory SET files = {count}, bytes = 7 * {count}, visible_children = 10 WHERE path = '/'"
+        ),
+        &format!("UPDATE store SET seq = {count}, memory_count = {count}, live_bytes = 7 * {count}"),
     ] {
         place.raw.execute(statement, &[]).await;
     }
-    place.raw.settle().await;
+}
+
+/// A hundred thousand memories and the version that made each.
+async fn fill(place: &Place) {
+    fill_heads(place, MEMORIES).await;
+    // One moment after the other, by ten actors in turn.
+    let versions = format!(
+        "INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, op, path, blob_id, size_bytes, \
+         sha256, created_at, actor_type, actor_id) SELECT tenant_id, store_id, head_seq, version_id, memory_id, \
+         'created', path, blob_id, size_bytes, sha256, head_seq, '{}', 'actor ' || (head_seq % 10) FROM memory",
+        ActorKind::User.name()
+    );
+    place.raw.execute(&versions, &[]).await;
+}
+
+/// Lists of all kinds that show little of much: what they are called, and what
+/// they are. The first and the last page of one, and one of its middle, cost
+/// the same.
+fn memory_lists(count: u64) -> Vec<(&'static str, MemoryListing, usize)> {
+    let listing = |below: &str, depth, after: Option<String>, limit| MemoryListing {
+        below: dir(below),
+        depth,
+        after,
+        limit,
+    };
+    let (middle, last) = (count + count / 2, 2 * count - 1010);
+    let in_root = |number: u64| Some(format!("/d{}/f{number}", number % 10));
+    let in_directory = |number: u64| Some(format!("/d3/f{}", number / 10 * 10 + 3));
+    vec![
+        ("show the root", listing("/", Depth::Children, None, 20), 10),
+        (
+            "list from the beginning",
+            listing("/", Depth::All, None, 100),
+            100,
+        ),
+        (
+            "list from the middle",
+            listing("/", Depth::All, in_root(middle), 100),
+            100,
+        ),
+        (
+            "list to the end",
+            listing("/", Depth::All, Some(format!("/d9/f{}", last / 10 * 10 + 9)), 100),
+            100,
+        ),
+        (
+            "show a directory",
+            listing("/d3/", Depth::Children, None, 100),
+            100,
+        ),
+        (
+            "show a directory's middle",
+            listing("/d3/", Depth::Children, in_directory(middle), 100),
+            100,
+        ),
+        (
+            "show a directory's end",
+            listing("/d3/", Depth::Children, in_directory(last), 100),
+            100,
+        ),
+    ]
+}
+
+/// Lists of versions, twenty at a time.
+fn version_lists(memory_id: MemoryId) -> Vec<(&'static str, VersionListing, usize)> {
+    let page = VersionListing {
+        limit: 20,
+        ..VersionListing::default()
+    };
+    let at = |place| Some(Timestamp::from_micros(place));
+    let of_actor = Some((ActorKind::User, "actor 3".to_owned()));
+    vec![
+        ("list versions", page.clone(), 20),
+        (
+            "list older versions",
+            VersionListing {
+                before: Some(50_000),
+                ..page.clone()
+            },
+            20,
+        ),
+        (
+            "list a memory's versions",
+            VersionListing {
+                memory_id: Some(memory_id),
+                ..page.clone()
+            },
+            1,
+        ),
+        (
+            "list an actor's versions",
+            VersionListing {
+                actor: of_actor.clone(),
+                before: Some(50_000),
+                ..page.clone()
+            },
+            20,
+        ),
+        (
+            "list creations",
+            VersionListing {
+                operation: Some(Operation::Created),
+                before: Some(50_000),
+                ..page.clone()
+            },
+            20,
+        ),
+        (
+            "list versions of a time",
+            VersionListing {
+                created_from: at(40_000),
+                created_to: at(40_005),
+                ..page.clone()
+            },
+            6,
+        ),
+        (
+            "list an actor's versions of a time",
+            VersionListing {
+                actor: of_actor,
+                created_from: at(20_000),
+                created_to: at(20_100),
+                ..page
+            },
+            10,
+        ),
+    ]
 }
 
 fn assert_is_complete(root: &Directory) {
@@ -104,8 +234,8 @@ impl Watched {
     }
 }
 
-#[tokio::test]
-async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
+/// An index of one connection on a database of its own.
+async fn watched_postgres() -> (Watched, Place, OwnDatabase) {
     let (_index, raw, database) = postgres_index().await;
     let raw = Raw::Postgres(raw);
     let options = PostgresOptions {
@@ -114,9 +244,114 @@ async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
     };
     let index = PostgresIndex::connect(&options).await.unwrap();
     let place = Place::on(Arc::new(index.clone()), raw.clone()).await;
-    fill(&place).await;
     let least = BTreeMap::new();
-    let mut watched = Watched { index, raw, least };
+    (Watched { index, raw, least }, place, database)
+}
+
+impl Watched {
+    /// Reads and changes heads, as the memory tool does.
+    async fn use_heads(&mut self, place: &Place, round: u32) {
+        let at = format!("/d3/new/{round}");
+        let head = self.watch("create a memory", 100, place.create(&at, 1)).await;
+        let edit = place.commit_of(vec![edited(&head, 1)]);
+        self.watch("edit a memory", 100, place.run(&edit)).await;
+        let delete = deleted(&place.memory(&at).await);
+        let commit = place.commit_of(vec![delete.clone()]);
+        self.watch("delete a memory", 100, place.run(&commit)).await;
+        let back = Change {
+            memory_id: head.memory_id,
+            revives: Some(delete.version_id),
+            ..created(&at, 1)
+        };
+        let revive = place.commit_of(vec![back]);
+        self.watch("bring a memory back", 100, place.run(&revive)).await;
+        let redaction = Redaction {
+            store_id: place.store_id,
+            version_id: head.version_id,
+            now: NOW,
+            actor: None,
+        };
+        let redacted = place.index.redact(place.tenant_id, &redaction);
+        let redacted = self.watch("redact a version", 100, redacted).await.unwrap();
+        assert!(
+            matches!(redacted, RedactionOutcome::Redacted { .. }),
+            "{redacted:?}"
+        );
+        let pin = Pin {
+            store_id: place.store_id,
+            memory_id: head.memory_id,
+            expected: place.memory(&at).await.version_id,
+            is_pinned: true,
+            idempotency: None,
+            now: NOW,
+        };
+        let pinned = place.index.pin(place.tenant_id, &pin);
+        assert_eq!(
+            self.watch("pin a memory", 20, pinned).await.unwrap(),
+            PinOutcome::Done
+        );
+    }
+
+    /// Reads lists and history, as the memory stores API does; the lists are as
+    /// long as they should be once the store is filled.
+    async fn use_lists(&mut self, place: &Place, is_filled: bool) {
+        let (tenant_id, store_id) = (place.tenant_id, place.store_id);
+        for (name, listing, shown) in memory_lists(MEMORIES) {
+            let page = place.index.list_memories(tenant_id, store_id, &listing);
+            // Each memory, its place in the index, and nothing where its last read would be.
+            let limit = 2 * shown as u64 + 20;
+            let page = self.watch(name, limit, page).await.unwrap().unwrap();
+            assert!(!is_filled || page.items.len() == shown, "{name}");
+        }
+        let some_version = place.index.version_at(tenant_id, store_id, 40_000);
+        let some_version = self.watch("find a version", 10, some_version).await.unwrap();
+        let memory_id = some_version
+            .as_ref()
+            .map_or_else(|| created("/x", 1).memory_id, |version| version.memory_id);
+        for (name, listing, shown) in version_lists(memory_id) {
+            // Two times are found by halving a hundred thousand.
+            let probes = if listing.created_from.is_some() { 80 } else { 0 };
+            let limit = 2 * shown as u64 + probes + 20;
+            let page = place.index.list_versions(tenant_id, store_id, &listing);
+            let page = self.watch(name, limit, page).await.unwrap().unwrap();
+            assert!(!is_filled || page.versions.len() == shown, "{name}");
+        }
+        let memory = place.index.memory(tenant_id, store_id, memory_id);
+        self.watch("find a memory by its id", 10, memory).await.unwrap();
+        if let Some(version) = some_version {
+            let found = place.index.version(tenant_id, store_id, version.version_id);
+            let found = self.watch("find a version by its id", 10, found).await.unwrap();
+            assert_eq!(found.unwrap().version, Some(version));
+        } else {
+            let version_id = created("/x", 1).version_id;
+            place
+                .index
+                .version(tenant_id, store_id, version_id)
+                .await
+                .unwrap();
+        }
+        let stores = StoreListing {
+            limit: 20,
+            ..StoreListing::default()
+        };
+        let stores = place.index.list_stores(tenant_id, &stores);
+        self.watch("list stores", 10, stores).await.unwrap();
+    }
+
+    /// Holds the least that each operation read against what it may read.
+    fn assert_within_limits(&mut self) {
+        for (name, (read, limit)) in std::mem::take(&mut self.least) {
+            println!("{read} rows to {name}");
+            assert!(read <= limit, "{read} rows were read to {name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
+    let (mut watched, place, _database) = watched_postgres().await;
+    fill(&place).await;
+    place.raw.settle().await;
     for round in 0..8 {
         let root = watched
             .watch("list many", SHOWN + 200, place.directory("/", SHOWN))
@@ -129,17 +364,11 @@ async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
         watched
             .watch("find a memory", 10, place.memory("/d7/f100007"))
             .await;
-
-        let at = format!("/d3/new/{round}");
-        let head = watched.watch("create a memory", 100, place.create(&at, 1)).await;
-        let edit = place.commit_of(vec![edited(&head, 1)]);
-        watched.watch("edit a memory", 100, place.run(&edit)).await;
-        let version = place.index.version_at(place.tenant_id, place.store_id, head.seq);
-        let found = watched.watch("find a version", 10, version).await.unwrap();
-        assert_eq!(found.unwrap().content.unwrap().blob_id, head.blob_id);
-        let delete = place.commit_of(vec![deleted(&place.memory(&at).await)]);
-        watched.watch("delete a memory", 100, place.run(&delete)).await;
-
+        watched.use_lists(&place, true).await;
+        watched.use_heads(&place, round).await;
+        place
+            .change(vec![deleted(&place.memory(&format!("/d3/new/{round}")).await)])
+            .await;
         if round == 4 {
             // From here on plans are for any parameters, and what the filling
             // read has been counted.
@@ -150,9 +379,56 @@ async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
         watched.least["list many"].0 >= SHOWN,
         "the count of rows read does not work"
     );
-    for (name, (read, limit)) in watched.least {
-        assert!(read <= limit, "{read} rows were read to {name}");
+    watched.assert_within_limits();
+}
+
+/// A store grows while the sessions that serve it keep the plans they made when
+/// its tables were empty.
+#[tokio::test]
+async fn postgres_plans_of_empty_tables_stay_good_when_they_fill() {
+    let (mut watched, place, _database) = watched_postgres().await;
+    watched.use_lists(&place, false).await;
+    watched.use_heads(&place, 0).await;
+    let old_rows = [
+        "DELETE FROM memory WHERE tenant_id = $1 AND store_id = $2",
+        "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2",
+        "DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path <> '/'",
+    ];
+    for statement in old_rows {
+        place.raw.execute(statement, &place.ids()).await;
     }
+    fill(&place).await;
+    for round in 1..5 {
+        watched.use_lists(&place, true).await;
+        watched.use_heads(&place, round).await;
+        place
+            .change(vec![deleted(&place.memory(&format!("/d3/new/{round}")).await)])
+            .await;
+        if round == 1 {
+            watched.least.clear();
+        }
+    }
+    watched.assert_within_limits();
+}
+
+#[tokio::test]
+async fn postgres_pages_of_a_million_memories_cost_the_same() {
+    let (mut watched, place, _database) = watched_postgres().await;
+    fill_heads(&place, 1_000_000).await;
+    place.raw.settle().await;
+    for round in 0..4 {
+        for (name, listing, shown) in memory_lists(1_000_000) {
+            let page = place
+                .index
+                .list_memories(place.tenant_id, place.store_id, &listing);
+            let page = watched.watch(name, 2 * shown as u64 + 20, page).await.unwrap();
+            assert_eq!(page.unwrap().items.len(), shown, "{name}");
+        }
+        if round == 1 {
+            watched.least.clear();
+        }
+    }
+    watched.assert_within_limits();
 }
 
 /// Counts what SQLite's readers do, in hundreds of steps of its machine.
@@ -193,4 +469,48 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
     place.memory("/d7/f100007").await;
     let one = hundreds_of_steps.swap(0, Ordering::Relaxed);
     assert!(one <= 10, "{one}00 steps to find one memory");
+
+    let version = place
+        .index
+        .version_at(place.tenant_id, place.store_id, 40_000)
+        .await;
+    let version = version.unwrap().unwrap();
+    let found = place
+        .index
+        .version(place.tenant_id, place.store_id, version.version_id);
+    assert_eq!(found.await.unwrap().unwrap().version, Some(version.clone()));
+    let memory = place
+        .index
+        .memory(place.tenant_id, place.store_id, version.memory_id);
+    memory.await.unwrap().unwrap();
+    let three = hundreds_of_steps.swap(0, Ordering::Relaxed);
+    assert!(three <= 10, "{three}00 steps to find two versions and a memory");
+    for (name, listing, shown) in version_lists(version.memory_id) {
+        let page = place
+            .index
+            .list_versions(place.tenant_id, place.store_id, &listing)
+            .await;
+        assert_eq!(page.unwrap().unwrap().versions.len(), shown, "{name}");
+        let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);
+        println!("{steps}00 steps to {name}");
+        assert!(steps <= 40, "{steps}00 steps to {name}");
+    }
+}
+
+#[tokio::test]
+async fn sqlite_pages_of_a_million_memories_cost_the_same() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Sqlite(raw)).await;
+    fill_heads(&place, 1_000_000).await;
+    let hundreds_of_steps = watch(&index).await;
+    for (name, listing, shown) in memory_lists(1_000_000) {
+        let page = place
+            .index
+            .list_memories(place.tenant_id, place.store_id, &listing)
+            .await;
+        assert_eq!(page.unwrap().unwrap().items.len(), shown, "{name}");
+        let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);
+        println!("{steps}00 steps to {name}");
+        assert!(steps <= 2 * shown as u64, "{steps}00 steps to {name}");
+    }
 }
