@@ -17,6 +17,7 @@ mod jobs;
 mod lists;
 mod model;
 mod place;
+mod plans;
 mod postgres_only;
 mod races;
 mod redactions;

@@ -1,0 +1,140 @@
+//! How Postgres means to run the queries of the lists, asked of a session that
+//! serves requests. SQLite's plans are held to the same beside its queries.
+
+use std::sync::Arc;
+
+use keepsake_index::PostgresIndex;
+use sqlx::AssertSqlSafe;
+
+use crate::place::Place;
+use crate::subject::{Raw, postgres_index};
+
+/// The queries that a function answers with, as its source has them.
+async fn queries_of(raw: &Raw, function: &str) -> Vec<String> {
+    let source = format!("SELECT prosrc FROM pg_proc WHERE proname = '{function}'");
+    let source = raw.rows(&source, &[]).await[0][0].clone().unwrap();
+    source
+        .split("RETURN QUERY")
+        .skip(1)
+        .map(|rest| rest.split(';').next().unwrap().to_owned())
+        .collect()
+}
+
+/// The plan for any parameters of a query whose variables are given with their
+/// types and some values.
+async fn plan(index: &PostgresIndex, place: &Place, query: &str, variables: &[(&str, &str, &str)]) -> String {
+    let mut query = query.to_owned();
+    for (number, (variable, _, _)) in variables.iter().enumerate() {
+        query = query.replace(variable, &format!("${}", number + 1));
+    }
+    let types: Vec<_> = variables.iter().map(|(_, of_type, _)| *of_type).collect();
+    let values: Vec<_> = variables.iter().map(|(_, _, value)| *value).collect();
+    let mut transaction = index.app_pool().begin().await.unwrap();
+    let set_tenant = format!(
+        "SELECT set_config('keepsake.tenant', '{}', true)",
+        place.tenant_id.uuid()
+    );
+    let prepare = format!("PREPARE listing ({}) AS {query}", types.join(", "));
+    let execute = format!("EXPLAIN (COSTS off) EXECUTE listing ({})", values.join(", "));
+    for statement in [set_tenant, prepare] {
+        sqlx::raw_sql(AssertSqlSafe(statement))
+            .execute(&mut *transaction)
+            .await
+            .unwrap();
+    }
+    let lines: Vec<String> = sqlx::query_scalar(AssertSqlSafe(execute))
+        .fetch_all(&mut *transaction)
+        .await
+        .unwrap();
+    sqlx::raw_sql("DEALLOCATE listing")
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+    lines.join("\n")
+}
+
+const MEMORIES: [(&str, &str, &str); 7] = [
+    ("p_tenant", "uuid", "NULL"),
+    ("p_store", "uuid", "NULL"),
+    ("p_directory", "text", "'/'"),
+    ("p_from", "text", "'/'"),
+    ("p_end", "text", "'0'"),
+    ("p_after_name", "text", "''"),
+    ("p_limit", "bigint", "20"),
+];
+
+const VERSIONS: [(&str, &str, &str); 9] = [
+    ("p_tenant", "uuid", "NULL"),
+    ("p_store", "uuid", "NULL"),
+    ("p_memory", "uuid", "NULL"),
+    ("p_op", "text", "NULL"),
+    ("p_actor_type", "text", "NULL"),
+    ("p_actor_id", "text", "NULL"),
+    ("v_low", "bigint", "0"),
+    ("v_high", "bigint", "9"),
+    ("p_limit", "bigint", "20"),
+];
+
+#[tokio::test]
+async fn lists_are_ranges_of_indexes_in_their_order() {
+    let (index, raw, _database) = postgres_index().await;
+    let raw = Raw::Postgres(raw);
+    let place = Place::on(Arc::new(index.clone()), raw.clone()).await;
+    let expected: [(&str, &[(&str, &str, &str)], &[&[&str]]); 2] = [
+        (
+            "list_memories_v1",
+            &MEMORIES,
+            &[
+                &[
+                    "Index Scan using memory_path",
+                    "(path > $4) AND (path < $5))",
+                    "memory_access_pkey",
+                ],
+                &[
+                    "Index Scan using memory_parent",
+                    "(parent = $3) AND (name > $6))",
+                    "Index Scan using directory_children",
+                    "(ROW(parent, path) > ROW($3, $4)) AND (parent <= $3))",
+                    "memory_access_pkey",
+                ],
+            ],
+        ),
+        (
+            "list_versions_v1",
+            &VERSIONS,
+            &[
+                &[
+                    "Index Scan Backward using version_memory",
+                    "(ROW(memory_id, seq) < ROW($3, $8))",
+                ],
+                &[
+                    "Index Scan Backward using version_actor",
+                    "(ROW(actor_id, seq) < ROW($6, $8))",
+                ],
+                &[
+                    "Index Scan Backward using version_op",
+                    "(ROW(op, seq) < ROW($4, $8))",
+                ],
+                &[
+                    "Index Scan Backward using version_pkey",
+                    "(seq < $8) AND (seq > $7))",
+                ],
+            ],
+        ),
+    ];
+    for (function, variables, plans) in expected {
+        let queries = queries_of(&raw, function).await;
+        assert_eq!(queries.len(), plans.len());
+        for (query, parts) in queries.iter().zip(plans) {
+            let plan = plan(&index, &place, query, variables).await;
+            for part in *parts {
+                assert!(plan.contains(part), "{part} is not in\n{plan}");
+            }
+            // The two ranges of children are merged by a sort of what they gave.
+            let sorts = plan.matches("Sort").count();
+            let is_merge = plan.contains("Append");
+            assert!(sorts == 0 || is_merge, "{plan}");
+            assert!(!plan.contains("Seq Scan") && !plan.contains("Hash"), "{plan}");
+        }
+    }
+}
