@@ -14,6 +14,10 @@ use crate::statements::{
 };
 use crate::{IndexError, PurgeIndex};
 
+/// Makes the transaction's plans for what it asks and the tables as they are: a
+/// plan for any batch reads a table from end to end, and removals are rare.
+const PLAN_ANEW: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
+
 /// The lock of a store's commits; answers what the tenant granted it.
 const LOCK_STORE: &str = "SELECT granted_bytes FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE";
@@ -27,10 +31,7 @@ impl PurgeIndex for PostgresIndex {
     ) -> Result<RedactionOutcome, IndexError> {
         let store_id = redaction.store_id;
         let mut transaction = self.begin(tenant_id).await?;
-        // Rare enough to be planned each time, for the tables as they are.
-        sqlx::query("SET LOCAL plan_cache_mode = force_custom_plan")
-            .execute(&mut *transaction)
-            .await?;
+        sqlx::query(PLAN_ANEW).execute(&mut *transaction).await?;
         if lock_store(&mut transaction, tenant_id, store_id).await?.is_none() {
             return Ok(RedactionOutcome::NoStore);
         }
@@ -119,6 +120,7 @@ impl PurgeIndex for PostgresIndex {
     ) -> Result<StorePurge, IndexError> {
         let mut purge = StorePurge::default();
         let mut transaction = self.jobs.begin().await?;
+        sqlx::query(PLAN_ANEW).execute(&mut *transaction).await?;
         // Two that purge one store take turns, batch by batch.
         let is_deleted: Option<bool> = sqlx::query_scalar(
             "SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2 FOR UPDATE",
