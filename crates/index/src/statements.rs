@@ -1,4 +1,8 @@
 //! Statements that both databases understand, word for word.
+//!
+//! Versions that share a blob are asked for by a range of one: given that a
+//! column equals a parameter, SQLite puts the parameter in its place everywhere,
+//! and finds the condition of the partial index no more.
 
 /// A store. In this order its row is read everywhere.
 pub(crate) const STORE: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
@@ -43,7 +47,7 @@ pub(crate) const BLOB_IS_LIVE: &str = "SELECT v.memory_id FROM version v \
         SELECT CASE WHEN m.deleted_at IS NULL THEN m.version_id END FROM memory m \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id) \
     UNION ALL SELECT v.memory_id FROM version v \
-    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.blob_id = $3 AND v.blob_id <> v.version_id AND v.version_id = ( \
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.blob_id BETWEEN $3 AND $3 AND v.blob_id <> v.version_id AND v.version_id = ( \
         SELECT CASE WHEN m.deleted_at IS NULL THEN m.version_id END FROM memory m \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id) \
     LIMIT 1";
@@ -53,7 +57,7 @@ pub(crate) const BLOB_IS_LIVE: &str = "SELECT v.memory_id FROM version v \
 pub(crate) const BLOB_IS_NAMED: &str = "SELECT EXISTS (SELECT 1 FROM version \
         WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3) \
     OR EXISTS (SELECT 1 FROM version \
-        WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 AND blob_id <> version_id)";
+        WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 AND blob_id <> version_id)";
 
 /// Removes what a version says of the content, and notes who asked for it.
 pub(crate) const REDACT: &str = "UPDATE version SET path = NULL, blob_id = NULL, size_bytes = NULL, sha256 = NULL, \

@@ -11,6 +11,16 @@ use super::SqliteIndex;
 use crate::model::{AccessRow, DueDeletion};
 use crate::{IndexError, JobIndex, MaintenanceIndex};
 
+/// Queues a blob that no version names: the one that brought it, or one that
+/// shares it, asked for by a range as in `statements.rs`.
+pub(super) const CONDEMN_ORPHAN: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
+    SELECT $1, $2, $3, $4, 0, 'orphan' WHERE NOT EXISTS ( \
+        SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3 \
+    ) AND NOT EXISTS ( \
+        SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 \
+            AND blob_id <> version_id \
+    ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET reason = reason";
+
 #[async_trait]
 impl MaintenanceIndex for SqliteIndex {
     async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError> {
@@ -75,21 +85,13 @@ impl MaintenanceIndex for SqliteIndex {
         // The one write connection is the store's lock here: a commit that
         // names the blob has landed before, or comes later and is refused.
         let connection = writer.begin().await?;
-        let condemned = sqlx::query(
-            "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
-             SELECT $1, $2, $3, $4, 0, 'orphan' WHERE NOT EXISTS ( \
-                 SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3 \
-             ) AND NOT EXISTS ( \
-                 SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 \
-                        AND blob_id <> version_id \
-             ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET reason = reason",
-        )
-        .bind(key.tenant_id.uuid())
-        .bind(key.store_id.uuid())
-        .bind(key.blob_id.uuid())
-        .bind(not_before.as_micros())
-        .execute(connection)
-        .await?;
+        let condemned = sqlx::query(CONDEMN_ORPHAN)
+            .bind(key.tenant_id.uuid())
+            .bind(key.store_id.uuid())
+            .bind(key.blob_id.uuid())
+            .bind(not_before.as_micros())
+            .execute(connection)
+            .await?;
         writer.commit().await?;
         Ok(condemned.rows_affected() > 0)
     }

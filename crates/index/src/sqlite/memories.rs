@@ -231,15 +231,11 @@ fn item_of(row: &SqliteRow) -> Result<Option<MemoryItem>, IndexError> {
 
 #[cfg(test)]
 mod tests {
-    use sqlx::{Connection, Row, SqliteConnection};
-
     use super::{ALL_BELOW, CHILDREN, MEMORY};
-    use crate::migrations;
+    use crate::sqlite::plans::steps_of;
 
     #[tokio::test]
     async fn lists_are_ranges_of_indexes_that_stop_at_the_limit() {
-        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
-        migrations::sqlite().run(&mut connection).await.unwrap();
         for (statement, ranges) in [
             (MEMORY, &["(tenant_id=? AND store_id=? AND memory_id=?)"] as &[_]),
             (ALL_BELOW, &["(tenant_id=? AND store_id=? AND path>? AND path<?)"]),
@@ -251,14 +247,7 @@ mod tests {
                 ],
             ),
         ] {
-            let plan = sqlx::query(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
-            let steps: Vec<String> = plan
-                .fetch_all(&mut connection)
-                .await
-                .unwrap()
-                .iter()
-                .map(|step| step.get("detail"))
-                .collect();
+            let steps = steps_of(statement).await;
             for range in ranges {
                 assert!(
                     steps.iter().any(|step| step.contains(range)),

@@ -9,6 +9,8 @@
 mod commit;
 mod maintenance;
 mod memories;
+#[cfg(test)]
+mod plans;
 mod purge;
 mod reads;
 mod stores;

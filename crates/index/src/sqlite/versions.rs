@@ -232,15 +232,11 @@ pub(super) fn version_of(row: &SqliteRow) -> Result<Version, IndexError> {
 
 #[cfg(test)]
 mod tests {
-    use sqlx::{Connection, Row, SqliteConnection};
-
     use super::{MADE_AT, OF_ACTOR, OF_ALL, OF_MEMORY, OF_OPERATION, VERSION};
-    use crate::migrations;
+    use crate::sqlite::plans::steps_of;
 
     #[tokio::test]
     async fn lists_go_by_the_index_of_their_filter() {
-        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
-        migrations::sqlite().run(&mut connection).await.unwrap();
         for (statement, range) in [
             (VERSION, "(tenant_id=? AND store_id=? AND version_id=?)"),
             (MADE_AT, "(tenant_id=? AND store_id=? AND seq<?)"),
@@ -261,14 +257,7 @@ mod tests {
                 "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>? AND seq<?)",
             ),
         ] {
-            let plan = sqlx::query(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
-            let steps: Vec<String> = plan
-                .fetch_all(&mut connection)
-                .await
-                .unwrap()
-                .iter()
-                .map(|step| step.get("detail"))
-                .collect();
+            let steps = steps_of(statement).await;
             assert!(
                 steps.iter().any(|step| step.ends_with(range)),
                 "{range}: {steps:#?}"

@@ -1,0 +1,49 @@
+//! How SQLite means to run statements, on a database without statistics.
+
+use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
+
+use super::maintenance::CONDEMN_ORPHAN;
+use crate::migrations;
+use crate::statements::{
+    BLOB_IS_LIVE, BLOB_IS_NAMED, DELETED_STORES, FORGET_PATH, PURGE, QUEUE_PURGED, REDACT, STORE,
+};
+
+/// The steps of a statement's plan.
+pub(super) async fn steps_of(statement: &str) -> Vec<String> {
+    let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+    migrations::sqlite().run(&mut connection).await.unwrap();
+    let plan = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
+    let steps = plan.fetch_all(&mut connection).await.unwrap();
+    steps.iter().map(|step| step.get("detail")).collect()
+}
+
+fn reads_whole_store(step: &str) -> bool {
+    step.starts_with("SEARCH") && step.ends_with("(tenant_id=? AND store_id=?)")
+}
+
+#[tokio::test]
+async fn removals_find_rows_by_their_whole_keys() {
+    for statement in [CONDEMN_ORPHAN, BLOB_IS_LIVE, BLOB_IS_NAMED, REDACT, FORGET_PATH] {
+        let steps = steps_of(statement).await;
+        assert!(steps.iter().any(|step| step.starts_with("SEARCH")), "{steps:#?}");
+        assert!(!steps.iter().any(|step| reads_whole_store(step)), "{steps:#?}");
+    }
+    let steps = steps_of(STORE).await;
+    assert!(
+        steps.iter().any(|step| reads_whole_store(step)),
+        "the test does not work: {steps:#?}"
+    );
+}
+
+#[tokio::test]
+async fn purge_takes_the_first_rows_of_the_primary_key() {
+    for statement in PURGE.into_iter().chain([QUEUE_PURGED]) {
+        let steps = steps_of(statement).await;
+        let first_rows = steps.iter().filter(|step| reads_whole_store(step));
+        assert_eq!(first_rows.count(), 1, "{steps:#?}");
+        let is_sorted = |step: &String| step.contains("TEMP B-TREE FOR ORDER BY");
+        assert!(!steps.iter().any(is_sorted), "{steps:#?}");
+    }
+    let steps = steps_of(DELETED_STORES).await;
+    assert!(steps[0].contains("store_deleted"), "{steps:#?}");
+}
