@@ -30,15 +30,21 @@ impl Timestamp {
     }
 
     /// Reads RFC 3339; without an offset it is UTC, a date is its midnight.
+    ///
+    /// Takes every year of four digits, so that the last moments of 9999 can
+    /// stand for "no bound".
     pub fn parse(text: &str) -> Option<Self> {
-        let utc = jiff::tz::TimeZone::UTC;
-        let instant = text.parse::<jiff::Timestamp>().ok().or_else(|| {
-            // The parser of dates and times would pass over what follows them.
-            let has_zone = text.contains(['[', 'Z', 'z', '+']) || text.matches('-').count() > 2;
-            let civil = text.parse::<jiff::civil::DateTime>().ok().filter(|_| !has_zone)?;
-            Some(civil.to_zoned(utc).ok()?.timestamp())
-        })?;
-        Some(Self(instant.as_microsecond()))
+        let pieces = jiff::fmt::temporal::Pieces::parse(text).ok()?;
+        if pieces.time_zone_annotation().is_some() {
+            return None;
+        }
+        let epoch = jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0);
+        let local = pieces
+            .date()
+            .to_datetime(pieces.time().unwrap_or(jiff::civil::Time::midnight()));
+        let offset_secs = pieces.to_numeric_offset().map_or(0, jiff::tz::Offset::seconds);
+        let micros = local.duration_since(epoch).as_micros() - i128::from(offset_secs) * 1_000_000;
+        i64::try_from(micros).ok().map(Self)
     }
 
     /// RFC 3339 in UTC with microseconds and `Z`, as every answer writes times.
