@@ -11,6 +11,7 @@ use keepsake_index::Idempotency;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
@@ -38,7 +39,7 @@ pub(crate) struct OptionalBody<T> {
 }
 
 /// A body that says nothing.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Empty {}
 

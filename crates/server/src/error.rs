@@ -113,8 +113,17 @@ impl ApiError {
         )
     }
 
+    pub(crate) fn not_ready() -> Self {
+        Self::overloaded("the database cannot serve at the moment".to_owned())
+    }
+
     fn unavailable(what: &str) -> Self {
-        let message = format!("{what} cannot be reached at the moment; a write may still land");
+        Self::overloaded(format!(
+            "{what} cannot be reached at the moment; a write may still land"
+        ))
+    }
+
+    fn overloaded(message: String) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", message);
         error.retry = Retry::After(1);
         error

@@ -9,10 +9,13 @@ mod auth;
 mod body;
 mod envelope;
 mod error;
+mod openapi;
 mod path;
 mod precondition;
 mod query;
+mod reference;
 mod routes;
+mod schemas;
 
 use std::time::Duration;
 
@@ -42,9 +45,11 @@ impl Default for ServerOptions {
 
 /// Every route of the public listener.
 pub fn router(engine: Engine, options: &ServerOptions) -> Router {
+    let (authenticated, _) = routes::v1().split_for_parts();
+    let (public, _) = routes::public().split_for_parts();
     // Around the fallbacks too: who sends a credential is told its tenant even
     // where there is nothing.
-    let authenticated = routes::v1()
+    let authenticated = authenticated
         .fallback(routes::no_such_route)
         .method_not_allowed_fallback(routes::no_such_method)
         .layer(axum::middleware::from_fn_with_state(
@@ -53,7 +58,7 @@ pub fn router(engine: Engine, options: &ServerOptions) -> Router {
         ));
     Router::new()
         .nest("/v1", authenticated)
-        .merge(routes::health())
+        .merge(public)
         .fallback(routes::no_such_route)
         .method_not_allowed_fallback(routes::no_such_method)
         .layer(axum::middleware::from_fn_with_state(
@@ -61,6 +66,11 @@ pub fn router(engine: Engine, options: &ServerOptions) -> Router {
             envelope::wrap,
         ))
         .with_state(engine)
+}
+
+/// The OpenAPI document of every route, pretty printed, with a last newline.
+pub fn openapi() -> &'static str {
+    openapi::text()
 }
 
 /// Serves until `shutdown`, then finishes what is under way up to a deadline.

@@ -3,6 +3,11 @@
 use keepsake_core::ContentHash;
 use keepsake_engine as engine;
 use serde::Deserialize;
+use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Schema};
+use utoipa::openapi::{RefOr, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::schemas;
 
 /// What must be so for a memory to be made.
 #[derive(Debug, Deserialize)]
@@ -27,15 +32,15 @@ pub(crate) enum Precondition {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {
-    r#type: Type,
+    r#type: Kind,
     content_sha256: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Type {
+enum Kind {
     #[serde(rename = "content_sha256")]
     ContentSha256,
+    #[serde(rename = "not_exists")]
     NotExists,
 }
 
@@ -44,13 +49,13 @@ impl TryFrom<Fields> for Precondition {
 
     fn try_from(fields: Fields) -> Result<Self, String> {
         match (fields.r#type, fields.content_sha256) {
-            (Type::ContentSha256, Some(text)) => match text.parse() {
+            (Kind::ContentSha256, Some(text)) => match text.parse() {
                 Ok(hash) => Ok(Self::ContentSha256(hash)),
                 Err(rule) => Err(format!("`content_sha256` {rule}")),
             },
-            (Type::ContentSha256, None) => Err("missing field `content_sha256`".to_owned()),
-            (Type::NotExists, None) => Ok(Self::NotExists),
-            (Type::NotExists, Some(_)) => Err("`content_sha256` does not go with `not_exists`".to_owned()),
+            (Kind::ContentSha256, None) => Err("missing field `content_sha256`".to_owned()),
+            (Kind::NotExists, None) => Ok(Self::NotExists),
+            (Kind::NotExists, Some(_)) => Err("`content_sha256` does not go with `not_exists`".to_owned()),
         }
     }
 }
@@ -63,6 +68,41 @@ impl From<Precondition> for engine::Precondition {
         }
     }
 }
+
+/// One type of precondition.
+fn described(name: &str, description: &str) -> ObjectBuilder {
+    let named = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some([name]));
+    ObjectBuilder::new()
+        .description(Some(description))
+        .property("type", named)
+        .required("type")
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+}
+
+impl PartialSchema for CreatePrecondition {
+    fn schema() -> RefOr<Schema> {
+        RefOr::T(described("not_exists", "Nothing stands at the path.").into())
+    }
+}
+
+impl ToSchema for CreatePrecondition {}
+
+impl PartialSchema for Precondition {
+    fn schema() -> RefOr<Schema> {
+        let content = described("content_sha256", "The memory holds content of this hash.")
+            .property("content_sha256", schemas::ContentSha256::schema())
+            .required("content_sha256");
+        let free = described(
+            "not_exists",
+            "Nothing stands at the new path, which the update has; else nothing is changed.",
+        );
+        RefOr::T(OneOfBuilder::new().item(content).item(free).into())
+    }
+}
+
+impl ToSchema for Precondition {}
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use axum::http::Method;
 use axum::http::request::Parts;
 use keepsake_core::id::IdKind;
 use keepsake_core::{ContentHash, Id, Timestamp};
-use keepsake_engine::{PageRequest, View};
+use keepsake_engine::View;
 use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
@@ -111,12 +111,9 @@ impl Query {
         self.parsed(&[name], parse, format_args!("must be an integer from {range}"))
     }
 
-    /// Which part of a listing: `limit` and `page`.
-    pub(crate) fn page(&mut self) -> Result<PageRequest, ApiError> {
-        Ok(PageRequest {
-            limit: self.number("limit", "1 to 100")?,
-            page: self.text("page")?,
-        })
+    /// Items of a page: `limit`.
+    pub(crate) fn limit(&mut self) -> Result<Option<u64>, ApiError> {
+        self.number("limit", "1 to 100")
     }
 
     /// Whether content is wanted: `view`.
@@ -213,7 +210,7 @@ mod tests {
     #[test]
     fn parameter_given_twice_is_refused_by_name() {
         assert_eq!(
-            refused(query("limit=1&limit=1").page()),
+            refused(query("limit=1&limit=1").limit()),
             "`limit` must be given once"
         );
         let twice = "created_at[gte]=2026-01-01&created_at_gte=2026-01-01";
@@ -225,10 +222,10 @@ mod tests {
 
     #[test]
     fn numbers_are_digits_alone() {
-        assert_eq!(query("limit=100").page().unwrap().limit, Some(100));
+        assert_eq!(query("limit=100").limit().unwrap(), Some(100));
         for bad in ["", "-1", "%2B1", "1.0", "ten", "99999999999999999999"] {
             assert_eq!(
-                refused(query(&format!("limit={bad}")).page()),
+                refused(query(&format!("limit={bad}")).limit()),
                 "`limit` must be an integer from 1 to 100",
                 "{bad}"
             );

@@ -5,70 +5,50 @@ mod list;
 mod memories;
 mod memory_stores;
 mod memory_versions;
+mod reference;
 mod tool_calls;
 
-use axum::Router;
-use axum::routing::{get, post};
 use keepsake_engine::Engine;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::error::ApiError;
 
 /// Routes that need a credential, below `/v1`.
-pub(crate) fn v1() -> Router<Engine> {
-    Router::new()
-        .route(
-            "/memory_stores",
-            post(memory_stores::create).get(memory_stores::list),
-        )
-        .route(
-            "/memory_stores/{memory_store_id}",
-            get(memory_stores::retrieve)
-                .post(memory_stores::update)
-                .patch(memory_stores::update)
-                .delete(memory_stores::delete),
-        )
-        .route(
-            "/memory_stores/{memory_store_id}/archive",
-            post(memory_stores::archive),
-        )
-        .route(
-            "/memory_stores/{memory_store_id}/memories",
-            post(memories::create).get(memories::list),
-        )
-        .route(
-            "/memory_stores/{memory_store_id}/memories/{memory_id}",
-            get(memories::retrieve)
-                .post(memories::update)
-                .patch(memories::update)
-                .delete(memories::delete),
-        )
-        .route(
-            "/memory_stores/{memory_store_id}/memory_versions",
-            get(memory_versions::list),
-        )
-        .route(
-            "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}",
-            get(memory_versions::retrieve),
-        )
-        .route(
-            "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/redact",
-            post(memory_versions::redact),
-        )
-        .route(
-            "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/restore",
-            post(memory_versions::restore),
-        )
-        .route(
-            "/memory_stores/{memory_store_id}/tool_calls",
-            post(tool_calls::call),
-        )
+pub(crate) fn v1() -> OpenApiRouter<Engine> {
+    OpenApiRouter::new()
+        .routes(routes!(memory_stores::create, memory_stores::list))
+        .routes(routes!(
+            memory_stores::retrieve,
+            memory_stores::update,
+            memory_stores::delete
+        ))
+        .routes(routes!(memory_stores::archive))
+        .routes(routes!(memories::create, memories::list))
+        .routes(routes!(memories::retrieve, memories::update, memories::delete))
+        .routes(routes!(memory_versions::list))
+        .routes(routes!(memory_versions::retrieve))
+        .routes(routes!(memory_versions::redact))
+        .routes(routes!(memory_versions::restore))
+        .routes(routes!(tool_calls::call))
 }
 
-/// Routes for probes.
-pub(crate) fn health() -> Router<Engine> {
-    Router::new()
-        .route("/livez", get(health::live))
-        .route("/readyz", get(health::ready))
+/// Routes that anyone may ask: probes, and what the API is.
+pub(crate) fn public() -> OpenApiRouter<Engine> {
+    OpenApiRouter::new()
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(reference::document))
+        .routes(routes!(reference::page))
+}
+
+/// What all routes say of themselves.
+pub(crate) fn described() -> OpenApi {
+    OpenApiRouter::<Engine>::new()
+        .nest("/v1", v1())
+        .merge(public())
+        .into_openapi()
 }
 
 pub(crate) async fn no_such_route() -> ApiError {

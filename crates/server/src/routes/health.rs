@@ -2,36 +2,53 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use keepsake_engine::Engine;
 use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
 
 /// What the readiness probe tells; nothing of the deployment's inside.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct Ready {
     index: &'static str,
+    /// `unavailable` is no reason to take a replica out.
     blobs: &'static str,
 }
 
-/// `GET /livez`: the process answers.
+/// Is the process alive
+#[utoipa::path(
+    get,
+    path = "/livez",
+    operation_id = "health.live",
+    tag = "Health",
+    responses((status = 200, description = "It is.", body = String, content_type = "text/plain")),
+)]
 pub(crate) async fn live() -> &'static str {
     "ok"
 }
 
-/// `GET /readyz`: 200 when the index can serve, 503 when not. An unreachable
-/// object store is told, but is no reason to take a replica out: every one of
-/// them would go, and cached content could be read from none.
-pub(crate) async fn ready(State(engine): State<Engine>) -> (StatusCode, Json<Ready>) {
+/// Can the process serve
+///
+/// 503 while the index cannot. An unreachable object store is told, but is no
+/// reason to take a replica out: every one of them would go, and cached content
+/// could be read from none.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "health.ready",
+    tag = "Health",
+    responses((status = 200, description = "It can.", body = Ready)),
+)]
+pub(crate) async fn ready(State(engine): State<Engine>) -> Result<Json<Ready>, ApiError> {
     let readiness = engine.readiness().await;
-    let word = |is_ok: bool| if is_ok { "ok" } else { "unavailable" };
-    let ready = Ready {
-        index: word(readiness.index.is_ok()),
-        blobs: word(readiness.blobs.is_ok()),
-    };
-    let status = if readiness.index.is_ok() {
-        StatusCode::OK
+    if readiness.index.is_err() {
+        return Err(ApiError::not_ready());
+    }
+    let blobs = if readiness.blobs.is_ok() {
+        "ok"
     } else {
-        StatusCode::SERVICE_UNAVAILABLE
+        "unavailable"
     };
-    (status, Json(ready))
+    Ok(Json(Ready { index: "ok", blobs }))
 }

@@ -2,12 +2,14 @@
 
 use keepsake_engine::Page;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// A part of a listing.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct List<T> {
     data: Vec<T>,
     /// Send it as `page` for the next part; null: this is the last.
+    #[schema(required)]
     next_page: Option<String>,
 }
 

@@ -10,6 +10,7 @@ use keepsake_engine::{
     Engine, MemoryEdit, MemoryQuery, NewMemory, OnTaken, PageRequest, ShownItem, ShownMemory, View,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::list::List;
 use crate::auth::Caller;
@@ -18,6 +19,7 @@ use crate::error::ApiError;
 use crate::path::{InMemory, InStore};
 use crate::precondition::{CreatePrecondition, Precondition};
 use crate::query::{Asked, FromQuery, Query};
+use crate::schemas::{self, DeletedMemoryType, MemoryPrefixType, MemoryType};
 
 /// The header that tells which edition of the API a client speaks.
 const BETA: &str = "anthropic-beta";
@@ -27,24 +29,28 @@ const PREVIEW: &str = "managed-agents-2026-04-01";
 const CURRENT: &str = "agent-memory-2026-07-22";
 
 /// The body of a creation.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateMemory {
     /// Where it is to stand.
+    #[schema(value_type = schemas::MemoryPath)]
     path: String,
     /// What it is to hold; may be empty.
+    #[schema(value_type = schemas::Content)]
     content: String,
     /// On what condition it is made.
     precondition: Option<CreatePrecondition>,
 }
 
 /// The body of an update; what is left out stays.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateMemory {
     /// What it is to hold.
+    #[schema(value_type = Option<schemas::Content>)]
     content: Option<String>,
     /// Where it is to stand.
+    #[schema(value_type = Option<schemas::MemoryPath>)]
     path: Option<String>,
     /// Whether it is never to expire; writes no version.
     pinned: Option<bool>,
@@ -53,41 +59,54 @@ pub(crate) struct UpdateMemory {
 }
 
 /// A memory.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[expect(clippy::struct_field_names, reason = "the protocol names the fields")]
 pub(crate) struct Memory {
+    #[schema(value_type = schemas::MemoryId)]
     id: MemoryId,
-    r#type: &'static str,
+    #[schema(inline)]
+    r#type: MemoryType,
+    #[schema(value_type = schemas::MemoryStoreId)]
     memory_store_id: StoreId,
     /// The version that holds what it is now.
+    #[schema(value_type = schemas::MemoryVersionId)]
     memory_version_id: VersionId,
+    #[schema(value_type = schemas::MemoryPath)]
     path: String,
     /// Null with `view=basic`.
+    #[schema(value_type = Option<schemas::Content>, required)]
     content: Option<Arc<str>>,
     content_size_bytes: u64,
+    #[schema(value_type = schemas::ContentSha256)]
     content_sha256: String,
+    #[schema(value_type = schemas::Time)]
     created_at: String,
+    #[schema(value_type = schemas::Time)]
     updated_at: String,
     /// The older name of `content_size_bytes`.
     size_bytes: u64,
     /// When it was last read.
+    #[schema(value_type = Option<schemas::Time>, required)]
     last_accessed_at: Option<String>,
     /// When it would expire if it were never read again; null: never.
+    #[schema(value_type = Option<schemas::Time>, required)]
     expires_at: Option<String>,
     /// Whether it never expires.
     pinned: bool,
 }
 
 /// A directory with memories somewhere below it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemoryPrefix {
-    r#type: &'static str,
+    #[schema(inline)]
+    r#type: MemoryPrefixType,
     /// Ends in `/`; send it as `path_prefix` to list what is below.
+    #[schema(value_type = schemas::DirectoryPath)]
     path: String,
 }
 
 /// One item of a listing.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum MemoryListItem {
     Memory(Box<Memory>),
@@ -95,30 +114,52 @@ pub(crate) enum MemoryListItem {
 }
 
 /// The answer to a deletion.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeletedMemory {
+    #[schema(value_type = schemas::MemoryId)]
     id: MemoryId,
-    r#type: &'static str,
+    #[schema(inline)]
+    r#type: DeletedMemoryType,
 }
 
 /// Whether content is wanted.
-#[derive(Debug)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Viewed {
+    /// Whether the answer has content; `full` where one object is retrieved,
+    /// else `basic`.
+    #[param(value_type = Option<schemas::View>)]
     pub(crate) view: Option<View>,
 }
 
 /// What is asked of a store's memories.
-#[derive(Debug)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct ListMemories {
+    /// Only what is below this directory; whole segments are compared.
+    #[param(value_type = Option<schemas::DirectoryPath>)]
     path_prefix: Option<String>,
+    /// 0: everything below. 1: what is directly there, with a `memory_prefix`
+    /// for each directory.
+    #[param(minimum = 0, maximum = 1)]
     depth: Option<u64>,
+    /// Whether memories have content; with `full`, a page has at most 20 items.
+    #[param(value_type = Option<schemas::View>)]
     view: Option<View>,
-    page: PageRequest,
+    /// Items of a page; 20 where unset.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u64>,
+    /// The `next_page` of the page before.
+    #[param(value_type = Option<schemas::Cursor>)]
+    page: Option<String>,
 }
 
 /// On what condition a memory is deleted.
-#[derive(Debug)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct DeleteMemory {
+    /// Delete it only while its content has this hash.
+    #[param(value_type = Option<schemas::ContentSha256>)]
     expected_content_sha256: Option<ContentHash>,
 }
 
@@ -134,7 +175,8 @@ impl FromQuery for ListMemories {
             path_prefix: query.text("path_prefix")?,
             depth: query.number("depth", "0 to 1")?,
             view: query.view()?,
-            page: query.page()?,
+            limit: query.limit()?,
+            page: query.text("page")?,
         })
     }
 }
@@ -152,7 +194,7 @@ impl From<ShownMemory> for Memory {
         let memory = shown.memory;
         Self {
             id: memory.head.memory_id,
-            r#type: "memory",
+            r#type: MemoryType::Memory,
             memory_store_id: shown.store_id,
             memory_version_id: memory.head.version_id,
             path: memory.head.path.as_str().to_owned(),
@@ -174,14 +216,31 @@ impl From<ShownItem> for MemoryListItem {
         match item {
             ShownItem::Memory(memory) => Self::Memory(Box::new((*memory).into())),
             ShownItem::Prefix(path) => Self::Prefix(MemoryPrefix {
-                r#type: "memory_prefix",
+                r#type: MemoryPrefixType::Prefix,
                 path: path.as_str().to_owned(),
             }),
         }
     }
 }
 
-/// `POST /v1/memory_stores/{memory_store_id}/memories`
+/// Create a memory
+///
+/// A taken path is a conflict, unless `anthropic-beta` has
+/// `managed-agents-2026-04-01` and not `agent-memory-2026-07-22`: then the
+/// memory there gets the content, as a new version.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/memories",
+    operation_id = "memories.create",
+    tag = "Memories",
+    params(
+        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
+        Viewed,
+        ("anthropic-beta" = Option<String>, Header, description = "Editions of the API, separated by commas.")
+    ),
+    request_body = CreateMemory,
+    responses((status = 200, description = "The memory.", body = Memory)),
+)]
 pub(crate) async fn create(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -205,7 +264,20 @@ pub(crate) async fn create(
     Ok(Json(memory.into()))
 }
 
-/// `GET /v1/memory_stores/{memory_store_id}/memories`
+/// List memories
+///
+/// By path, in byte order.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/memories",
+    operation_id = "memories.list",
+    tag = "Memories",
+    params(
+        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
+        ListMemories
+    ),
+    responses((status = 200, description = "A page of memories and directories.", body = List<MemoryListItem>)),
+)]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -215,14 +287,29 @@ pub(crate) async fn list(
     let query = MemoryQuery {
         path_prefix: asked.path_prefix,
         depth: asked.depth,
-        page: asked.page,
+        page: PageRequest {
+            limit: asked.limit,
+            page: asked.page,
+        },
     };
     let view = asked.view.unwrap_or(View::Basic);
     let memories = engine.memories(&principal, store_id, &query, view).await?;
     Ok(Json(List::of(memories, MemoryListItem::from)))
 }
 
-/// `GET /v1/memory_stores/{memory_store_id}/memories/{memory_id}`
+/// Retrieve a memory
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
+    operation_id = "memories.retrieve",
+    tag = "Memories",
+    params(
+        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
+        ("memory_id" = schemas::MemoryId, Path, description = "The memory."),
+        Viewed
+    ),
+    responses((status = 200, description = "The memory.", body = Memory)),
+)]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -234,7 +321,23 @@ pub(crate) async fn retrieve(
     Ok(Json(memory.into()))
 }
 
-/// `POST` and `PATCH /v1/memory_stores/{memory_store_id}/memories/{memory_id}`
+/// Update a memory
+///
+/// Content, path or both, in one version; a change that changes nothing writes
+/// none.
+#[utoipa::path(
+    method(post, patch),
+    path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
+    operation_id = "memories.update",
+    tag = "Memories",
+    params(
+        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
+        ("memory_id" = schemas::MemoryId, Path, description = "The memory."),
+        Viewed
+    ),
+    request_body = UpdateMemory,
+    responses((status = 200, description = "The memory as it is now.", body = Memory)),
+)]
 pub(crate) async fn update(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -256,7 +359,21 @@ pub(crate) async fn update(
     Ok(Json(memory.into()))
 }
 
-/// `DELETE /v1/memory_stores/{memory_store_id}/memories/{memory_id}`
+/// Delete a memory
+///
+/// Its versions stay for the retention, and can be restored.
+#[utoipa::path(
+    delete,
+    path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
+    operation_id = "memories.delete",
+    tag = "Memories",
+    params(
+        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
+        ("memory_id" = schemas::MemoryId, Path, description = "The memory."),
+        DeleteMemory
+    ),
+    responses((status = 200, description = "It is deleted.", body = DeletedMemory)),
+)]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -269,7 +386,7 @@ pub(crate) async fn delete(
         .await?;
     Ok(Json(DeletedMemory {
         id: memory_id,
-        r#type: "memory_deleted",
+        r#type: DeletedMemoryType::Deleted,
     }))
 }
 

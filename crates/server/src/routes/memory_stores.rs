@@ -7,6 +7,7 @@ use keepsake_engine::{Engine, PageRequest, StoreDraft, StoreEdit, StoreQuery};
 use keepsake_index::Store;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
 
 use super::list::List;
 use crate::auth::Caller;
@@ -14,77 +15,109 @@ use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;
 use crate::path::InStore;
 use crate::query::{Asked, FromQuery, Nothing, Query};
+use crate::schemas::{self, DeletedMemoryStoreType, MemoryStoreType};
 
 /// The body of a creation.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateMemoryStore {
     /// 1 to 255 characters, none of them a control character.
+    #[schema(value_type = schemas::StoreName)]
     name: String,
     /// What the store is for.
+    #[schema(value_type = Option<schemas::Description>)]
     description: Option<String>,
     /// At most 16 pairs of your own.
+    #[schema(value_type = Option<schemas::Metadata>)]
     metadata: Option<Map<String, Value>>,
     /// Seconds after which a memory that is not read expires; 0: never.
+    #[schema(value_type = Option<schemas::Seconds>)]
     expires_unused_after: Option<u64>,
     /// What is done about sensitive data in what is written.
+    #[schema(value_type = Option<schemas::SensitiveDataPolicy>)]
     sensitive_data_policy: Option<String>,
 }
 
 /// The body of an update; what is left out stays.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateMemoryStore {
     /// 1 to 255 characters, none of them a control character.
+    #[schema(value_type = Option<schemas::StoreName>)]
     name: Option<String>,
     /// What the store is for.
+    #[schema(value_type = Option<schemas::Description>)]
     description: Option<String>,
     /// Pairs to set, or with null to remove; others stay.
+    #[schema(value_type = Option<schemas::MetadataPatch>)]
     metadata: Option<Map<String, Value>>,
     /// Seconds after which a memory that is not read expires; 0: never.
+    #[schema(value_type = Option<schemas::Seconds>)]
     expires_unused_after: Option<u64>,
     /// What is done about sensitive data in what is written.
+    #[schema(value_type = Option<schemas::SensitiveDataPolicy>)]
     sensitive_data_policy: Option<String>,
 }
 
 /// A memory store.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemoryStore {
+    #[schema(value_type = schemas::MemoryStoreId)]
     id: StoreId,
-    r#type: &'static str,
+    #[schema(inline)]
+    r#type: MemoryStoreType,
     name: String,
     /// Empty when unset.
     description: String,
+    #[schema(value_type = schemas::Metadata)]
     metadata: Map<String, Value>,
+    #[schema(value_type = schemas::Time)]
     created_at: String,
     /// When its name, description, metadata or archiving last changed.
+    #[schema(value_type = schemas::Time)]
     updated_at: String,
     /// Since when it takes no new content.
+    #[schema(value_type = Option<schemas::Time>, required)]
     archived_at: Option<String>,
     /// Live memories.
     memory_count: u64,
     /// Bytes of the live memories.
     content_bytes: u64,
     /// Seconds after which a memory that is not read expires; null: never.
+    #[schema(required)]
     expires_unused_after: Option<u64>,
     /// What is done about sensitive data in what is written.
+    #[schema(value_type = schemas::SensitiveDataPolicy)]
     sensitive_data_policy: String,
 }
 
 /// The answer to a deletion.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeletedMemoryStore {
+    #[schema(value_type = schemas::MemoryStoreId)]
     id: StoreId,
-    r#type: &'static str,
+    #[schema(inline)]
+    r#type: DeletedMemoryStoreType,
 }
 
 /// What is asked of a tenant's stores.
-#[derive(Debug)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct ListMemoryStores {
+    /// Made at or after this time; `created_at_gte` is the same.
+    #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
     created_from: Option<Timestamp>,
+    /// Made at or before this time; `created_at_lte` is the same.
+    #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
     created_to: Option<Timestamp>,
+    /// Whether archived stores are listed too.
     include_archived: Option<bool>,
-    page: PageRequest,
+    /// Items of a page; 20 where unset.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u64>,
+    /// The `next_page` of the page before.
+    #[param(value_type = Option<schemas::Cursor>)]
+    page: Option<String>,
 }
 
 impl FromQuery for ListMemoryStores {
@@ -93,7 +126,8 @@ impl FromQuery for ListMemoryStores {
             created_from: query.time("created_at", "gte")?,
             created_to: query.time("created_at", "lte")?,
             include_archived: query.flag("include_archived")?,
-            page: query.page()?,
+            limit: query.limit()?,
+            page: query.text("page")?,
         })
     }
 }
@@ -102,7 +136,7 @@ impl From<Store> for MemoryStore {
     fn from(store: Store) -> Self {
         Self {
             id: store.store_id,
-            r#type: "memory_store",
+            r#type: MemoryStoreType::MemoryStore,
             name: store.name,
             description: store.description,
             metadata: store.metadata,
@@ -117,7 +151,17 @@ impl From<Store> for MemoryStore {
     }
 }
 
-/// `POST /v1/memory_stores`
+/// Create a memory store
+///
+/// A retry without an `Idempotency-Key` makes another store.
+#[utoipa::path(
+    post,
+    path = "/memory_stores",
+    operation_id = "memory_stores.create",
+    tag = "Memory stores",
+    request_body = CreateMemoryStore,
+    responses((status = 200, description = "The store.", body = MemoryStore)),
+)]
 pub(crate) async fn create(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -134,7 +178,17 @@ pub(crate) async fn create(
     Ok(Json(store.into()))
 }
 
-/// `GET /v1/memory_stores`
+/// List memory stores
+///
+/// The newest first.
+#[utoipa::path(
+    get,
+    path = "/memory_stores",
+    operation_id = "memory_stores.list",
+    tag = "Memory stores",
+    params(ListMemoryStores),
+    responses((status = 200, description = "A page of stores.", body = List<MemoryStore>)),
+)]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -144,13 +198,24 @@ pub(crate) async fn list(
         created_from: asked.created_from,
         created_to: asked.created_to,
         include_archived: asked.include_archived.unwrap_or_default(),
-        page: asked.page,
+        page: PageRequest {
+            limit: asked.limit,
+            page: asked.page,
+        },
     };
     let stores = engine.stores(&principal, &query).await?;
     Ok(Json(List::of(stores, MemoryStore::from)))
 }
 
-/// `GET /v1/memory_stores/{memory_store_id}`
+/// Retrieve a memory store
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}",
+    operation_id = "memory_stores.retrieve",
+    tag = "Memory stores",
+    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
+    responses((status = 200, description = "The store.", body = MemoryStore)),
+)]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -159,7 +224,18 @@ pub(crate) async fn retrieve(
     Ok(Json(engine.store(&principal, store_id).await?.into()))
 }
 
-/// `POST` and `PATCH /v1/memory_stores/{memory_store_id}`
+/// Update a memory store
+///
+/// What is left out stays; metadata merges, and a null removes a key.
+#[utoipa::path(
+    method(post, patch),
+    path = "/memory_stores/{memory_store_id}",
+    operation_id = "memory_stores.update",
+    tag = "Memory stores",
+    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
+    request_body = UpdateMemoryStore,
+    responses((status = 200, description = "The store as it is now.", body = MemoryStore)),
+)]
 pub(crate) async fn update(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -177,9 +253,19 @@ pub(crate) async fn update(
     Ok(Json(store.into()))
 }
 
-/// `POST /v1/memory_stores/{memory_store_id}/archive`
+/// Archive a memory store
 ///
-/// Idempotent by itself: a call's name adds nothing.
+/// From then on its memories can be read and deleted, not created or changed.
+/// It cannot be undone; archiving again changes nothing.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/archive",
+    operation_id = "memory_stores.archive",
+    tag = "Memory stores",
+    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
+    request_body = Option<Empty>,
+    responses((status = 200, description = "The store, archived.", body = MemoryStore)),
+)]
 pub(crate) async fn archive(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -189,7 +275,17 @@ pub(crate) async fn archive(
     Ok(Json(engine.archive_store(&principal, store_id).await?.into()))
 }
 
-/// `DELETE /v1/memory_stores/{memory_store_id}`
+/// Delete a memory store
+///
+/// It is gone at once for every reader, with its memories and their history.
+#[utoipa::path(
+    delete,
+    path = "/memory_stores/{memory_store_id}",
+    operation_id = "memory_stores.delete",
+    tag = "Memory stores",
+    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
+    responses((status = 200, description = "It is deleted.", body = DeletedMemoryStore)),
+)]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -199,6 +295,6 @@ pub(crate) async fn delete(
     engine.delete_store(&principal, store_id).await?;
     Ok(Json(DeletedMemoryStore {
         id: store_id,
-        r#type: "memory_store_deleted",
+        r#type: DeletedMemoryStoreType::Deleted,
     }))
 }

@@ -9,6 +9,7 @@ use keepsake_core::{Actor, ApiKeyId, MemoryId, SessionId, StoreId, Timestamp, Ve
 use keepsake_engine::{Engine, PageRequest, RedactedVersion, Restoration, ShownVersion, VersionQuery, View};
 use keepsake_index::Operation;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::list::List;
 use super::memories::{Memory, Viewed};
@@ -18,9 +19,10 @@ use crate::error::ApiError;
 use crate::path::{InStore, InVersion};
 use crate::precondition::Precondition;
 use crate::query::{Asked, FromQuery, Query};
+use crate::schemas::{self, MemoryVersionType};
 
 /// The body of a restoration.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RestoreMemoryVersion {
     /// On what condition the memory is changed.
@@ -28,39 +30,58 @@ pub(crate) struct RestoreMemoryVersion {
 }
 
 /// One change of a memory, as it is kept.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemoryVersion {
+    #[schema(value_type = schemas::MemoryVersionId)]
     id: VersionId,
-    r#type: &'static str,
+    #[schema(inline)]
+    r#type: MemoryVersionType,
+    #[schema(value_type = schemas::MemoryStoreId)]
     memory_store_id: StoreId,
+    #[schema(value_type = schemas::MemoryId)]
     memory_id: MemoryId,
+    #[schema(value_type = schemas::Operation)]
     operation: &'static str,
     /// Null once redacted.
+    #[schema(value_type = Option<schemas::MemoryPath>, required)]
     path: Option<String>,
     /// Null with `view=basic`, for a deletion, and once redacted.
+    #[schema(value_type = Option<schemas::Content>, required)]
     content: Option<Arc<str>>,
     /// Null for a deletion, and once redacted.
+    #[schema(required)]
     content_size_bytes: Option<u64>,
     /// Null for a deletion, and once redacted.
+    #[schema(value_type = Option<schemas::ContentSha256>, required)]
     content_sha256: Option<String>,
+    #[schema(value_type = schemas::Time)]
     created_at: String,
     /// Null for a job or the operator.
+    #[schema(required)]
     created_by: Option<VersionActor>,
+    #[schema(value_type = Option<schemas::Time>, required)]
     redacted_at: Option<String>,
     /// Null until redacted, and for the operator.
+    #[schema(required)]
     redacted_by: Option<VersionActor>,
 }
 
 /// Who made a change.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(tag = "type")]
 pub(crate) enum VersionActor {
     /// A request that carried an API key.
     #[serde(rename = "api_actor")]
-    Api { api_key_id: ApiKeyId },
+    Api {
+        #[schema(value_type = schemas::ApiKeyId)]
+        api_key_id: ApiKeyId,
+    },
     /// An agent within a session.
     #[serde(rename = "session_actor")]
-    Session { session_id: SessionId },
+    Session {
+        #[schema(value_type = schemas::SessionId)]
+        session_id: SessionId,
+    },
     /// A person.
     #[serde(rename = "user_actor")]
     User { user_id: String },
@@ -70,27 +91,50 @@ pub(crate) enum VersionActor {
 }
 
 /// The answer to a redaction.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RedactedMemoryVersion {
     #[serde(flatten)]
     version: MemoryVersion,
     /// Versions that still hold the same content, newest first, at most 1,000;
     /// null where the version had been redacted before.
+    #[schema(value_type = Option<Vec<schemas::MemoryVersionId>>, required)]
     content_also_in: Option<Vec<VersionId>>,
 }
 
 /// What is asked of a store's versions.
-#[derive(Debug)]
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct ListMemoryVersions {
+    /// Of this memory alone.
+    #[param(value_type = Option<schemas::MemoryId>)]
     memory_id: Option<MemoryId>,
+    /// That did this alone.
+    #[param(value_type = Option<schemas::Operation>)]
     operation: Option<Operation>,
+    /// Made within this session.
+    #[param(value_type = Option<schemas::SessionId>)]
     session_id: Option<SessionId>,
+    /// Made with this API key.
+    #[param(value_type = Option<schemas::ApiKeyId>)]
     api_key_id: Option<ApiKeyId>,
+    /// Made by this workload.
+    #[param(value_type = Option<schemas::AnyText>)]
     service_account_id: Option<String>,
+    /// Made at or after this time; `created_at_gte` is the same.
+    #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
     created_from: Option<Timestamp>,
+    /// Made at or before this time; `created_at_lte` is the same.
+    #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
     created_to: Option<Timestamp>,
+    /// Whether versions have content; with `full`, a page has at most 20 items.
+    #[param(value_type = Option<schemas::View>)]
     view: Option<View>,
-    page: PageRequest,
+    /// Items of a page; 20 where unset.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u64>,
+    /// The `next_page` of the page before.
+    #[param(value_type = Option<schemas::Cursor>)]
+    page: Option<String>,
 }
 
 impl FromQuery for ListMemoryVersions {
@@ -108,7 +152,8 @@ impl FromQuery for ListMemoryVersions {
             created_from: query.time("created_at", "gte")?,
             created_to: query.time("created_at", "lte")?,
             view: query.view()?,
-            page: query.page()?,
+            limit: query.limit()?,
+            page: query.text("page")?,
         })
     }
 }
@@ -127,7 +172,10 @@ impl ListMemoryVersions {
                 .collect(),
             created_from: self.created_from,
             created_to: self.created_to,
-            page: self.page,
+            page: PageRequest {
+                limit: self.limit,
+                page: self.page,
+            },
         }
     }
 }
@@ -148,7 +196,7 @@ impl From<ShownVersion> for MemoryVersion {
         let version = shown.version;
         Self {
             id: version.version_id,
-            r#type: "memory_version",
+            r#type: MemoryVersionType::Version,
             memory_store_id: shown.store_id,
             memory_id: version.memory_id,
             operation: version.operation.name(),
@@ -173,7 +221,20 @@ impl From<RedactedVersion> for RedactedMemoryVersion {
     }
 }
 
-/// `GET /v1/memory_stores/{memory_store_id}/memory_versions`
+/// List memory versions
+///
+/// The last of the store's order first.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/memory_versions",
+    operation_id = "memory_versions.list",
+    tag = "Memory versions",
+    params(
+        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
+        ListMemoryVersions
+    ),
+    responses((status = 200, description = "A page of versions.", body = List<MemoryVersion>)),
+)]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -186,7 +247,19 @@ pub(crate) async fn list(
     Ok(Json(List::of(versions, MemoryVersion::from)))
 }
 
-/// `GET /v1/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}`
+/// Retrieve a memory version
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}",
+    operation_id = "memory_versions.retrieve",
+    tag = "Memory versions",
+    params(
+        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
+        ("memory_version_id" = schemas::MemoryVersionId, Path, description = "The version."),
+        Viewed
+    ),
+    responses((status = 200, description = "The version.", body = MemoryVersion)),
+)]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -198,9 +271,22 @@ pub(crate) async fn retrieve(
     Ok(Json(version.into()))
 }
 
-/// `POST …/memory_versions/{memory_version_id}/redact`
+/// Redact a memory version
 ///
-/// Idempotent by itself: a call's name adds nothing.
+/// Removes its content, path, size and hash for good. Redacting again changes
+/// nothing.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/redact",
+    operation_id = "memory_versions.redact",
+    tag = "Memory versions",
+    params(
+        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
+        ("memory_version_id" = schemas::MemoryVersionId, Path, description = "The version.")
+    ),
+    request_body = Option<Empty>,
+    responses((status = 200, description = "The version, and where the same content still is.", body = RedactedMemoryVersion)),
+)]
 pub(crate) async fn redact(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -211,7 +297,23 @@ pub(crate) async fn redact(
     Ok(Json(redacted.into()))
 }
 
-/// `POST …/memory_versions/{memory_version_id}/restore`
+/// Restore a memory version
+///
+/// Writes its content and path back as a new version of the same memory, which
+/// comes back where it was deleted.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/restore",
+    operation_id = "memory_versions.restore",
+    tag = "Memory versions",
+    params(
+        ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
+        ("memory_version_id" = schemas::MemoryVersionId, Path, description = "The version."),
+        Viewed
+    ),
+    request_body = Option<RestoreMemoryVersion>,
+    responses((status = 200, description = "The memory as it is now.", body = Memory)),
+)]
 pub(crate) async fn restore(
     State(engine): State<Engine>,
     Caller(principal): Caller,

@@ -8,25 +8,87 @@ use axum::extract::State;
 use keepsake_engine::{Engine, ToolAnswer, ToolCall};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema};
+use utoipa::openapi::{RefOr, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::path::InStore;
+use crate::schemas::{self, ToolResultType};
 
 /// The tool's name in a block.
 const MEMORY: &str = "memory";
 
 /// A `tool_result` block.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ToolResult {
-    r#type: &'static str,
+    #[schema(inline)]
+    r#type: ToolResultType,
+    /// The `tool_use` block's id; missing where there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     tool_use_id: Option<String>,
+    /// What the model is told.
     content: String,
+    /// Whether the call was not carried out, which the model can mend.
     is_error: bool,
 }
 
+/// What a request holds: a whole block, or its input alone.
+///
+/// Has no values: it is read as a map, since a wrong input is the model's to
+/// mend and no refusal.
+pub(crate) enum ToolCallBody {}
+
+impl PartialSchema for ToolCallBody {
+    fn schema() -> RefOr<Schema> {
+        let text = || ObjectBuilder::new().schema_type(Type::String);
+        let commands = ["view", "create", "str_replace", "insert", "delete", "rename"];
+        let input = || {
+            ObjectBuilder::new()
+                .title(Some("Input"))
+                .description(Some("The tool's input; other fields depend on the command."))
+                .property("command", text().enum_values(Some(commands)))
+                .required("command")
+        };
+        let block = ObjectBuilder::new()
+            .title(Some("Block"))
+            .description(Some("A `tool_use` block as the model wrote it."))
+            .property("type", text().enum_values(Some(["tool_use"])))
+            .property(
+                "id",
+                text()
+                    .min_length(Some(1))
+                    .description(Some("With the input it makes a change idempotent.")),
+            )
+            .property("name", text().description(Some("`memory`.")))
+            .property("input", input())
+            .required("type")
+            .required("name")
+            .required("input");
+        // A bare input is one that is not a block.
+        let input = input().property("type", ObjectBuilder::new().schema_type(Type::Null));
+        RefOr::T(OneOfBuilder::new().item(block).item(input).into())
+    }
+}
+
+impl ToSchema for ToolCallBody {}
+
+/// Call the memory tool
+///
+/// Takes a `tool_use` block or its bare input, and answers with a `tool_result`
+/// block to append to the next user message as it is.
+#[utoipa::path(
+    post,
+    path = "/memory_stores/{memory_store_id}/tool_calls",
+    operation_id = "tool_calls.create",
+    tag = "Memory tool",
+    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
+    request_body = ToolCallBody,
+    responses((status = 200, description = "What the model is told.", body = ToolResult)),
+)]
 pub(crate) async fn call(
     State(engine): State<Engine>,
     Caller(principal): Caller,
@@ -51,7 +113,7 @@ pub(crate) async fn call(
     };
     let ToolAnswer { content, is_error } = answer;
     Ok(Json(ToolResult {
-        r#type: "tool_result",
+        r#type: ToolResultType::Result,
         tool_use_id,
         content,
         is_error,

@@ -1,0 +1,463 @@
+//! The OpenAPI document: what the routes say of themselves, and what holds for
+//! all of them.
+//!
+//! Which errors, headers and credentials an operation has follows from its
+//! method, its path and its body. It is added here, so that a handler names
+//! nothing but its own parameters and answer.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use utoipa::PartialSchema;
+use utoipa::openapi::header::{Header, HeaderBuilder};
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::response::ResponseBuilder;
+use utoipa::openapi::schema::{AnyOfBuilder, Components, Object, ObjectBuilder, Schema, SchemaType};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{Content, InfoBuilder, OpenApi, Ref, RefOr, Required, SecurityRequirement, Tag, Type};
+
+use crate::{routes, schemas};
+
+const DESCRIPTION: &str = "Memory for agents, hosted by you: memory stores, their memories and every version of \
+    them. Every answer carries `request-id`, and every answer to a credential its `anthropic-workspace-id`; where a \
+    request carries `anthropic-workspace-id`, it must be the credential's own. `anthropic-version` and `?beta=true` \
+    are accepted and without a meaning. A field that a body does not know is refused; `null` in an optional field \
+    is the same as leaving it out.";
+
+/// Sections of the document, in its order.
+const TAGS: [(&str, &str); 6] = [
+    ("Memory stores", "What memories are kept in."),
+    ("Memories", "Text files in a store, by path."),
+    ("Memory versions", "Every change of a memory, as it is kept."),
+    (
+        "Memory tool",
+        "The file-like tool that models are trained to use.",
+    ),
+    ("Health", "Probes."),
+    ("Reference", "What the API is."),
+];
+
+/// An error that operations end in.
+struct Refusal {
+    status: &'static str,
+    /// The response's name in the document.
+    name: &'static str,
+    description: &'static str,
+    has_retry_after: bool,
+    has_should_retry: bool,
+}
+
+const fn refusal(status: &'static str, name: &'static str, description: &'static str) -> Refusal {
+    Refusal {
+        status,
+        name,
+        description,
+        has_retry_after: false,
+        has_should_retry: false,
+    }
+}
+
+const REFUSALS: [Refusal; 12] = [
+    refusal(
+        "400",
+        "InvalidRequest",
+        "Something in the request breaks a rule: the message names it.",
+    ),
+    refusal("401", "Unauthenticated", "No credential that is good now."),
+    refusal("403", "PermissionDenied", "The credential may not do this."),
+    refusal("404", "NotFound", "There is no such object in this tenant."),
+    Refusal {
+        has_should_retry: true,
+        ..refusal(
+            "409",
+            "Conflict",
+            "The state of an object does not allow it. Without `x-should-retry`, a retry may.",
+        )
+    },
+    refusal("413", "BodyTooLarge", "The body is over the limit."),
+    refusal("415", "UnsupportedMediaType", "The body is not JSON."),
+    Refusal {
+        has_retry_after: true,
+        has_should_retry: true,
+        ..refusal(
+            "429",
+            "LimitReached",
+            "Too many requests (`retry-after`), or a full store (`x-should-retry: false`).",
+        )
+    },
+    refusal("500", "InternalError", "A bug of the server."),
+    Refusal {
+        has_retry_after: true,
+        ..refusal(
+            "503",
+            "Unavailable",
+            "The database or the object store cannot be reached; a write may still land.",
+        )
+    },
+    refusal("504", "TimedOut", "The deadline passed; a write may still land."),
+    Refusal {
+        has_retry_after: true,
+        ..refusal("529", "Overloaded", "Too many requests are under way.")
+    },
+];
+
+/// The document, pretty printed.
+pub(crate) fn text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let text = document().to_pretty_json().unwrap_or_default();
+        format!("{text}\n")
+    });
+    &TEXT
+}
+
+/// The document.
+pub(crate) fn document() -> OpenApi {
+    let mut document = routes::described();
+    document.info = InfoBuilder::new()
+        .title("Keepsake")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(DESCRIPTION))
+        .build();
+    let tag = |(name, description)| {
+        let mut tag = Tag::new(name);
+        tag.description = Some(String::from(description));
+        tag
+    };
+    document.tags = Some(TAGS.map(tag).to_vec());
+    for (path, item) in &mut document.paths.paths {
+        complete_path(path, item);
+    }
+    let components = document.components.get_or_insert_default();
+    add_components(components);
+    document
+}
+
+fn complete_path(path: &str, item: &mut PathItem) {
+    if let Some(patch) = &mut item.patch {
+        // The same handler as POST's; an id must be its own.
+        patch.operation_id = patch.operation_id.take().map(|id| format!("{id}_by_patch"));
+    }
+    let operations = [
+        ("GET", &mut item.get),
+        ("POST", &mut item.post),
+        ("PATCH", &mut item.patch),
+        ("DELETE", &mut item.delete),
+    ];
+    for (method, operation) in operations {
+        if let Some(operation) = operation {
+            complete(method, path, operation);
+        }
+    }
+}
+
+fn complete(method: &str, path: &str, operation: &mut Operation) {
+    let is_v1 = path.starts_with("/v1/");
+    for parameter in operation.parameters.iter_mut().flatten() {
+        if let RefOr::T(parameter) = parameter {
+            parameter.schema = parameter.schema.take().map(without_null);
+        }
+    }
+    if let Some(RefOr::T(body)) = &mut operation.request_body {
+        for content in body.content.values_mut() {
+            if let RefOr::T(content) = content {
+                content.schema = content.schema.take().map(without_null);
+            }
+        }
+    }
+    if is_v1 && method == "POST" {
+        let key = Ref::new("#/components/parameters/IdempotencyKey");
+        let parameters = operation.parameters.get_or_insert_default();
+        parameters.push(RefOr::Ref(key));
+    }
+    for response in operation.responses.responses.values_mut() {
+        if let RefOr::T(response) = response {
+            let headers = answer_headers(is_v1);
+            response.headers = headers
+                .map(|(name, header)| (name.to_owned(), RefOr::T(header)))
+                .collect();
+        }
+    }
+    let security = if is_v1 {
+        let empty = std::iter::empty::<String>;
+        vec![
+            SecurityRequirement::new("api_key", empty()),
+            SecurityRequirement::new("bearer", empty()),
+        ]
+    } else {
+        Vec::new()
+    };
+    operation.security = Some(security);
+    for refusal in &REFUSALS {
+        if ends_in(method, path, operation, refusal.status) {
+            let response = RefOr::Ref(Ref::from_response_name(refusal.name));
+            let status = refusal.status.to_owned();
+            operation.responses.responses.insert(status, response);
+        }
+    }
+}
+
+/// Whether an operation may end in an error of this status.
+fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> bool {
+    let is_v1 = path.starts_with("/v1/");
+    let has_body = operation.request_body.is_some();
+    let needs_body = match &operation.request_body {
+        Some(RefOr::T(body)) => body.required == Some(Required::True),
+        Some(RefOr::Ref(_)) | None => false,
+    };
+    match status {
+        "500" | "504" => true,
+        "503" => is_v1 || path == "/readyz",
+        "404" => path.contains('{'),
+        "409" => method != "GET" && (path.contains("/memories") || path.contains("/memory_versions")),
+        "413" => has_body,
+        "415" => needs_body,
+        _ => is_v1,
+    }
+}
+
+/// A parameter or a body that may be left out is not for that one that may be
+/// null.
+fn without_null(schema: RefOr<Schema>) -> RefOr<Schema> {
+    match schema {
+        RefOr::T(Schema::OneOf(one_of)) => {
+            let mut items = one_of.items.into_iter();
+            let other = items.find(|item| !is_null(item));
+            other.unwrap_or_else(|| RefOr::T(Object::new().into()))
+        }
+        RefOr::T(Schema::Object(mut object)) => {
+            if let SchemaType::Array(types) = &object.schema_type
+                && let Some(only) = types.iter().find(|a_type| **a_type != Type::Null)
+            {
+                object.schema_type = SchemaType::Type(only.clone());
+            }
+            RefOr::T(Schema::Object(object))
+        }
+        other => other,
+    }
+}
+
+fn is_null(schema: &RefOr<Schema>) -> bool {
+    matches!(schema, RefOr::T(Schema::Object(object)) if object.schema_type == SchemaType::Type(Type::Null))
+}
+
+fn header(schema: RefOr<Schema>, description: &str) -> Header {
+    HeaderBuilder::new()
+        .schema(Some(schema))
+        .description(Some(description))
+        .build()
+}
+
+fn answer_headers(is_v1: bool) -> impl Iterator<Item = (&'static str, Header)> {
+    let request_id = header(schemas::RequestId::schema(), "The request, as logs have it.");
+    let workspace_id = header(schemas::WorkspaceId::schema(), "The credential's tenant.");
+    let workspace_id = is_v1.then_some(("anthropic-workspace-id", workspace_id));
+    [("request-id", request_id)].into_iter().chain(workspace_id)
+}
+
+fn add_components(components: &mut Components) {
+    let described = [
+        ("Error", error_envelope()),
+        ("ErrorType", schemas::ErrorType::schema()),
+        // Only parameters name these.
+        ("AnyText", schemas::AnyText::schema()),
+        ("Cursor", schemas::Cursor::schema()),
+        ("View", schemas::View::schema()),
+    ];
+    for (name, schema) in described {
+        components.schemas.insert(name.to_owned(), schema);
+    }
+    for refusal in &REFUSALS {
+        let mut response = ResponseBuilder::new().description(refusal.description).content(
+            "application/json",
+            Content::new(Some(Ref::from_schema_name("Error"))),
+        );
+        for (name, header) in refusal_headers(refusal) {
+            response = response.header(name, header);
+        }
+        components
+            .responses
+            .insert(refusal.name.to_owned(), response.build().into());
+    }
+    components
+        .parameters
+        .insert("IdempotencyKey".to_owned(), RefOr::T(idempotency_key()));
+    let api_key = ApiKeyValue::with_description("x-api-key", "An API key.");
+    let mut bearer = Http::new(HttpAuthScheme::Bearer);
+    bearer.description = Some("An API key.".to_owned());
+    let schemes = [
+        ("api_key", SecurityScheme::ApiKey(ApiKey::Header(api_key))),
+        ("bearer", SecurityScheme::Http(bearer)),
+    ];
+    components.add_security_schemes_from_iter(schemes);
+}
+
+fn refusal_headers(refusal: &Refusal) -> BTreeMap<&'static str, Header> {
+    let request_id = header(schemas::RequestId::schema(), "The request, as logs have it.");
+    let mut headers = BTreeMap::from([("request-id", request_id)]);
+    if refusal.has_retry_after {
+        let seconds = ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .minimum(Some(1))
+            .maximum(Some(30));
+        let header = header(RefOr::T(seconds.into()), "Seconds to wait before a retry.");
+        headers.insert("retry-after", header);
+    }
+    if refusal.has_should_retry {
+        let never = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .enum_values(Some(["false"]));
+        let header = header(RefOr::T(never.into()), "Present where a retry is in vain.");
+        headers.insert("x-should-retry", header);
+    }
+    headers
+}
+
+fn idempotency_key() -> Parameter {
+    let schema = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(255))
+        .pattern(Some("^[!-~]+$"));
+    ParameterBuilder::new()
+        .name("Idempotency-Key")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(
+            "Makes the request one that may be sent again: within 24 hours, the same key with the same body is \
+            answered with what the first one made; with another body it is 400.",
+        ))
+        .schema(Some(schema))
+        .build()
+}
+
+/// The one form of every error.
+fn error_envelope() -> RefOr<Schema> {
+    let text = |description: &str| {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(description))
+    };
+    let nullable = |schema: &str| {
+        AnyOfBuilder::new()
+            .item(Ref::from_schema_name(schema))
+            .item(ObjectBuilder::new().schema_type(Type::Null))
+    };
+    let error = ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property("type", Ref::from_schema_name("ErrorType"))
+        .property("message", text("What is wrong, for people."))
+        .property(
+            "current_content_sha256",
+            nullable("ContentSha256").description(Some(
+                "With `memory_precondition_failed_error`: what the memory holds.",
+            )),
+        )
+        .property(
+            "memory_id",
+            nullable("MemoryId").description(Some(
+                "With `memory_precondition_failed_error`: the memory that was compared.",
+            )),
+        )
+        .property(
+            "conflicting_memory_id",
+            text("With `memory_path_conflict_error`: the memory in the way; empty where it is gone already."),
+        )
+        .property(
+            "conflicting_path",
+            text("With `memory_path_conflict_error`: where it stands."),
+        )
+        .required("type")
+        .required("message");
+    let envelope = ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property(
+            "type",
+            text("Says that this is an error.").enum_values(Some(["error"])),
+        )
+        .property("error", error)
+        .property("request_id", schemas::RequestId::schema())
+        .required("type")
+        .required("error")
+        .required("request_id");
+    RefOr::T(envelope.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn parsed() -> Value {
+        serde_json::from_str(text()).unwrap()
+    }
+
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    match value {
+                        Value::String(place) if name == "$ref" => found.push(place.clone()),
+                        value => references(value, found),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn checked_in_document_is_the_one_of_the_code() {
+        let checked_in = include_str!("../../../docs/openapi.json");
+        assert!(
+            checked_in == text(),
+            "docs/openapi.json is not what the routes say: run `just openapi` and commit it"
+        );
+    }
+
+    #[test]
+    fn everything_that_is_referred_to_is_there() {
+        let document = parsed();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 100);
+        for place in found {
+            let pointer = place.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{place}");
+        }
+    }
+
+    #[test]
+    fn every_operation_has_an_id_of_its_own_and_a_section() {
+        let document = parsed();
+        let paths = document["paths"].as_object().unwrap().values();
+        let operations: Vec<_> = paths
+            .flat_map(|item| item.as_object().unwrap().values())
+            .collect();
+        let mut ids: Vec<_> = operations
+            .iter()
+            .map(|operation| operation["operationId"].as_str().unwrap())
+            .collect();
+        ids.sort_unstable();
+        let count = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), count);
+        for operation in operations {
+            let section = operation["tags"][0].as_str().unwrap();
+            assert!(TAGS.iter().any(|(name, _)| *name == section), "{section}");
+        }
+    }
+
+    #[test]
+    fn objects_say_what_they_are() {
+        let document = parsed();
+        let type_of = |name: &str| {
+            let place = format!("/components/schemas/{name}/properties/type/enum/0");
+            document.pointer(&place).unwrap().as_str().unwrap().to_owned()
+        };
+        assert_eq!(type_of("MemoryStore"), "memory_store");
+        assert_eq!(type_of("DeletedMemory"), "memory_deleted");
+        assert_eq!(type_of("ToolResult"), "tool_result");
+    }
+}

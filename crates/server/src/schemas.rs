@@ -1,0 +1,162 @@
+//! How the small parts of bodies and paths are described.
+//!
+//! These types have no values: the document names them where the code has an
+//! id, a time or a text of the protocol.
+
+use std::borrow::Cow;
+
+use keepsake_core::id::{
+    ApiKeyKind, IdKind, MemoryKind, RequestKind, SessionKind, StoreKind, TenantKind, VersionKind,
+};
+use serde::Serialize;
+use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaType};
+use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, SchemaFormat, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+/// A text without NUL, which no database column takes.
+const WITHOUT_NUL: &str = "^[^\\u0000]*$";
+
+macro_rules! described {
+    ($($name:ident = $schema:expr;)*) => {$(
+        pub(crate) enum $name {}
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                RefOr::T($schema.into())
+            }
+        }
+        impl ToSchema for $name {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed(stringify!($name))
+            }
+        }
+    )*};
+}
+
+described! {
+    MemoryStoreId = id::<StoreKind>("The id of a memory store.");
+    MemoryId = id::<MemoryKind>("The id of a memory; it stays across edits and renames.");
+    MemoryVersionId = id::<VersionKind>("The id of a memory version.");
+    ApiKeyId = id::<ApiKeyKind>("The id of an API key; not the secret.");
+    SessionId = id::<SessionKind>("The id of a session.");
+    WorkspaceId = id::<TenantKind>("The id of a tenant.");
+    RequestId = id::<RequestKind>("The id of a request, as logs have it.");
+    Time = text("A time in the form of RFC 3339; answers have UTC, microseconds and `Z`.")
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
+    ContentSha256 = text("SHA-256 of a content's UTF-8 bytes, in lowercase hexadecimal.")
+        .pattern(Some("^[0-9a-f]{64}$"));
+    MemoryPath = text("Where a memory stands: `/` and 1 to 20 segments, at most 1,024 bytes of UTF-8 in NFC. \
+        No segment is `.` or `..`; there are no control or format characters.")
+        .pattern(Some("^(/[^/\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]+){1,20}$"))
+        .max_length(Some(1024))
+        .examples(["/projects/keepsake.md"]);
+    DirectoryPath = text("A directory: begins and ends with `/`.")
+        .pattern(Some("^/([^/]+/)*$"))
+        .examples(["/projects/"]);
+    Content = text("UTF-8 text without NUL, by default at most 102,400 bytes.")
+        .pattern(Some(WITHOUT_NUL));
+    StoreName = text("1 to 255 characters, none of them a control character.")
+        .min_length(Some(1))
+        .max_length(Some(255))
+        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
+    Description = text("At most 1,024 characters, none of them NUL.")
+        .max_length(Some(1024))
+        .pattern(Some(WITHOUT_NUL));
+    Metadata = pairs("Pairs of your own.", Type::String.into());
+    MetadataPatch = pairs(
+        "Pairs to set, or with null to remove; those not named stay.",
+        SchemaType::from_iter([Type::String, Type::Null]),
+    );
+    Seconds = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .minimum(Some(0))
+        .maximum(Some(3_153_600_000_u64));
+    Cursor = text("The `next_page` of an answer to the same query.").pattern(Some("^page_[0-9A-Za-z_-]+$"));
+    AnyText = text("Text.").pattern(Some(WITHOUT_NUL));
+}
+
+fn text(description: &str) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some(description))
+}
+
+fn id<K: IdKind>(description: &str) -> ObjectBuilder {
+    text(description)
+        .pattern(Some(format!("^{}[0-7][0-9A-HJKMNP-TV-Z]{{25}}$", K::PREFIX)))
+        .examples([format!("{}01KAK5R2M0E9V7Q3C4D8X6Y1ZT", K::PREFIX)])
+}
+
+fn pairs(description: &str, value: SchemaType) -> ObjectBuilder {
+    let key = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(64))
+        .pattern(Some("^[^\\u0000]+$"));
+    let value = ObjectBuilder::new()
+        .schema_type(value)
+        .max_length(Some(512))
+        .pattern(Some(WITHOUT_NUL));
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .description(Some(description))
+        .property_names(Some(Schema::from(key)))
+        .additional_properties(Some(AdditionalProperties::RefOr(RefOr::T(value.into()))))
+        .max_properties(Some(16))
+}
+
+macro_rules! object_types {
+    ($($name:ident { $word:ident = $text:literal })*) => {$(
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+        pub(crate) enum $name {
+            #[serde(rename = $text)]
+            $word,
+        }
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                let word = ObjectBuilder::new()
+                    .schema_type(Type::String)
+                    .enum_values(Some([$text]));
+                RefOr::T(word.into())
+            }
+        }
+        impl ToSchema for $name {}
+    )*};
+}
+
+// What the `type` of an object says.
+object_types! {
+    MemoryStoreType { MemoryStore = "memory_store" }
+    DeletedMemoryStoreType { Deleted = "memory_store_deleted" }
+    MemoryType { Memory = "memory" }
+    MemoryPrefixType { Prefix = "memory_prefix" }
+    DeletedMemoryType { Deleted = "memory_deleted" }
+    MemoryVersionType { Version = "memory_version" }
+    ToolResultType { Result = "tool_result" }
+}
+
+macro_rules! vocabularies {
+    ($($name:ident = $description:literal [$($word:literal),*];)*) => {
+        described! {$(
+            $name = text($description).enum_values(Some([$($word),*]));
+        )*}
+    };
+}
+
+vocabularies! {
+    View = "`basic` leaves content out." ["basic", "full"];
+    Operation = "What a version did." ["created", "modified", "deleted"];
+    SensitiveDataPolicy = "What is done about sensitive data in what is written." ["off", "redact", "reject"];
+    ErrorType = "What kind of error it is." [
+        "invalid_request_error",
+        "authentication_error",
+        "permission_error",
+        "not_found_error",
+        "memory_precondition_failed_error",
+        "memory_path_conflict_error",
+        "conflict_error",
+        "rate_limit_error",
+        "overloaded_error",
+        "timeout_error",
+        "api_error"
+    ];
+}
