@@ -34,6 +34,11 @@ clippy:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
+# Write docs/openapi.json as the code has it; a test tells when it is behind
+openapi:
+    cargo run --quiet --locked --package keepsake -- openapi > docs/openapi.json.new
+    mv docs/openapi.json.new docs/openapi.json
+
 # Licences, bans and sources of dependencies, offline
 deny:
     cargo fetch --locked

@@ -44,6 +44,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: StoreCommand,
     },
+    /// Prints the OpenAPI document of the HTTP API
+    Openapi,
     /// Measures what a server bears, beside what this machine can do at best
     ///
     /// Makes tenants, stores and memories in the index and the blob store that
@@ -222,6 +224,7 @@ mod tests {
             "keepsake serve --config c --role worker --migrate",
             "keepsake config check --config c",
             "keepsake migrate --config c",
+            "keepsake openapi",
             "keepsake tenant create --name n --external-id x --limit bytes_per_memory=1 --data-dir d --json",
             &format!(
                 "keepsake key create --tenant {tenant} --name n --scope memory:read --expires-in-days 3"

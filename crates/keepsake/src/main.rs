@@ -54,6 +54,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Store {
             command: StoreCommand::Create(args),
         } => operator::create_store(args).await,
+        Command::Openapi => operator::print_openapi(),
         Command::Bench(args) => bench::run(args).await,
         Command::BenchFloor(args) => bench::run_floor(args).await,
     }

@@ -28,6 +28,14 @@ pub(crate) fn check_config(args: SourceArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Prints the OpenAPI document of the HTTP API.
+///
+/// # Errors
+/// [`Failure`] when there is nobody to print it to.
+pub(crate) fn print_openapi() -> Result<(), Failure> {
+    print(keepsake_server::openapi())
+}
+
 /// Brings the schema to what this binary needs.
 ///
 /// # Errors
