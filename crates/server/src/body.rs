@@ -1,5 +1,7 @@
 //! What comes in: bodies within the tenant's bound, and the call's own name.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -8,8 +10,9 @@ use axum::http::{HeaderMap, Method, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use keepsake_engine::{Engine, Principal};
 use keepsake_index::Idempotency;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -36,6 +39,43 @@ pub(crate) struct OptionalBody<T> {
     pub(crate) body: T,
     /// The call's name, where the request gave it a key.
     pub(crate) call: Option<Idempotency>,
+}
+
+/// What is written as a JSON object, and in no other way.
+///
+/// A derived reader also takes an array, field by field; what such a body means
+/// would change with the next field.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+/// Reads an optional field that is an object.
+pub(crate) fn optional_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let object = Option::<Object<T>>::deserialize(deserializer)?;
+    Ok(object.map(|Object(value)| value))
 }
 
 /// A body that says nothing.
@@ -87,7 +127,9 @@ impl Received {
         let principal = principal.ok_or_else(ApiError::internal)?;
         let uri = extensions.get().map_or(request.uri(), |OriginalUri(uri)| uri);
         let path = uri.path().to_owned();
-        let key = key_of(request.headers())?;
+        // A PATCH may be sent again as it is; the protocol gives keys to POST.
+        let is_post = request.method() == Method::POST;
+        let key = if is_post { key_of(request.headers())? } else { None };
         let bytes_per_memory = principal.limits.bytes_per_memory;
         let limit_bytes = bytes_per_memory
             .saturating_mul(ESCAPED_BYTES)
@@ -146,6 +188,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         };
         ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
     })?;
+    let Object(parsed) = parsed;
     json.end()
         .map_err(|_| ApiError::invalid_request("the body is not valid: something follows the JSON value"))?;
     Ok(parsed)
@@ -192,6 +235,14 @@ mod tests {
             body,
             canonical(br#"{"b":{"y":1,"x":[1,2]},"a":"\u00e9"}"#).unwrap()
         );
+    }
+
+    #[test]
+    fn body_is_an_object() {
+        for body in ["[]", "[1]", "1", "null", "\"a\""] {
+            let message = parse::<Empty>(body.as_bytes()).unwrap_err().message;
+            assert!(message.contains("expected an object"), "{message}");
+        }
     }
 
     #[test]

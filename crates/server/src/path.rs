@@ -4,10 +4,11 @@
 //! it is answered exactly as one that never existed: after the credential and
 //! the store were looked at, in the engine's order.
 
-use axum::extract::{FromRequestParts, RawPathParams};
+use axum::extract::{FromRequestParts, MatchedPath, OriginalUri};
 use axum::http::request::Parts;
 use keepsake_core::id::IdKind;
 use keepsake_core::{Id, MemoryId, StoreId, VersionId};
+use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
 use crate::error::ApiError;
@@ -21,17 +22,27 @@ pub(crate) struct InMemory(pub(crate) StoreId, pub(crate) MemoryId);
 /// The version that a path names, and its store.
 pub(crate) struct InVersion(pub(crate) StoreId, pub(crate) VersionId);
 
-/// The parameters of a path; none where one of them is not UTF-8.
-struct Parameters(Option<RawPathParams>);
+/// The segments of a path beside those of its route.
+///
+/// The framework's own reading fails as a whole where one of them is not UTF-8.
+struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    async fn of<S: Send + Sync>(parts: &mut Parts, state: &S) -> Self {
-        Self(RawPathParams::from_request_parts(parts, state).await.ok())
+    fn of(parts: &Parts) -> Self {
+        let route = parts.extensions.get().map_or("", MatchedPath::as_str);
+        let uri = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
+        let named = route.split('/').zip(uri.path().split('/'));
+        let named = named.filter_map(|(name, text)| {
+            let name = name.strip_prefix('{')?.strip_suffix('}')?;
+            let text = percent_decode_str(text).decode_utf8().ok()?;
+            Some((name.to_owned(), text.into_owned()))
+        });
+        Self(named.collect())
     }
 
     fn id<K: IdKind>(&self, name: &str) -> Id<K> {
-        let mut pairs = self.0.iter().flatten();
-        let text = pairs.find_map(|(key, text)| (key == name).then_some(text));
+        let mut pairs = self.0.iter();
+        let text = pairs.find_map(|(key, text)| (key == name).then_some(text.as_str()));
         id_or_nobody(text.unwrap_or_default())
     }
 
@@ -48,16 +59,16 @@ fn id_or_nobody<K: IdKind>(text: &str) -> Id<K> {
 impl<S: Send + Sync> FromRequestParts<S> for InStore {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        Ok(Self(Parameters::of(parts, state).await.store_id()))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Ok(Self(Parameters::of(parts).store_id()))
     }
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for InMemory {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let parameters = Parameters::of(parts, state).await;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let parameters = Parameters::of(parts);
         Ok(Self(parameters.store_id(), parameters.id("memory_id")))
     }
 }
@@ -65,8 +76,8 @@ impl<S: Send + Sync> FromRequestParts<S> for InMemory {
 impl<S: Send + Sync> FromRequestParts<S> for InVersion {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let parameters = Parameters::of(parts, state).await;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let parameters = Parameters::of(parts);
         Ok(Self(parameters.store_id(), parameters.id("memory_version_id")))
     }
 }

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::list::List;
 use crate::auth::Caller;
-use crate::body::JsonBody;
+use crate::body::{JsonBody, optional_object};
 use crate::error::ApiError;
 use crate::path::{InMemory, InStore};
 use crate::precondition::{CreatePrecondition, Precondition};
@@ -39,6 +39,7 @@ pub(crate) struct CreateMemory {
     #[schema(value_type = schemas::Content)]
     content: String,
     /// On what condition it is made.
+    #[serde(default, deserialize_with = "optional_object")]
     precondition: Option<CreatePrecondition>,
 }
 
@@ -55,6 +56,7 @@ pub(crate) struct UpdateMemory {
     /// Whether it is never to expire; writes no version.
     pinned: Option<bool>,
     /// On what condition it is changed.
+    #[serde(default, deserialize_with = "optional_object")]
     precondition: Option<Precondition>,
 }
 

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::list::List;
 use super::memories::{Memory, Viewed};
 use crate::auth::Caller;
-use crate::body::{Empty, OptionalBody};
+use crate::body::{Empty, OptionalBody, optional_object};
 use crate::error::ApiError;
 use crate::path::{InStore, InVersion};
 use crate::precondition::Precondition;
@@ -26,6 +26,7 @@ use crate::schemas::{self, MemoryVersionType};
 #[serde(deny_unknown_fields)]
 pub(crate) struct RestoreMemoryVersion {
     /// On what condition the memory is changed.
+    #[serde(default, deserialize_with = "optional_object")]
     precondition: Option<Precondition>,
 }
 
