@@ -17,7 +17,7 @@ use crate::cursor::Query;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
 pub use changes::{MemoryEdit, NewMemory, OnTaken, Precondition};
-pub(crate) use writer::{Past, Try, Writer, content_differs};
+pub(crate) use writer::{Past, Seen, Try, Writer, content_differs};
 
 /// How long a new or shorter period of expiry waits before it has an effect.
 const PERIOD_TAKES_EFFECT_AFTER: Duration = Duration::from_hours(24);

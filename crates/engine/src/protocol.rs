@@ -97,6 +97,8 @@ pub(crate) enum Committed {
         seq: i64,
         /// When its versions date from.
         at: Timestamp,
+        /// Under which the content may be read.
+        purge_epoch: i64,
         /// When memories of the store expire.
         expiry: Expiry,
         /// What was changed, in the proposal's order.
@@ -189,6 +191,7 @@ impl Engine {
                     return Ok(Committed::Done {
                         seq,
                         at,
+                        purge_epoch,
                         expiry,
                         made,
                     });

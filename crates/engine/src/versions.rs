@@ -11,7 +11,7 @@ use keepsake_index::{
 };
 
 use crate::cursor::Query;
-use crate::memories::{Past, Precondition, ShownMemory, Try, View, Writer, content_differs};
+use crate::memories::{Past, Precondition, Seen, ShownMemory, Try, View, Writer, content_differs};
 use crate::protocol::{CAS_ATTEMPTS, Committed, Proposed, WriteRefusal};
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
@@ -307,6 +307,7 @@ async fn restore_once(
     }
     let _turn = writer.turn(path.as_str()).await;
     let found = engine.find_memory(principal, store_id, version.memory_id).await?;
+    let seen = Seen::of(&found);
     let (live, revives, past) = match found.target {
         MemoryTarget::Missing => return Err(EngineError::MemoryNotFound),
         MemoryTarget::Live(memory) => {
@@ -323,7 +324,7 @@ async fn restore_once(
         && memory.head.path == path
         && memory.head.sha256 == content.sha256
     {
-        return writer.pin(found.expiry, memory.clone(), None).await;
+        return writer.pin(seen, memory.clone(), None).await;
     }
     if let Some(Precondition::ContentSha256(expected)) = precondition {
         match &live {
@@ -353,7 +354,7 @@ async fn restore_once(
     if let (Some(Precondition::NotExists), Some(memory)) = (precondition, live)
         && let Committed::Refused(WriteRefusal::PathTaken { .. }) = outcome
     {
-        return writer.pin(found.expiry, memory, None).await;
+        return writer.pin(seen, memory, None).await;
     }
     writer.settle(outcome, past).await
 }

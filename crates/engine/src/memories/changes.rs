@@ -9,7 +9,7 @@ use std::sync::Arc;
 use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, StoreId};
 use keepsake_index::{FoundMemory, Idempotency, Memory, MemoryTarget, Scope, Target};
 
-use super::writer::{Past, Try, Writer, content_differs};
+use super::writer::{Past, Seen, Try, Writer, content_differs};
 use super::{ShownMemory, View};
 use crate::claims::Patience;
 use crate::edits::Turn;
@@ -344,7 +344,7 @@ impl Writer<'_> {
         }
         if is_at_path && has_content {
             let is_pinned = edit.pinned.filter(|pinned| *pinned != memory.is_pinned);
-            return self.pin(found.expiry, memory, is_pinned).await;
+            return self.pin(Seen::of(&found), memory, is_pinned).await;
         }
         let memory_id = head.memory_id;
         let change = Proposed::Change {
@@ -362,7 +362,7 @@ impl Writer<'_> {
         if edit.precondition == Some(Precondition::NotExists)
             && let Committed::Refused(WriteRefusal::PathTaken { .. }) = outcome
         {
-            return self.pin(found.expiry, memory, None).await;
+            return self.pin(Seen::of(&found), memory, None).await;
         }
         let past = Past::of(&memory);
         self.settle(outcome, past).await

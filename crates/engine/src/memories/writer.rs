@@ -44,10 +44,28 @@ impl Past {
     }
 }
 
+/// What was seen of the store beside the memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    /// When its memories expire.
+    expiry: Expiry,
+    /// Under which content may be read.
+    purge_epoch: i64,
+}
+
+impl Seen {
+    pub(crate) const fn of(found: &FoundMemory) -> Self {
+        Self {
+            expiry: found.expiry,
+            purge_epoch: found.store.purge_epoch,
+        }
+    }
+}
+
 /// How one try of a change ended.
 pub(crate) enum Try {
     /// The memory as it is now.
-    Done(Expiry, Box<Memory>),
+    Done(Seen, Box<Memory>),
     /// Something changed since the read: read again.
     Again,
     /// The same call made or left this version.
@@ -92,12 +110,12 @@ impl<'a> Writer<'a> {
     /// Sets the pin, or only has the call remembered; writes no version.
     pub(crate) async fn pin(
         &self,
-        expiry: Expiry,
+        seen: Seen,
         memory: Memory,
         is_pinned: Option<bool>,
     ) -> Result<Try, EngineError> {
         if is_pinned.is_none() && self.idempotency.is_none() {
-            return Ok(Try::Done(expiry, Box::new(memory)));
+            return Ok(Try::Done(seen, Box::new(memory)));
         }
         let memory = Memory {
             is_pinned: is_pinned.unwrap_or(memory.is_pinned),
@@ -112,7 +130,7 @@ impl<'a> Writer<'a> {
             now: self.engine.now(),
         };
         match self.engine.0.index.pin(self.principal.tenant_id, &pin).await? {
-            PinOutcome::Done => Ok(Try::Done(expiry, Box::new(memory))),
+            PinOutcome::Done => Ok(Try::Done(seen, Box::new(memory))),
             PinOutcome::Replayed { seq } => Ok(Try::Replayed(seq)),
             PinOutcome::Stale => Ok(Try::Again),
             PinOutcome::KeyReused => Err(EngineError::KeyReused),
@@ -169,13 +187,15 @@ impl<'a> Writer<'a> {
             Committed::Done {
                 seq,
                 at,
+                purge_epoch,
                 expiry,
                 made,
             } => {
                 let change = made.into_iter().next();
                 let memory = change.and_then(|change| after(change, seq, at, past));
                 let memory = memory.ok_or(EngineError::Internal("a commit left no memory"))?;
-                return Ok(Try::Done(expiry, Box::new(memory)));
+                let seen = Seen { expiry, purge_epoch };
+                return Ok(Try::Done(seen, Box::new(memory)));
             }
             Committed::Refused(refusal) => refusal,
         };
@@ -248,8 +268,8 @@ impl<'a> Writer<'a> {
         outcome: Result<Try, EngineError>,
         view: View,
     ) -> Result<ShownMemory, EngineError> {
-        let (expiry, memory) = match outcome {
-            Ok(Try::Done(expiry, memory)) => (expiry, *memory),
+        let (seen, memory) = match outcome {
+            Ok(Try::Done(seen, memory)) => (seen, *memory),
             Ok(Try::Replayed(seq)) => return self.rebuild(seq, view).await,
             Ok(Try::Again) => return Err(EngineError::Contended),
             Err(error) => {
@@ -259,21 +279,19 @@ impl<'a> Writer<'a> {
                 };
             }
         };
-        let memory_id = memory.head.memory_id;
-        let shown = self.engine.show(self.principal, self.store_id, expiry, memory);
-        match view {
-            View::Basic => Ok(shown),
-            View::Full => {
-                let found = self
-                    .engine
-                    .find_memory(self.principal, self.store_id, memory_id)
-                    .await?;
-                self.engine
-                    .with_content(self.principal, found.store, shown)
-                    .await?
-                    .ok_or(EngineError::MemoryNotFound)
-            }
+        let mut shown = self
+            .engine
+            .show(self.principal, self.store_id, seen.expiry, memory);
+        if view == View::Full {
+            // The change has landed, whatever became of the memory since: what
+            // is shown is what it left, without content that was removed.
+            let (tenant_id, head) = (self.principal.tenant_id, &shown.memory.head);
+            shown.content = self
+                .engine
+                .content_of(tenant_id, self.store_id, seen.purge_epoch, head)
+                .await?;
         }
+        Ok(shown)
     }
 
     /// The memory as the version `seq` left it, for a call that made it.
