@@ -207,7 +207,8 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
     match status {
         "500" | "504" => true,
         "503" => is_v1 || path == "/readyz",
-        "404" => path.contains('{'),
+        // Also where a repeated creation finds that what it made is deleted.
+        "404" => path.contains('{') || is_v1 && method == "POST",
         "409" => method != "GET" && (path.contains("/memories") || path.contains("/memory_versions")),
         "413" => has_body,
         "415" => needs_body,
@@ -259,7 +260,7 @@ fn add_components(components: &mut Components) {
         ("Error", error_envelope()),
         ("ErrorType", schemas::ErrorType::schema()),
         // Only parameters name these.
-        ("AnyText", schemas::AnyText::schema()),
+        ("GivenName", schemas::GivenName::schema()),
         ("Cursor", schemas::Cursor::schema()),
         ("View", schemas::View::schema()),
     ];

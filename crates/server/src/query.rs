@@ -80,6 +80,13 @@ impl Query {
         self.take(&[name])
     }
 
+    /// A name that somebody else gave; no database takes NUL in a text.
+    pub(crate) fn name(&mut self, name: &str) -> Result<Option<String>, ApiError> {
+        let is_name = |text: &str| !text.is_empty() && !text.contains(char::is_control);
+        let parse = |text: &str| is_name(text).then(|| text.to_owned());
+        self.parsed(&[name], parse, "must be a name without control characters")
+    }
+
     fn parsed<T>(
         &mut self,
         names: &[&str],

@@ -71,7 +71,9 @@ described! {
         .minimum(Some(0))
         .maximum(Some(3_153_600_000_u64));
     Cursor = text("The `next_page` of an answer to the same query.").pattern(Some("^page_[0-9A-Za-z_-]+$"));
-    AnyText = text("Text.").pattern(Some(WITHOUT_NUL));
+    GivenName = text("A name without control characters.")
+        .min_length(Some(1))
+        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
 }
 
 fn text(description: &str) -> ObjectBuilder {

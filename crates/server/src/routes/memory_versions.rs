@@ -119,7 +119,7 @@ pub(crate) struct ListMemoryVersions {
     #[param(value_type = Option<schemas::ApiKeyId>)]
     api_key_id: Option<ApiKeyId>,
     /// Made by this workload.
-    #[param(value_type = Option<schemas::AnyText>)]
+    #[param(value_type = Option<schemas::GivenName>)]
     service_account_id: Option<String>,
     /// Made at or after this time; `created_at_gte` is the same.
     #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
@@ -149,7 +149,7 @@ impl FromQuery for ListMemoryVersions {
             )?,
             session_id: query.id("session_id")?,
             api_key_id: query.id("api_key_id")?,
-            service_account_id: query.text("service_account_id")?,
+            service_account_id: query.name("service_account_id")?,
             created_from: query.time("created_at", "gte")?,
             created_to: query.time("created_at", "lte")?,
             view: query.view()?,
