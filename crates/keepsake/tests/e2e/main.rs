@@ -9,6 +9,7 @@
 )]
 
 mod any_history;
+mod api;
 mod bench;
 mod cli;
 mod conformance;

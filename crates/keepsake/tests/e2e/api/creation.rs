@@ -1,0 +1,197 @@
+//! Making memories.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::support::{
+    PREVIEW, Place, holds, invalid, ok, path_conflict, post_with, precondition_failed, refused, sha256,
+};
+use crate::support::client::send;
+
+/// The beta of the API as it is, without upserts.
+const CURRENT: &str = "agent-memory-2026-07-22";
+
+pub(super) async fn memory_answers_what_it_was_made_with(place: Place) {
+    let store = place.store();
+    for (path, content) in [("/a", "one"), ("/d/e/é.md", "zwölf\n"), ("/empty", "")] {
+        let made = store.create(path, content).await;
+        let mut expected = json!({
+            "type": "memory", "memory_store_id": store.id, "path": path, "content": null,
+            "content_size_bytes": content.len(), "size_bytes": content.len(),
+            "content_sha256": sha256(content), "last_accessed_at": null, "expires_at": null, "pinned": false,
+        });
+        for own in ["id", "memory_version_id", "created_at", "updated_at"] {
+            expected[own] = made[own].clone();
+        }
+        assert_eq!(made, expected);
+        assert_eq!(made["created_at"], made["updated_at"]);
+        let read = store.read(&made).await;
+        assert_eq!(read["content"], content);
+        assert_eq!(
+            (&read["id"], &read["memory_version_id"]),
+            (&made["id"], &made["memory_version_id"])
+        );
+    }
+    assert_eq!(
+        sha256("one"),
+        "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
+    );
+}
+
+pub(super) async fn beta_header_decides_between_create_and_upsert(place: Place) {
+    let store = place.store();
+    let first = store.create("/a", "0").await;
+    let both = [
+        format!("{PREVIEW},{CURRENT}"),
+        format!("{CURRENT}, {PREVIEW}"),
+        format!("other-2025-01-01, {PREVIEW} , {CURRENT}"),
+    ];
+    let upserts = [
+        PREVIEW.to_owned(),
+        format!("{PREVIEW},other-2025-01-01"),
+        format!("other-2025-01-01 , {PREVIEW}"),
+        format!("  {PREVIEW}  "),
+        format!(",{PREVIEW},"),
+    ];
+    let separate = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
+    let mut cases: Vec<(Vec<String>, bool)> = vec![
+        (vec![], false),
+        (separate(&[CURRENT]), false),
+        (separate(&["other-2025-01-01"]), false),
+        (separate(&["managed-agents-2026-04-011"]), false),
+        (separate(&["managed-agents"]), false),
+        (separate(&[""]), false),
+        (separate(&[PREVIEW, CURRENT]), false),
+        (separate(&[CURRENT, "other-2025-01-01", PREVIEW]), false),
+        (separate(&["other-2025-01-01", PREVIEW]), true),
+        (separate(&[PREVIEW, "other-2025-01-01"]), true),
+        (separate(&[PREVIEW, PREVIEW]), true),
+    ];
+    cases.extend(both.map(|value| (vec![value], false)));
+    cases.extend(upserts.map(|value| (vec![value], true)));
+    let mut content = "0".to_owned();
+    for (number, (headers, is_upsert)) in cases.iter().enumerate() {
+        let new = json!({"path": "/a", "content": format!("{}", number + 1)});
+        let mut request = place
+            .client
+            .request(Method::POST, &format!("{}?beta=true", store.memories()))
+            .json(&new);
+        for value in headers {
+            request = request.header("anthropic-beta", value);
+        }
+        let answer = send(request).await;
+        if *is_upsert {
+            let replaced = ok(&answer);
+            assert_eq!(replaced["id"], first["id"], "{headers:?}");
+            content = (number + 1).to_string();
+        } else {
+            assert_eq!(answer.status, 409, "{headers:?}: {}", answer.text);
+            path_conflict(&answer, &first);
+        }
+        assert_eq!(
+            store.read(&first).await["content"],
+            content.as_str(),
+            "{headers:?}"
+        );
+    }
+}
+
+pub(super) async fn upsert_keeps_the_id_and_writes_a_version(place: Place) {
+    let store = place.store();
+    let upsert = async |path: &str, content: &str| {
+        let body = json!({"path": path, "content": content});
+        post_with(
+            &place.client,
+            &store.memories(),
+            &body,
+            ("anthropic-beta", PREVIEW),
+        )
+        .await
+    };
+    let made = ok(&upsert("/d/a", "one").await);
+    let replaced = ok(&upsert("/d/a", "two").await);
+    assert_eq!(
+        (&replaced["id"], &replaced["created_at"]),
+        (&made["id"], &made["created_at"])
+    );
+    assert_ne!(replaced["memory_version_id"], made["memory_version_id"]);
+    assert_eq!(replaced["content_sha256"], sha256("two"));
+    let operations: Vec<_> = store
+        .history()
+        .await
+        .iter()
+        .map(|version| version["operation"].clone())
+        .collect();
+    assert_eq!(operations, ["modified", "created"]);
+    // A directory is not replaced, nor is a memory made one.
+    path_conflict(&upsert("/d", "x").await, &replaced);
+    path_conflict(&upsert("/d/a/b", "x").await, &replaced);
+    store.delete(&made).await;
+    let anew = ok(&upsert("/d/a", "three").await);
+    assert_ne!(anew["id"], made["id"]);
+    assert_eq!(store.version_count().await, 4);
+}
+
+pub(super) async fn not_exists_makes_every_creation_create_only(place: Place) {
+    let store = place.store();
+    for beta in [PREVIEW, CURRENT] {
+        let create = async |path: &str, content: &str| {
+            let body = json!({"path": path, "content": content, "precondition": {"type": "not_exists"}});
+            post_with(&place.client, &store.memories(), &body, ("anthropic-beta", beta)).await
+        };
+        let path = format!("/{beta}/a");
+        let made = ok(&create(&path, "one").await);
+        precondition_failed(&create(&path, "two").await, &made);
+        // Not even where it would change nothing.
+        precondition_failed(&create(&path, "one").await, &made);
+        path_conflict(&create(&format!("/{beta}"), "x").await, &made);
+        path_conflict(&create(&format!("{path}/b"), "x").await, &made);
+        let on_content = json!({"path": path, "content": "x", "precondition": holds("one")});
+        invalid(
+            &post_with(
+                &place.client,
+                &store.memories(),
+                &on_content,
+                ("anthropic-beta", beta),
+            )
+            .await,
+            "precondition",
+        );
+        assert_eq!(store.read(&made).await["content"], "one");
+    }
+    assert_eq!(store.version_count().await, 2);
+}
+
+pub(super) async fn path_in_the_way_is_named(place: Place) {
+    let store = place.store();
+    let file = store.create("/file", "one").await;
+    let deep = store.create("/d/e/f", "two").await;
+    store.create("/d/e/g", "three").await;
+    let created = store.version_count().await;
+    for (path, conflicting) in [
+        ("/file", &file),
+        ("/file/below", &file),
+        ("/file/far/below/it", &file),
+        ("/d", &deep),
+        ("/d/e", &deep),
+        ("/d/e/f/g/h", &deep),
+    ] {
+        path_conflict(&store.try_create(path, "x").await, conflicting);
+    }
+    assert_eq!(store.version_count().await, created);
+    // Names that only look like what is there are free.
+    for path in ["/file2", "/fil", "/d2", "/d/e/f2", "/File", "/d/e2"] {
+        store.create(path, "x").await;
+    }
+    // The last file takes its directory with it.
+    let alone = store.create("/lonely/dir/file", "x").await;
+    path_conflict(&store.try_create("/lonely", "x").await, &alone);
+    store.delete(&alone).await;
+    store.create("/lonely", "x").await;
+    let error = refused(
+        &store.try_create("/lonely/dir/file", "x").await,
+        409,
+        "memory_path_conflict_error",
+    );
+    assert_eq!(error["conflicting_path"], Value::from("/lonely"));
+}

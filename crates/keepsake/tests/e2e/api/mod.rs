@@ -1,0 +1,184 @@
+//! The memory stores API, rule by rule, on both main pairs.
+//!
+//! An area's facts share one server; each has a tenant of its own.
+
+mod access;
+mod bodies;
+mod changes;
+mod contents;
+mod conventions;
+mod creation;
+mod cursors;
+mod idempotency;
+mod listing;
+mod paths;
+mod queries;
+mod quotas;
+mod redaction;
+mod settings;
+mod stores;
+mod support;
+mod versions;
+
+use crate::support::Pair;
+
+/// Makes one test of an area for each main pair.
+macro_rules! area {
+    ($on_postgres_and_s3:ident, $on_sqlite_and_files:ident, [$($fact:path),+ $(,)?]) => {
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $on_postgres_and_s3() {
+            support::check(Pair::PostgresS3, vec![$(support::fact!($fact)),+]).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $on_sqlite_and_files() {
+            support::check(Pair::SqliteFiles, vec![$(support::fact!($fact)),+]).await;
+        }
+    };
+}
+
+area!(
+    conventions_hold_on_postgres_and_s3,
+    conventions_hold_on_sqlite_and_files,
+    [
+        conventions::every_answer_names_its_request_and_its_tenant,
+        conventions::without_a_credential_every_route_is_401,
+        conventions::unknown_routes_and_methods_are_told_in_the_envelope,
+        conventions::headers_of_the_sdk_are_accepted,
+        conventions::objects_have_these_fields_and_no_others,
+        conventions::ids_sort_by_creation_time,
+        conventions::null_in_an_optional_field_is_leaving_it_out,
+        bodies::unknown_fields_are_refused_by_name,
+        bodies::wrong_values_are_refused_by_the_field_name,
+        bodies::what_is_no_json_object_is_refused,
+        bodies::other_than_json_is_415,
+        bodies::bodies_of_archive_redact_and_restore_may_be_left_out,
+        bodies::body_over_the_limit_is_413,
+        queries::unknown_parameters_are_ignored_but_on_delete,
+        queries::parameter_given_twice_is_400,
+        queries::times_are_taken_in_every_form,
+        queries::bad_parameters_are_refused_by_name,
+        queries::limit_is_1_to_100,
+        queries::view_shows_content_or_not,
+    ]
+);
+
+area!(
+    access_is_kept_on_postgres_and_s3,
+    access_is_kept_on_sqlite_and_files,
+    [
+        access::foreign_ids_answer_like_ids_that_never_existed,
+        access::objects_of_another_store_answer_like_ids_that_never_existed,
+        access::each_route_asks_for_its_scope,
+        access::key_bound_to_a_store_is_told_of_no_other,
+        access::store_deleted_is_told_as_one_that_never_existed,
+    ]
+);
+
+area!(
+    stores_behave_on_postgres_and_s3,
+    stores_behave_on_sqlite_and_files,
+    [
+        stores::store_answers_what_it_was_made_with,
+        stores::name_and_description_are_bounded_in_characters,
+        stores::metadata_is_bounded,
+        stores::metadata_is_bounded_after_the_merge,
+        stores::update_changes_what_it_names_by_post_and_by_patch,
+        stores::updated_at_moves_with_the_store_alone,
+        stores::stores_are_listed_newest_first_with_filters,
+        stores::archive_is_one_way_and_idempotent,
+        stores::archived_store_can_be_read_deleted_and_redacted_only,
+        stores::deleted_store_is_gone_everywhere_and_its_name_free,
+        settings::counts_follow_the_live_memories,
+        settings::expiry_and_policy_are_set_and_cleared,
+        settings::expiry_and_policy_need_the_scope_of_stores,
+        settings::expiry_is_told_of_memories,
+        settings::reading_content_is_access_and_listing_is_not,
+    ]
+);
+
+area!(
+    memories_behave_on_postgres_and_s3,
+    memories_behave_on_sqlite_and_files,
+    [
+        creation::memory_answers_what_it_was_made_with,
+        creation::beta_header_decides_between_create_and_upsert,
+        creation::upsert_keeps_the_id_and_writes_a_version,
+        creation::not_exists_makes_every_creation_create_only,
+        creation::path_in_the_way_is_named,
+        changes::content_path_and_both_change_in_one_version,
+        changes::update_that_changes_nothing_writes_no_version,
+        changes::content_precondition_is_held_against_the_stored_content,
+        changes::malformed_preconditions_are_400,
+        changes::rename_onto_what_is_in_the_way_is_409,
+        changes::rename_if_not_exists_is_all_or_nothing,
+        changes::delete_expects_the_hash_it_names,
+        changes::deleted_memory_is_gone_and_its_path_free,
+        changes::pin_writes_no_version,
+        paths::good_paths_are_kept_as_they_are,
+        paths::bad_paths_are_refused_wherever_they_come,
+        paths::paths_are_case_sensitive,
+        contents::content_is_kept_byte_for_byte,
+        contents::content_is_bounded_in_bytes,
+        contents::content_refused_changes_nothing,
+    ]
+);
+
+area!(
+    lists_behave_on_postgres_and_s3,
+    lists_behave_on_sqlite_and_files,
+    [
+        listing::memories_are_listed_in_byte_order_of_their_paths,
+        listing::prefix_matches_whole_segments,
+        listing::prefix_is_no_pattern,
+        listing::bad_prefixes_are_refused,
+        listing::depth_one_rolls_up_what_is_deeper,
+        listing::pages_of_any_size_make_the_same_list,
+        listing::page_with_content_has_at_most_20,
+        cursors::page_is_never_empty_before_another_one,
+        cursors::cursor_holds_for_another_limit,
+        cursors::cursor_holds_for_its_own_query_alone,
+        cursors::what_stays_is_listed_once_while_memories_come_and_go,
+        cursors::what_stays_is_listed_once_while_prefixes_come_and_go,
+        cursors::what_stays_is_listed_once_while_stores_come_and_go,
+        cursors::what_stays_is_listed_once_while_versions_come,
+    ]
+);
+
+area!(
+    history_behaves_on_postgres_and_s3,
+    history_behaves_on_sqlite_and_files,
+    [
+        versions::versions_show_what_was_done,
+        versions::filters_hold_alone_and_together,
+        versions::list_is_in_the_order_of_commits,
+        versions::tool_and_api_write_one_history_with_its_actors,
+        versions::restored_version_is_a_new_one,
+        versions::deleted_memory_comes_back_under_its_id,
+        versions::restore_is_refused_where_there_is_nothing_to_restore,
+        versions::restore_is_held_to_its_precondition_and_free_path,
+        redaction::redaction_removes_content_and_keeps_who_did_what,
+        redaction::redaction_is_idempotent,
+        redaction::live_content_is_not_redacted,
+        redaction::blob_goes_with_the_last_version_that_shares_it,
+        redaction::same_content_elsewhere_is_told,
+        redaction::path_of_a_deletion_goes_too,
+    ]
+);
+
+area!(
+    calls_sent_again_are_made_once_on_postgres_and_s3,
+    calls_sent_again_are_made_once_on_sqlite_and_files,
+    [
+        idempotency::store_is_made_once,
+        idempotency::memory_is_made_once,
+        idempotency::every_post_answers_the_same_object_again,
+        idempotency::tool_call_is_made_once,
+        idempotency::duplicates_at_the_same_time_are_made_once,
+        idempotency::key_with_another_body_is_400,
+        idempotency::key_is_of_one_credential_and_path,
+        idempotency::refusal_is_not_recorded,
+        idempotency::bad_keys_are_400,
+        idempotency::patch_and_delete_take_no_key,
+    ]
+);

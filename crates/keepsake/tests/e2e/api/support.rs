@@ -1,0 +1,366 @@
+//! What every area needs: a place for each fact, and checks of answers.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt};
+use keepsake_core::ContentHash;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_index::Scope;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::client::send;
+use crate::support::provision::Provision;
+use crate::support::{Answer, Client, Deployment, Pair, Tenant};
+
+pub(super) const STORES: &str = "/v1/memory_stores";
+/// What the managed agents' preview sends.
+pub(super) const PREVIEW: &str = "managed-agents-2026-04-01";
+/// Facts that are checked at the same time.
+const AT_ONCE: usize = 4;
+
+/// What a fact is given: a tenant of its own on a server that others share.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) deployment: Arc<Deployment>,
+    pub(super) tenant: Tenant,
+    /// With a key that may do everything.
+    pub(super) client: Client,
+    /// With another key of the tenant that may do everything.
+    pub(super) second: Client,
+    /// With the scope `memory:read` alone.
+    pub(super) reader: Client,
+    /// With the scope `memory:write` alone.
+    pub(super) writer: Client,
+    /// With the scope `stores:admin` alone.
+    pub(super) admin: Client,
+    /// With a key that may do everything in the tenant's first store alone.
+    pub(super) bound: Client,
+    /// With another tenant's key.
+    pub(super) stranger: Client,
+}
+
+/// A rule and its check.
+pub(super) struct Fact {
+    pub(super) name: &'static str,
+    pub(super) limits: LimitOverrides,
+    pub(super) run: fn(Place) -> BoxFuture<'static, ()>,
+}
+
+macro_rules! fact {
+    ($fact:path) => {
+        $crate::api::support::Fact {
+            name: stringify!($fact),
+            limits: keepsake_core::limits::LimitOverrides::default(),
+            run: |place| Box::pin($fact(place)),
+        }
+    };
+}
+pub(super) use fact;
+
+/// Checks facts on one server; fails with the names of those that do not hold.
+pub(super) async fn check(pair: Pair, facts: Vec<Fact>) {
+    let deployment = Arc::new(Deployment::new(pair).await);
+    let provision = deployment.provision().await;
+    let stranger = provision.tenant(LimitOverrides::default()).await;
+    let mut given = Vec::new();
+    for fact in facts {
+        let tenant = provision.tenant(fact.limits.clone()).await;
+        let keys = keys(&provision, &tenant).await;
+        given.push((fact, tenant, keys));
+    }
+    provision.close().await;
+    let server = deployment.start().await;
+    let failed: Vec<_> = stream::iter(given)
+        .map(|(fact, tenant, [second, reader, writer, admin, bound])| {
+            let client = server.client(&tenant);
+            let place = Place {
+                deployment: Arc::clone(&deployment),
+                second: client.with_key(&second),
+                reader: client.with_key(&reader),
+                writer: client.with_key(&writer),
+                admin: client.with_key(&admin),
+                bound: client.with_key(&bound),
+                stranger: client.with_key(&stranger.key),
+                tenant,
+                client,
+            };
+            async move {
+                let ended = tokio::spawn((fact.run)(place)).await;
+                ended.err().map(|_| fact.name)
+            }
+        })
+        .buffer_unordered(AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    assert!(failed.is_empty(), "these do not hold: {failed:#?}");
+}
+
+async fn keys(provision: &Provision, tenant: &Tenant) -> [String; 5] {
+    let key = |scopes, store_ids| provision.key(tenant.id, scopes, store_ids);
+    [
+        key(&Scope::ALL, None).await,
+        key(&[Scope::MemoryRead], None).await,
+        key(&[Scope::MemoryWrite], None).await,
+        key(&[Scope::StoresAdmin], None).await,
+        key(&Scope::ALL, Some(vec![tenant.store_id])).await,
+    ]
+}
+
+/// A store as one client sees it.
+#[derive(Debug, Clone)]
+pub(super) struct Store {
+    pub(super) client: Client,
+    pub(super) id: String,
+    /// Its path: `/v1/memory_stores/…`
+    pub(super) path: String,
+}
+
+impl Place {
+    /// The store that the tenant had from the beginning.
+    pub(super) fn store(&self) -> Store {
+        Store::new(&self.client, &self.tenant.store_id.to_string())
+    }
+
+    /// Makes a store.
+    pub(super) async fn new_store(&self, name: &str) -> Store {
+        let made = ok(&self.client.post(STORES, &json!({"name": name})).await);
+        Store::new(&self.client, text(&made["id"]))
+    }
+}
+
+impl Store {
+    pub(super) fn new(client: &Client, id: &str) -> Self {
+        Self {
+            client: client.clone(),
+            id: id.to_owned(),
+            path: format!("{STORES}/{id}"),
+        }
+    }
+
+    /// The same store as another client sees it.
+    pub(super) fn seen_by(&self, client: &Client) -> Self {
+        Self::new(client, &self.id)
+    }
+
+    pub(super) fn memories(&self) -> String {
+        format!("{}/memories", self.path)
+    }
+
+    /// The path of a memory, of which any object with its `id` may be given.
+    pub(super) fn memory(&self, memory: &Value) -> String {
+        format!("{}/memories/{}", self.path, text(&memory["id"]))
+    }
+
+    pub(super) fn versions(&self) -> String {
+        format!("{}/memory_versions", self.path)
+    }
+
+    pub(super) fn version(&self, id: &Value) -> String {
+        format!("{}/memory_versions/{}", self.path, text(id))
+    }
+
+    /// Makes a memory.
+    pub(super) async fn create(&self, path: &str, content: &str) -> Value {
+        ok(&self.try_create(path, content).await)
+    }
+
+    pub(super) async fn try_create(&self, path: &str, content: &str) -> Answer {
+        let body = json!({"path": path, "content": content});
+        self.client.post(&self.memories(), &body).await
+    }
+
+    /// Changes a memory.
+    pub(super) async fn update(&self, memory: &Value, edit: &Value) -> Value {
+        ok(&self.try_update(memory, edit).await)
+    }
+
+    pub(super) async fn try_update(&self, memory: &Value, edit: &Value) -> Answer {
+        self.client.post(&self.memory(memory), edit).await
+    }
+
+    /// Deletes a memory.
+    pub(super) async fn delete(&self, memory: &Value) {
+        ok(&delete(&self.client, &self.memory(memory)).await);
+    }
+
+    /// Reads a memory with its content.
+    pub(super) async fn read(&self, memory: &Value) -> Value {
+        ok(&self.client.get(&self.memory(memory)).await)
+    }
+
+    /// The store as it is now.
+    pub(super) async fn object(&self) -> Value {
+        ok(&self.client.get(&self.path).await)
+    }
+
+    /// The paths of its memories, as they are listed.
+    pub(super) async fn paths(&self) -> Vec<String> {
+        let listed = all(&self.client, &format!("{}?limit=100", self.memories())).await;
+        strings(&listed, "path")
+    }
+
+    /// Its versions, newest first.
+    pub(super) async fn history(&self) -> Vec<Value> {
+        all(&self.client, &format!("{}?limit=100", self.versions())).await
+    }
+
+    /// How many versions it has.
+    pub(super) async fn version_count(&self) -> usize {
+        self.history().await.len()
+    }
+
+    /// Redacts a version.
+    pub(super) async fn redact(&self, version_id: &Value) -> Value {
+        ok(&self.try_redact(version_id).await)
+    }
+
+    pub(super) async fn try_redact(&self, version_id: &Value) -> Answer {
+        let path = format!("{}/redact", self.version(version_id));
+        self.client.post(&path, &json!({})).await
+    }
+
+    /// Restores a version.
+    pub(super) async fn restore(&self, version_id: &Value) -> Value {
+        ok(&self.try_restore(version_id, &json!({})).await)
+    }
+
+    pub(super) async fn try_restore(&self, version_id: &Value, body: &Value) -> Answer {
+        let path = format!("{}/restore", self.version(version_id));
+        self.client.post(&path, body).await
+    }
+}
+
+pub(super) async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
+    send(client.request(Method::PATCH, path).json(body)).await
+}
+
+pub(super) async fn delete(client: &Client, path: &str) -> Answer {
+    send(client.request(Method::DELETE, path)).await
+}
+
+/// Posts with a header more.
+pub(super) async fn post_with(client: &Client, path: &str, body: &Value, header: (&str, &str)) -> Answer {
+    let request = client.request(Method::POST, path).json(body);
+    send(request.header(header.0, header.1)).await
+}
+
+/// Posts a body as it is.
+pub(super) async fn post_text(client: &Client, path: &str, body: impl Into<reqwest::Body>) -> Answer {
+    let request = client.request(Method::POST, path);
+    send(request.header("content-type", "application/json").body(body)).await
+}
+
+/// What an answer holds that must be 200.
+#[track_caller]
+pub(super) fn ok(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(answer.header("content-type"), "application/json");
+    answer.json()
+}
+
+/// The error object of an answer that must be a refusal.
+#[track_caller]
+pub(super) fn refused(answer: &Answer, status: u16, kind: &str) -> Value {
+    assert_eq!(answer.status, status, "{}", answer.text);
+    assert_eq!(answer.header("content-type"), "application/json");
+    let body = answer.json();
+    let error = body["error"].clone();
+    let request_id = answer.header("request-id");
+    assert!(request_id.starts_with("req_"), "{request_id:?}");
+    assert_eq!(
+        body,
+        json!({"type": "error", "error": error, "request_id": request_id})
+    );
+    assert_eq!(error["type"], kind, "{}", answer.text);
+    assert_ne!(text(&error["message"]), "");
+    let is_in_vain = status == 409 || (status == 429 && answer.header("retry-after").is_empty());
+    let should_retry = if is_in_vain { "false" } else { "" };
+    assert_eq!(answer.header("x-should-retry"), should_retry, "{}", answer.text);
+    error
+}
+
+/// Checks that an answer is 400 and that its message holds `named`.
+#[track_caller]
+pub(super) fn invalid(answer: &Answer, named: &str) {
+    let error = refused(answer, 400, "invalid_request_error");
+    let message = text(&error["message"]);
+    assert!(message.contains(named), "{named:?} is not in {message:?}");
+}
+
+#[track_caller]
+pub(super) fn not_found(answer: &Answer) {
+    refused(answer, 404, "not_found_error");
+}
+
+/// Checks that an answer is 409 for `conflicting`, a memory in the way.
+#[track_caller]
+pub(super) fn path_conflict(answer: &Answer, conflicting: &Value) {
+    let error = refused(answer, 409, "memory_path_conflict_error");
+    assert_eq!(error["conflicting_memory_id"], conflicting["id"], "{error}");
+    assert_eq!(error["conflicting_path"], conflicting["path"], "{error}");
+}
+
+/// Checks that an answer is 409 for a memory that holds something else.
+#[track_caller]
+pub(super) fn precondition_failed(answer: &Answer, memory: &Value) {
+    let error = refused(answer, 409, "memory_precondition_failed_error");
+    assert_eq!(error["memory_id"], memory["id"], "{error}");
+    assert_eq!(
+        error["current_content_sha256"], memory["content_sha256"],
+        "{error}"
+    );
+}
+
+/// Every item of a listing, page after page; `path` has a query already.
+pub(super) async fn all(client: &Client, path: &str) -> Vec<Value> {
+    let mut items = Vec::new();
+    let mut page = String::new();
+    loop {
+        let (mut data, next) = page_of(&client.get(&format!("{path}{page}")).await);
+        items.append(&mut data);
+        match next {
+            Some(next) => page = format!("&page={next}"),
+            None => return items,
+        }
+    }
+}
+
+/// A page's items and its cursor; before another one it must not be empty.
+#[track_caller]
+pub(super) fn page_of(answer: &Answer) -> (Vec<Value>, Option<String>) {
+    let body = ok(answer);
+    let fields: Vec<_> = body.as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["data", "next_page"]);
+    let data = body["data"].as_array().unwrap().clone();
+    let next = body["next_page"].as_str().map(str::to_owned);
+    match &next {
+        Some(next) => {
+            assert!(next.starts_with("page_"), "{next}");
+            assert!(!data.is_empty(), "an empty page leads to another one");
+        }
+        None => assert!(body["next_page"].is_null()),
+    }
+    (data, next)
+}
+
+/// One field of each item.
+pub(super) fn strings(items: &[Value], field: &str) -> Vec<String> {
+    items.iter().map(|item| text(&item[field]).to_owned()).collect()
+}
+
+#[track_caller]
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no string"))
+}
+
+pub(super) fn sha256(content: &str) -> String {
+    ContentHash::of(content.as_bytes()).to_string()
+}
+
+/// A precondition on content.
+pub(super) fn holds(content: &str) -> Value {
+    json!({"type": "content_sha256", "content_sha256": sha256(content)})
+}

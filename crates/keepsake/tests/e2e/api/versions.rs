@@ -1,0 +1,385 @@
+//! The history of a store: versions, filters, and bringing one back.
+
+use keepsake_core::VersionId;
+use serde_json::{Value, json};
+
+use super::support::{
+    Place, Store, all, holds, not_found, ok, path_conflict, precondition_failed, refused, sha256, strings,
+    text,
+};
+
+pub(super) async fn versions_show_what_was_done(place: Place) {
+    let store = place.store();
+    let made = store.create("/a", "one").await;
+    let edited = store.update(&made, &json!({"content": "two"})).await;
+    let moved = store.update(&made, &json!({"path": "/d/b"})).await;
+    store.delete(&made).await;
+    let shown = store.history().await;
+    let by = &shown[0]["created_by"];
+    assert_eq!(by["type"], "api_actor");
+    let expected = |operation: &str, path: &str, content: Option<&str>| {
+        json!({
+            "type": "memory_version", "memory_store_id": store.id, "memory_id": made["id"],
+            "operation": operation, "path": path, "content": null,
+            "content_size_bytes": content.map(str::len), "content_sha256": content.map(sha256),
+            "created_by": by, "redacted_at": null, "redacted_by": null,
+        })
+    };
+    let mut told = [
+        expected("deleted", "/d/b", None),
+        expected("modified", "/d/b", Some("two")),
+        expected("modified", "/a", Some("two")),
+        expected("created", "/a", Some("one")),
+    ];
+    for (told, shown) in told.iter_mut().zip(&shown) {
+        for own in ["id", "created_at"] {
+            told[own] = shown[own].clone();
+        }
+    }
+    assert_eq!(shown, told);
+    for (version, memory) in [(3, &made), (2, &edited), (1, &moved)] {
+        assert_eq!(shown[version]["id"], memory["memory_version_id"]);
+        assert_eq!(shown[version]["created_at"], memory["updated_at"]);
+    }
+    for (version, content) in shown
+        .iter()
+        .zip([Value::Null, json!("two"), json!("two"), json!("one")])
+    {
+        let at = store.version(&version["id"]);
+        let mut full = version.clone();
+        full["content"] = content;
+        assert_eq!(ok(&place.client.get(&at).await), full);
+        assert_eq!(ok(&place.client.get(&format!("{at}?view=full")).await), full);
+        assert_eq!(ok(&place.client.get(&format!("{at}?view=basic")).await), *version);
+    }
+    let full = all(&place.client, &format!("{}?view=full", store.versions())).await;
+    assert_eq!(
+        full.iter().map(|version| &version["content"]).collect::<Vec<_>>(),
+        [&Value::Null, &json!("two"), &json!("two"), &json!("one")]
+    );
+}
+
+type Filter<'a> = Box<dyn Fn(&Value) -> bool + Send + Sync + 'a>;
+
+pub(super) async fn filters_hold_alone_and_together(place: Place) {
+    let store = place.store();
+    let by_second = store.seen_by(&place.second);
+    let mut memories = Vec::new();
+    for n in 0..3 {
+        let memory = store.create(&format!("/{n}"), "one").await;
+        by_second.update(&memory, &json!({"content": "two"})).await;
+        memories.push(memory);
+    }
+    store.update(&memories[0], &json!({"content": "three"})).await;
+    by_second.delete(&memories[2]).await;
+    let whole = store.history().await;
+    let keys = [
+        text(&whole[1]["created_by"]["api_key_id"]),
+        text(&whole[0]["created_by"]["api_key_id"]),
+    ];
+    assert_ne!(keys[0], keys[1]);
+    let (middle, id) = (text(&whole[4]["created_at"]), text(&memories[0]["id"]));
+    let filters: Vec<(String, Filter)> = vec![
+        (
+            format!("memory_id={id}"),
+            Box::new(|version| version["memory_id"] == id),
+        ),
+        (
+            "operation=created".to_owned(),
+            Box::new(|version| version["operation"] == "created"),
+        ),
+        (
+            "operation=modified".to_owned(),
+            Box::new(|version| version["operation"] == "modified"),
+        ),
+        (
+            "operation=deleted".to_owned(),
+            Box::new(|version| version["operation"] == "deleted"),
+        ),
+        (
+            format!("api_key_id={}", keys[0]),
+            Box::new(|version| version["created_by"]["api_key_id"] == keys[0]),
+        ),
+        (
+            format!("api_key_id={}", keys[1]),
+            Box::new(|version| version["created_by"]["api_key_id"] == keys[1]),
+        ),
+        (
+            format!("created_at[gte]={middle}"),
+            Box::new(|version| text(&version["created_at"]) >= middle),
+        ),
+        (
+            format!("created_at[lte]={middle}"),
+            Box::new(|version| text(&version["created_at"]) <= middle),
+        ),
+        (
+            "session_id=sesn_00000000000000000000000001".to_owned(),
+            Box::new(|_| false),
+        ),
+        ("service_account_id=robot".to_owned(), Box::new(|_| false)),
+        (
+            "api_key_id=apikey_00000000000000000000000001".to_owned(),
+            Box::new(|_| false),
+        ),
+        (
+            "memory_id=mem_00000000000000000000000001".to_owned(),
+            Box::new(|_| false),
+        ),
+    ];
+    let expect = |wanted: &dyn Fn(&Value) -> bool| -> Vec<Value> {
+        whole.iter().filter(|version| wanted(version)).cloned().collect()
+    };
+    let list = format!("{}?", store.versions());
+    for (number, (query, wanted)) in filters.iter().enumerate() {
+        for limit in [1, 100] {
+            let listed = all(&place.client, &format!("{list}limit={limit}&{query}")).await;
+            assert_eq!(listed, expect(&**wanted), "{query}");
+        }
+        for (other_query, other_wanted) in &filters[number + 1..] {
+            let [name, other_name] = [query, other_query].map(|query| query.split('=').next());
+            if name == other_name {
+                continue; // A parameter is given once.
+            }
+            let both = format!("{query}&{other_query}");
+            let listed = all(&place.client, &format!("{list}limit=2&{both}")).await;
+            assert_eq!(
+                listed,
+                expect(&|version| wanted(version) && other_wanted(version)),
+                "{both}"
+            );
+        }
+    }
+    let all_together = format!(
+        "{list}memory_id={id}&operation=modified&api_key_id={}&created_at[lte]={middle}",
+        keys[1]
+    );
+    assert_eq!(all(&place.client, &all_together).await.len(), 1);
+}
+
+pub(super) async fn list_is_in_the_order_of_commits(place: Place) {
+    let store = place.store();
+    let writers = (0..6).map(|writer| {
+        let client = if writer % 2 == 0 {
+            &place.client
+        } else {
+            &place.second
+        };
+        let store = store.seen_by(client);
+        async move {
+            for n in 0..6 {
+                let memory = store.create(&format!("/{writer}/{n}"), "x").await;
+                store.update(&memory, &json!({"content": "y"})).await;
+            }
+        }
+    });
+    futures::future::join_all(writers).await;
+    let database = place.deployment.database().await;
+    let mut committed: Vec<_> = database
+        .versions(place.tenant.store_id)
+        .await
+        .iter()
+        .map(|version| VersionId::from_uuid(version.id).to_string())
+        .collect();
+    database.close().await;
+    committed.reverse();
+    assert_eq!(committed.len(), 72);
+    for limit in [7, 100] {
+        let list = format!("{}?limit={limit}", store.versions());
+        let listed = all(&place.client, &list).await;
+        assert_eq!(strings(&listed, "id"), committed);
+        let times = strings(&listed, "created_at");
+        assert!(times.is_sorted_by(|newer, older| newer >= older), "{times:?}");
+    }
+}
+
+pub(super) async fn tool_and_api_write_one_history_with_its_actors(place: Place) {
+    let store = place.store();
+    let tenant = &place.tenant;
+    let memory = store.create("/a.txt", "one\n").await;
+    let tool = async |input: Value| place.second.tool_ok(tenant, &input).await;
+    tool(json!({"command": "str_replace", "path": "/memories/a.txt", "old_str": "one", "new_str": "two"}))
+        .await;
+    assert_eq!(store.read(&memory).await["content"], "two\n");
+    store.update(&memory, &json!({"content": "three\n"})).await;
+    assert_eq!(place.second.lines(tenant, "/memories/a.txt").await, ["three", ""]);
+    tool(json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/d/b.txt"})).await;
+    assert_eq!(store.read(&memory).await["path"], "/d/b.txt");
+    tool(json!({"command": "create", "path": "/memories/c.txt", "file_text": "by the tool\n"})).await;
+    let listed = all(&place.client, &format!("{}?limit=5", store.memories())).await;
+    assert_eq!(strings(&listed, "path"), ["/c.txt", "/d/b.txt"]);
+    store.delete(&listed[0]).await;
+    tool(json!({"command": "delete", "path": "/memories/d"})).await;
+    assert_eq!(store.paths().await, [""; 0]);
+
+    let versions = store.history().await;
+    let told: Vec<_> = versions
+        .iter()
+        .rev()
+        .map(|version| (text(&version["operation"]), text(&version["path"])))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("created", "/a.txt"),
+            ("modified", "/a.txt"),
+            ("modified", "/a.txt"),
+            ("modified", "/d/b.txt"),
+            ("created", "/c.txt"),
+            ("deleted", "/c.txt"),
+            ("deleted", "/d/b.txt"),
+        ]
+    );
+    let by: Vec<_> = versions
+        .iter()
+        .rev()
+        .map(|version| version["created_by"].clone())
+        .collect();
+    let (first, second) = (&by[0], &by[1]);
+    assert_eq!(
+        (&first["type"], &second["type"]),
+        (&json!("api_actor"), &json!("api_actor"))
+    );
+    assert_ne!(first, second);
+    assert_eq!(
+        by,
+        [first, second, first, second, second, first, second].map(Clone::clone)
+    );
+}
+
+/// A memory with the contents `one`, `two` and a second path, and its versions
+/// from the first to the last.
+async fn with_past(store: &Store) -> (Value, Vec<Value>) {
+    let made = store.create("/first", "one").await;
+    let two = store.update(&made, &json!({"content": "two"})).await;
+    let moved = store
+        .update(&made, &json!({"path": "/second", "content": "three"}))
+        .await;
+    let versions = [&made, &two, &moved].map(|memory| memory["memory_version_id"].clone());
+    (made, versions.to_vec())
+}
+
+pub(super) async fn restored_version_is_a_new_one(place: Place) {
+    let store = place.store();
+    let (made, versions) = with_past(&store).await;
+    let restored = store.restore(&versions[0]).await;
+    assert_eq!(
+        (&restored["id"], &restored["type"]),
+        (&made["id"], &json!("memory"))
+    );
+    assert_eq!(
+        (&restored["path"], &restored["content_sha256"]),
+        (&json!("/first"), &json!(sha256("one")))
+    );
+    assert_eq!(restored["created_at"], made["created_at"]);
+    assert!(!versions.contains(&restored["memory_version_id"]));
+    assert_eq!(store.read(&made).await["content"], "one");
+    let history = store.history().await;
+    assert_eq!(history.len(), 4);
+    assert_eq!(history[0]["id"], restored["memory_version_id"]);
+    assert_eq!(history[0]["operation"], "modified");
+    // What is so already is not written again.
+    let again = store.restore(&versions[0]).await;
+    assert_eq!(again["memory_version_id"], restored["memory_version_id"]);
+    assert_eq!(store.version_count().await, 4);
+    // The old ones are as they were.
+    assert_eq!(history[3]["path"], "/first");
+    let old = ok(&place.client.get(&store.version(&versions[2])).await);
+    assert_eq!(
+        (&old["path"], &old["content"]),
+        (&json!("/second"), &json!("three"))
+    );
+    store.restore(&versions[2]).await;
+    assert_eq!(store.paths().await, ["/second"]);
+}
+
+pub(super) async fn deleted_memory_comes_back_under_its_id(place: Place) {
+    let store = place.store();
+    let (made, versions) = with_past(&store).await;
+    store.delete(&made).await;
+    not_found(&place.client.get(&store.memory(&made)).await);
+    let restored = ok(&store.try_restore(&versions[1], &json!({})).await);
+    assert_eq!(
+        (&restored["id"], &restored["path"]),
+        (&made["id"], &json!("/first"))
+    );
+    assert_eq!(restored["created_at"], made["created_at"]);
+    assert_eq!(store.read(&made).await["content"], "two");
+    assert_eq!(store.paths().await, ["/first"]);
+    assert_eq!(store.version_count().await, 5);
+    // And once more, with another one's path between.
+    store.delete(&made).await;
+    let other = store.create("/first", "other").await;
+    path_conflict(&store.try_restore(&versions[0], &json!({})).await, &other);
+    let restored = store.restore(&versions[2]).await;
+    assert_eq!(
+        (&restored["id"], &restored["path"]),
+        (&made["id"], &json!("/second"))
+    );
+    assert_eq!(store.paths().await, ["/first", "/second"]);
+}
+
+pub(super) async fn restore_is_refused_where_there_is_nothing_to_restore(place: Place) {
+    let store = place.store();
+    let (made, versions) = with_past(&store).await;
+    store.redact(&versions[0]).await;
+    refused(
+        &store.try_restore(&versions[0], &json!({})).await,
+        409,
+        "conflict_error",
+    );
+    store.delete(&made).await;
+    let history = store.history().await;
+    assert_eq!(history[0]["operation"], "deleted");
+    for version in [&history[0]["id"], &versions[0]] {
+        refused(
+            &store.try_restore(version, &json!({})).await,
+            409,
+            "conflict_error",
+        );
+        // Whatever is expected of the memory.
+        let expecting = json!({"precondition": holds("three")});
+        refused(
+            &store.try_restore(version, &expecting).await,
+            409,
+            "conflict_error",
+        );
+    }
+    assert_eq!(store.history().await, history);
+}
+
+pub(super) async fn restore_is_held_to_its_precondition_and_free_path(place: Place) {
+    let store = place.store();
+    let (made, versions) = with_past(&store).await;
+    let on = |content: &str| json!({"precondition": holds(content)});
+    let now = ok(&place
+        .client
+        .get(&format!("{}?view=basic", store.memory(&made)))
+        .await);
+    precondition_failed(&store.try_restore(&versions[0], &on("two")).await, &now);
+    let other = store.create("/first", "other").await;
+    path_conflict(&store.try_restore(&versions[0], &on("three")).await, &other);
+    let only_if_free = json!({"precondition": {"type": "not_exists"}});
+    let unchanged = ok(&store.try_restore(&versions[0], &only_if_free).await);
+    assert_eq!(
+        (&unchanged["path"], &unchanged["memory_version_id"]),
+        (&now["path"], &now["memory_version_id"])
+    );
+    assert_eq!(store.version_count().await, 4);
+    store.delete(&other).await;
+    let restored = ok(&store.try_restore(&versions[0], &on("three")).await);
+    assert_eq!(restored["path"], "/first");
+    // Sent again it finds what it asks for.
+    let again = ok(&store.try_restore(&versions[0], &on("three")).await);
+    assert_eq!(again["memory_version_id"], restored["memory_version_id"]);
+    // What is deleted holds nothing.
+    store.delete(&made).await;
+    let error = refused(
+        &store.try_restore(&versions[2], &on("one")).await,
+        409,
+        "memory_precondition_failed_error",
+    );
+    assert_eq!(error["memory_id"], made["id"]);
+    assert!(error["current_content_sha256"].is_null(), "{error}");
+    let directory = store.create("/first/below", "x").await;
+    path_conflict(&store.try_restore(&versions[1], &json!({})).await, &directory);
+}
