@@ -165,6 +165,8 @@ pub(super) async fn what_is_no_json_object_is_refused(place: Place) {
     .map(|text| text.as_bytes().to_vec())
     .to_vec();
     bodies.push(b"{\"name\": \"\xff\"}".to_vec());
+    bodies.push(b"[".repeat(100_000));
+    bodies.push([br#"{"metadata": "#.as_slice(), &b"{\"k\": ".repeat(100_000)].concat());
     bodies.push(whole.replace('}', "").into_bytes());
     for path in &routes {
         for body in &bodies {

@@ -302,6 +302,36 @@ pub(super) async fn bad_keys_are_400(place: Place) {
     assert_eq!(again["id"], made["id"]);
 }
 
+pub(super) async fn call_that_was_made_is_answered_whatever_forbids_it_now(place: Place) {
+    let (client, store) = (&place.client, place.new_store("closed").await);
+    let new = json!({"path": "/a", "content": "one"});
+    let made = ok(&post(client, "create", &store.memories(), &new).await);
+    let at = store.memory(&made);
+    let edit = json!({"content": "two", "precondition": super::support::holds("one")});
+    let edited = ok(&post(client, "edit", &at, &edit).await);
+    let restore = format!("{}/restore", store.version(&made["memory_version_id"]));
+    let restored = ok(&post(client, "restore", &restore, &json!({})).await);
+    let named = json!({"name": "renamed"});
+    ok(&post(client, "name", &store.path, &named).await);
+    store.update(&made, &json!({"content": "three"})).await;
+    store.redact(&made["memory_version_id"]).await;
+    store.delete(&made).await;
+    ok(&client.post(&format!("{}/archive", store.path), &json!({})).await);
+    let again = ok(&post(client, "edit", &at, &edit).await);
+    assert_eq!(lasting(&again), lasting(&edited));
+    let again = ok(&post(client, "restore", &restore, &json!({})).await);
+    assert_eq!(lasting(&again), lasting(&restored));
+    let again = ok(&post(client, "name", &store.path, &named).await);
+    assert_eq!(again["name"], "renamed");
+    // The content is told where it is kept, if it is asked for.
+    let full = ok(&post(client, "edit", &format!("{at}?view=full"), &edit).await);
+    assert_eq!(full["content"], "two");
+    assert_eq!(store.version_count().await, 5);
+    for (path, body) in [(&at, &edit), (&store.memories(), &new), (&store.path, &named)] {
+        assert_ne!(post(client, "new", path, body).await.status, 200);
+    }
+}
+
 pub(super) async fn patch_and_delete_take_no_key(place: Place) {
     let (client, store) = (&place.client, place.store());
     let memory = store.create("/a", "one").await;

@@ -14,7 +14,9 @@ mod listing;
 mod paths;
 mod queries;
 mod quotas;
+mod races;
 mod redaction;
+mod replicas;
 mod settings;
 mod stores;
 mod support;
@@ -125,6 +127,20 @@ area!(
 );
 
 area!(
+    races_have_one_winner_on_postgres_and_s3,
+    races_have_one_winner_on_sqlite_and_files,
+    [
+        races::one_creation_gets_the_path,
+        races::file_and_directory_do_not_come_both,
+        races::racing_upserts_are_one_memory,
+        races::one_update_meets_its_precondition,
+        races::deletion_and_update_leave_one_history,
+        races::no_merge_of_metadata_is_lost,
+        races::nothing_is_written_after_the_archiving,
+    ]
+);
+
+area!(
     lists_behave_on_postgres_and_s3,
     lists_behave_on_sqlite_and_files,
     [
@@ -179,6 +195,7 @@ area!(
         idempotency::key_is_of_one_credential_and_path,
         idempotency::refusal_is_not_recorded,
         idempotency::bad_keys_are_400,
+        idempotency::call_that_was_made_is_answered_whatever_forbids_it_now,
         idempotency::patch_and_delete_take_no_key,
     ]
 );

@@ -212,12 +212,19 @@ async fn tenant_has_so_many_stores(place: Place) {
     let third = place.new_store("third").await;
     let new = json!({"name": "fourth"});
     over_quota(&client.post(STORES, &new).await, 3);
+    over_quota(
+        &post_with(client, STORES, &new, ("idempotency-key", "k")).await,
+        3,
+    );
     // An archived one counts, a deleted one does not.
     ok(&client.post(&format!("{}/archive", second.path), &json!({})).await);
     over_quota(&client.post(STORES, &new).await, 3);
     ok(&delete(client, &third.path).await);
-    ok(&client.post(STORES, &new).await);
+    let made = ok(&post_with(client, STORES, &new, ("idempotency-key", "k")).await);
     over_quota(&client.post(STORES, &new).await, 3);
+    // What was made under a key is no further one.
+    let again = ok(&post_with(client, STORES, &new, ("idempotency-key", "k")).await);
+    assert_eq!(again["id"], made["id"]);
     let listed = all(client, &format!("{STORES}?include_archived=true")).await;
     assert_eq!(listed.len(), 3);
 }
