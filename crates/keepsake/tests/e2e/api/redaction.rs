@@ -6,13 +6,12 @@ use super::support::{Place, Store, invalid, not_found, ok, refused, strings};
 
 /// The texts of a store's blobs.
 async fn blobs(place: &Place, store: &Store) -> Vec<String> {
-    let blobs = place.deployment.blobs().await;
     let mut texts = Vec::new();
-    for listed in blobs.list(None, 100_000).await.unwrap() {
+    for listed in place.blobs.list(None, 100_000).await.unwrap() {
         if listed.key.store_id.to_string() != store.id {
             continue;
         }
-        let bytes = blobs.get(&listed.key).await.unwrap();
+        let bytes = place.blobs.get(&listed.key).await.unwrap();
         texts.extend(bytes.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()));
     }
     texts.sort();

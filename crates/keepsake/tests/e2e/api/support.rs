@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
+use keepsake_blobs::BlobStore;
 use keepsake_core::ContentHash;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
@@ -24,6 +25,8 @@ const AT_ONCE: usize = 4;
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) deployment: Arc<Deployment>,
+    /// What the object store holds.
+    pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) tenant: Tenant,
     /// With a key that may do everything.
     pub(super) client: Client,
@@ -59,7 +62,8 @@ macro_rules! fact {
 }
 pub(super) use fact;
 
-/// Checks facts on one server; fails with the names of those that do not hold.
+/// Checks facts on one server; fails with the names of those that do not hold,
+/// and where the server met an error of its own.
 pub(super) async fn check(pair: Pair, facts: Vec<Fact>) {
     let deployment = Arc::new(Deployment::new(pair).await);
     let provision = deployment.provision().await;
@@ -71,12 +75,14 @@ pub(super) async fn check(pair: Pair, facts: Vec<Fact>) {
         given.push((fact, tenant, keys));
     }
     provision.close().await;
+    let blobs = deployment.blobs().await;
     let server = deployment.start().await;
     let failed: Vec<_> = stream::iter(given)
         .map(|(fact, tenant, [second, reader, writer, admin, bound])| {
             let client = server.client(&tenant);
             let place = Place {
                 deployment: Arc::clone(&deployment),
+                blobs: Arc::clone(&blobs),
                 second: client.with_key(&second),
                 reader: client.with_key(&reader),
                 writer: client.with_key(&writer),
@@ -95,7 +101,12 @@ pub(super) async fn check(pair: Pair, facts: Vec<Fact>) {
         .filter_map(std::future::ready)
         .collect()
         .await;
-    assert!(failed.is_empty(), "these do not hold: {failed:#?}");
+    let output = server.output();
+    let complaints: Vec<_> = output.lines().filter(|line| line.contains("ERROR")).collect();
+    assert!(
+        failed.is_empty() && complaints.is_empty(),
+        "these do not hold: {failed:#?}; the server said {complaints:#?}"
+    );
 }
 
 async fn keys(provision: &Provision, tenant: &Tenant) -> [String; 5] {
