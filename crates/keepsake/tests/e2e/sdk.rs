@@ -1,16 +1,24 @@
-//! The official Python SDK's tool runner, with Keepsake behind its memory tool.
+//! The official SDKs, used as their users use them.
 
-use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
+use keepsake_core::limits::LimitOverrides;
+use keepsake_index::Scope;
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::support::{Deployment, Pair};
+use crate::support::script::{self, NODE_MODULES, PYTHON};
+use crate::support::{Deployment, Pair, Server, Tenant};
 
-/// Names the interpreter that has the `anthropic` package.
-const PYTHON_VARIABLE: &str = "KEEPSAKE_TEST_PYTHON";
+/// The modules of the Python suite; each test is run with both clients.
+const PYTHON_MODULES: [&str; 5] = [
+    "memory_stores",
+    "memories",
+    "memory_lists",
+    "memory_versions",
+    "retries",
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_runner_of_the_sdk_works_on_postgres_and_s3() {
@@ -22,48 +30,155 @@ async fn tool_runner_of_the_sdk_works_on_sqlite_and_files() {
     tool_runner_works(Pair::SqliteFiles).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn python_sdk_works_on_postgres_and_s3() {
+    Bed::new(Pair::PostgresS3).await.python(&PYTHON_MODULES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_sdk_works_on_sqlite_and_files() {
+    Bed::new(Pair::SqliteFiles).await.python(&PYTHON_MODULES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_sdk_syncs_a_session_on_postgres_and_s3() {
+    let bed = Bed::new(Pair::PostgresS3).await;
+    bed.python(&["session_memory_stores"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_sdk_syncs_a_session_on_sqlite_and_files() {
+    let bed = Bed::new(Pair::SqliteFiles).await;
+    bed.python(&["session_memory_stores"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typescript_sdk_works_on_postgres_and_s3() {
+    Bed::new(Pair::PostgresS3).await.typescript().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typescript_sdk_works_on_sqlite_and_files() {
+    Bed::new(Pair::SqliteFiles).await.typescript().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typescript_suite_uses_the_sdk_as_its_types_say() {
+    let suite = typescript_suite();
+    let mut command = Command::new("node");
+    command
+        .args(["node_modules/typescript/bin/tsc", "--noEmit"])
+        .current_dir(suite.path());
+    script::run(&mut command).await;
+}
+
 async fn tool_runner_works(pair: Pair) {
-    let python = std::env::var(PYTHON_VARIABLE).unwrap_or_default();
-    assert!(
-        !python.is_empty(),
-        "{PYTHON_VARIABLE} is not set: run ./tests/run, or set it to a Python that has `anthropic` 2.11"
-    );
-    let deployment = Deployment::new(pair).await;
-    let tenant = deployment.tenant().await;
-    let server = deployment.start().await;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sdk/memory_tool_runner.py");
-    let run = Command::new(&python)
-        .arg(script)
-        .env("KEEPSAKE_BASE_URL", server.url())
-        .env("KEEPSAKE_API_KEY", &tenant.key)
-        .env("KEEPSAKE_WORKSPACE_ID", tenant.id.to_string())
-        .env("no_proxy", "*")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(Duration::from_mins(2), run).await;
-    let output = output
-        .expect("the script does not end")
-        .unwrap_or_else(|error| panic!("{python} cannot be run ({error}): run ./tests/run"));
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(output.status.success(), "{stdout}{stderr}");
+    let bed = Bed::new(pair).await;
+    let mut command = bed.command(script::from_environment(PYTHON));
+    let output = script::run(command.arg(sdk_folder().join("memory_tool_runner.py"))).await;
 
     // What the script left behind, seen without the SDK.
-    let store_id = stdout
+    let store_id = output
         .lines()
         .last()
         .unwrap()
         .strip_prefix("memory store: ")
         .unwrap();
     let view = json!({"command": "view", "path": "/memories/preferences.md"});
-    let result = server.client(&tenant).call(store_id, &view).await.tool_result();
+    let client = bed.server.client(&bed.tenant);
+    let result = client.call(store_id, &view).await.tool_result();
     assert!(
         result
             .content
             .ends_with("     1\tLikes tea.\n     2\tLives in Garmisch.\n     3\t"),
         "{result:?}"
     );
+}
+
+/// A server, and the keys with which a suite meets it.
+struct Bed {
+    server: Server,
+    tenant: Tenant,
+    /// What a suite's other keys are called, and their secrets.
+    other_keys: [(&'static str, String); 4],
+    _deployment: Deployment,
+}
+
+impl Bed {
+    async fn new(pair: Pair) -> Self {
+        let deployment = Deployment::new(pair).await;
+        let provision = deployment.provision().await;
+        let tenant = provision.tenant(LimitOverrides::default()).await;
+        let small = LimitOverrides {
+            memories_per_store: Some(3),
+            bytes_per_store: Some(100),
+            ..LimitOverrides::default()
+        };
+        let writing = [Scope::MemoryRead, Scope::MemoryWrite];
+        let other_keys = [
+            ("OTHER", provision.tenant(LimitOverrides::default()).await.key),
+            ("LIMITED", provision.tenant(small).await.key),
+            ("READER", provision.key(tenant.id, &writing[..1], None).await),
+            ("WRITER", provision.key(tenant.id, &writing, None).await),
+        ];
+        provision.close().await;
+        Self {
+            server: deployment.start().await,
+            tenant,
+            other_keys,
+            _deployment: deployment,
+        }
+    }
+
+    /// A command that is told of the server and the keys.
+    fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command
+            .env("KEEPSAKE_BASE_URL", self.server.url())
+            .env("KEEPSAKE_API_KEY", &self.tenant.key)
+            .env("KEEPSAKE_WORKSPACE_ID", self.tenant.id.to_string());
+        for (name, key) in &self.other_keys {
+            command.env(format!("KEEPSAKE_{name}_API_KEY"), key);
+        }
+        command
+    }
+
+    /// Runs modules of the Python suite, which must pass.
+    async fn python(&self, modules: &[&str]) {
+        let mut command = self.command(script::from_environment(PYTHON));
+        command
+            .args(["-B", "-m", "unittest", "--verbose"])
+            .args(modules)
+            .current_dir(sdk_folder());
+        let output = script::run(&mut command).await;
+        assert!(!output.contains("Ran 0 tests"), "{output}");
+    }
+
+    /// Runs the TypeScript suite, which must pass.
+    async fn typescript(&self) {
+        let suite = typescript_suite();
+        let output = script::run(self.command("node").arg("--test").current_dir(suite.path())).await;
+        assert!(!output.contains("# tests 0\n"), "{output}");
+    }
+}
+
+/// The folder of the suites.
+fn sdk_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sdk")
+}
+
+/// A copy of the TypeScript suite with the packages beside it, where Node looks
+/// for them; the repository's folder stays without.
+fn typescript_suite() -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let folder = sdk_folder().join("typescript");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() {
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let packages = script::from_environment(NODE_MODULES);
+    std::os::unix::fs::symlink(packages, copy.path().join("node_modules")).unwrap();
+    copy
 }

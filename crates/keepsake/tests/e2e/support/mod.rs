@@ -7,6 +7,7 @@ pub(crate) mod counting_proxy;
 pub(crate) mod deployment;
 pub(crate) mod history;
 pub(crate) mod provision;
+pub(crate) mod script;
 pub(crate) mod secrets;
 pub(crate) mod server;
 
