@@ -22,6 +22,7 @@ mod leaving_clients;
 mod limits;
 mod listing_cost;
 mod logs;
+mod openapi;
 mod optimistic;
 mod persistence;
 mod same_block;

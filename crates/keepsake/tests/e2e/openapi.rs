@@ -1,0 +1,130 @@
+//! The server against its own OpenAPI document, with requests made up from it.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::support::script::{self, SCHEMATHESIS};
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
+
+/// The seed of what is made up; another one finds other things.
+const SEED: &str = "20260722";
+
+/// What each answer is held to. Left out is what the document cannot say: which
+/// text is a path, and which id is somebody's.
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
+                      response_headers_conformance,response_schema_conformance,unsupported_method,\
+                      ignored_auth,use_after_free";
+
+/// What ends a store's life, or its changes.
+const ENDS_OF_STORES: [&str; 2] = [
+    "DELETE /v1/memory_stores/{memory_store_id}",
+    "POST /v1/memory_stores/{memory_store_id}/archive",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_as_the_document_says_on_postgres_and_s3() {
+    answers_are_as_the_document_says(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_as_the_document_says_on_sqlite_and_files() {
+    answers_are_as_the_document_says(Pair::SqliteFiles).await;
+}
+
+async fn answers_are_as_the_document_says(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+
+    // With ids of what is there, so that most requests get far.
+    let ids = Ids::make(&server.client(&tenant), &tenant).await;
+    let mut arguments = vec!["--max-examples", "60", "--phases", "examples,coverage,fuzzing"];
+    for operation in ENDS_OF_STORES {
+        arguments.extend(["--exclude-name", operation]);
+    }
+    schemathesis(&server, &tenant, &ids.configuration(), &arguments).await;
+
+    // With ids of what the run itself made and removed.
+    schemathesis(&server, &tenant, "", &["--max-examples", "25"]).await;
+}
+
+/// Runs Schemathesis against every operation, unless told otherwise.
+async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arguments: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("schemathesis.toml"), configuration).unwrap();
+    println!("seed {SEED}");
+    let program = script::from_environment(SCHEMATHESIS);
+    let mut command = Command::new(Path::new(&program));
+    command
+        .arg("run")
+        .arg(format!("{}/openapi.json", server.url()))
+        .args(["--header", &format!("x-api-key:{}", tenant.key)])
+        .args(["--checks", CHECKS])
+        .args(["--seed", SEED])
+        .args(["--generation-database", "none"])
+        .args(["--continue-on-failure", "--no-color"])
+        .args(arguments)
+        // It keeps files where it is run, and finds its configuration there.
+        .current_dir(folder.path());
+    println!("{}", script::run(&mut command).await);
+}
+
+/// Ids of a store that holds something.
+struct Ids {
+    store_id: String,
+    memory_ids: Vec<String>,
+    version_ids: Vec<String>,
+}
+
+impl Ids {
+    /// Fills the tenant's store with memories that have been edited.
+    async fn make(client: &Client, tenant: &Tenant) -> Self {
+        let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
+        let mut ids = Self {
+            store_id: tenant.store_id.to_string(),
+            memory_ids: Vec::new(),
+            version_ids: Vec::new(),
+        };
+        for n in 0..12 {
+            let body = json!({"path": format!("/folder/{n}"), "content": "first\n"});
+            let memory = made(&client.post(&memories, &body).await);
+            let memory_id = text(&memory, "id");
+            let body = json!({"content": format!("second of {n}\n")});
+            let edited = made(&client.post(&format!("{memories}/{memory_id}"), &body).await);
+            ids.memory_ids.push(memory_id);
+            ids.version_ids.push(text(&memory, "memory_version_id"));
+            ids.version_ids.push(text(&edited, "memory_version_id"));
+        }
+        ids
+    }
+
+    /// The configuration that has most paths made of these ids.
+    fn configuration(&self) -> String {
+        let Self {
+            store_id,
+            memory_ids,
+            version_ids,
+        } = self;
+        format!(
+            "[dictionaries]\n\
+             stores = {{ values = [{store_id:?}] }}\n\
+             memories = {{ values = {memory_ids:?} }}\n\
+             versions = {{ values = {version_ids:?} }}\n\
+             [parameters]\n\
+             \"path.memory_store_id\" = {{ dictionary = \"stores\", probability = 0.9 }}\n\
+             \"path.memory_id\" = {{ dictionary = \"memories\", probability = 0.9 }}\n\
+             \"path.memory_version_id\" = {{ dictionary = \"versions\", probability = 0.9 }}\n"
+        )
+    }
+}
+
+fn made(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
+}
+
+fn text(object: &Value, field: &str) -> String {
+    object[field].as_str().unwrap().to_owned()
+}
