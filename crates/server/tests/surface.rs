@@ -1,0 +1,226 @@
+//! What every request is answered with, whatever it asks: on a real engine.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use keepsake_blobs::FileBlobs;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
+use keepsake_index::{Scope, SqliteIndex};
+use keepsake_server::{ServerOptions, router};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+struct Server {
+    router: Router,
+    secret: String,
+    store: String,
+    _folder: tempfile::TempDir,
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Value,
+}
+
+impl Server {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("index.db").display());
+        let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
+        let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
+        let engine = Engine::new(index, blobs, EngineOptions::default());
+        let tenant = NewTenant {
+            name: "tests".to_owned(),
+            external_id: None,
+            limits: LimitOverrides::default(),
+        };
+        let tenant_id = engine.operator().create_tenant(tenant).await.unwrap().tenant_id;
+        let key = NewKey {
+            tenant_id,
+            name: "tests".to_owned(),
+            scopes: Scope::ALL.to_vec(),
+            store_ids: None,
+            expires_at: None,
+        };
+        let (_, secret) = engine.operator().create_key(key).await.unwrap();
+        let store = engine.operator().create_store(tenant_id, "notes").await.unwrap();
+        Self {
+            router: router(engine, &ServerOptions::default()),
+            secret: secret.expose().to_owned(),
+            store: format!("/v1/memory_stores/{}", store.store_id),
+            _folder: folder,
+        }
+    }
+
+    async fn send(&self, request: axum::http::request::Builder, body: Body) -> Answer {
+        let response = self.router.clone().oneshot(request.body(body).unwrap()).await;
+        let (parts, body) = response.unwrap().into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        }
+    }
+
+    /// Without a credential and a body.
+    async fn ask(&self, method: &str, uri: &str) -> Answer {
+        let request = Request::builder().method(method).uri(uri);
+        self.send(request, Body::empty()).await
+    }
+
+    async fn call(&self, method: &str, uri: &str, body: Option<Value>) -> Answer {
+        self.call_with(method, uri, body, &[]).await
+    }
+
+    async fn call_with(
+        &self,
+        method: &str,
+        uri: &str,
+        body: Option<Value>,
+        headers: &[(&str, &str)],
+    ) -> Answer {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header("x-api-key", &self.secret);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        self.send(request, body).await
+    }
+}
+
+impl Answer {
+    /// Checks the envelope, and tells the error's type.
+    fn error(&self) -> (u16, &str) {
+        assert_eq!(self.body["type"], "error", "{}", self.body);
+        assert_eq!(
+            self.headers["request-id"],
+            self.body["request_id"].as_str().unwrap()
+        );
+        (self.status.as_u16(), self.body["error"]["type"].as_str().unwrap())
+    }
+
+    fn message(&self) -> &str {
+        self.body["error"]["message"].as_str().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told_in_the_envelope() {
+    let server = Server::new().await;
+    assert_eq!(
+        server.ask("GET", "/nowhere").await.error(),
+        (404, "not_found_error")
+    );
+    let nowhere = server.call("GET", "/v1/nowhere", None).await;
+    assert_eq!(nowhere.error(), (404, "not_found_error"));
+    assert!(nowhere.headers.contains_key("anthropic-workspace-id"));
+    let unknown = server.ask("GET", "/v1/memory_stores").await;
+    assert_eq!(unknown.error(), (401, "authentication_error"));
+    let wrong = server.call("PUT", "/v1/memory_stores", None).await;
+    assert_eq!(wrong.error(), (405, "invalid_request_error"));
+    assert_eq!(wrong.headers[header::ALLOW], "POST,GET,HEAD");
+    let memories = format!("{}/memories", server.store);
+    let untyped = server.call("POST", &memories, None).await;
+    assert_eq!(untyped.error(), (415, "invalid_request_error"));
+}
+
+#[tokio::test]
+async fn reference_and_probes_need_no_credential() {
+    let server = Server::new().await;
+    for uri in ["/livez", "/readyz", "/openapi.json", "/docs"] {
+        assert_eq!(server.ask("GET", uri).await.status, StatusCode::OK, "{uri}");
+    }
+    let document = server.ask("GET", "/openapi.json").await.body;
+    assert_eq!(document["openapi"], "3.1.0");
+}
+
+#[tokio::test]
+async fn malformed_id_is_told_as_an_unknown_one() {
+    let server = Server::new().await;
+    let unknown_store = "/v1/memory_stores/memstore_00000000000000000000000001";
+    for store in [unknown_store, "/v1/memory_stores/x", "/v1/memory_stores/%ff"] {
+        for rest in ["", "/memories/mem_1", "/memory_versions/1", "/memories"] {
+            let answer = server.call("GET", &format!("{store}{rest}"), None).await;
+            assert_eq!(answer.error(), (404, "not_found_error"), "{store}{rest}");
+            assert_eq!(answer.message(), "the memory store was not found");
+        }
+    }
+    let memory = server
+        .call("GET", &format!("{}/memories/%ff", server.store), None)
+        .await;
+    assert_eq!(memory.message(), "the memory was not found");
+}
+
+#[tokio::test]
+async fn misspelt_condition_changes_nothing() {
+    let server = Server::new().await;
+    let memories = format!("{}/memories", server.store);
+    let made = server
+        .call("POST", &memories, Some(json!({"path": "/a", "content": "x"})))
+        .await;
+    let memory = format!("{memories}/{}", made.body["id"].as_str().unwrap());
+    let deleted = server
+        .call("DELETE", &format!("{memory}?expected_sha256=0&beta=true"), None)
+        .await;
+    assert_eq!(deleted.error(), (400, "invalid_request_error"));
+    assert!(deleted.message().contains("`expected_sha256`"));
+    let body = json!({"content": "y", "precondtion": {"type": "not_exists"}});
+    let updated = server.call("PATCH", &memory, Some(body)).await;
+    assert_eq!(updated.error(), (400, "invalid_request_error"));
+    assert!(updated.message().contains("`precondtion`"));
+    assert_eq!(server.call("GET", &memory, None).await.body["content"], "x");
+}
+
+#[tokio::test]
+async fn taken_path_is_replaced_for_the_preview_alone() {
+    let server = Server::new().await;
+    let memories = format!("{}/memories", server.store);
+    let body = |content: &str| Some(json!({"path": "/a", "content": content}));
+    let made = server.call("POST", &memories, body("1")).await;
+    let taken = server.call("POST", &memories, body("2")).await;
+    assert_eq!(taken.error(), (409, "memory_path_conflict_error"));
+    assert_eq!(taken.headers["x-should-retry"], "false");
+    assert_eq!(taken.body["error"]["conflicting_memory_id"], made.body["id"]);
+    let preview = [("anthropic-beta", "managed-agents-2026-04-01")];
+    let replaced = server.call_with("POST", &memories, body("2"), &preview).await;
+    assert_eq!(replaced.status, StatusCode::OK);
+    assert_eq!(replaced.body["id"], made.body["id"]);
+    let only_new = json!({"path": "/a", "content": "3", "precondition": {"type": "not_exists"}});
+    let refused = server
+        .call_with("POST", &memories, Some(only_new), &preview)
+        .await;
+    assert_eq!(refused.error(), (409, "memory_precondition_failed_error"));
+    assert_eq!(
+        refused.body["error"]["current_content_sha256"],
+        replaced.body["content_sha256"]
+    );
+}
+
+#[tokio::test]
+async fn key_makes_one_store_of_two_requests() {
+    let server = Server::new().await;
+    let key = [("idempotency-key", "once")];
+    let create = |name: &str| Some(json!({"name": name}));
+    let stores = "/v1/memory_stores";
+    let first = server.call_with("POST", stores, create("a"), &key).await;
+    let second = server.call_with("POST", stores, create("a"), &key).await;
+    assert_eq!(first.status, StatusCode::OK);
+    assert_eq!(first.body, second.body);
+    let other = server.call_with("POST", stores, create("b"), &key).await;
+    assert_eq!(other.error(), (400, "invalid_request_error"));
+    assert!(other.message().contains("`Idempotency-Key`"));
+}
