@@ -162,9 +162,8 @@ fn key_of(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     if values.next().is_some() {
         return Err(refused("must be given once"));
     }
-    let text = value
-        .to_str()
-        .map_err(|_| refused("must be visible ASCII text"))?;
+    let text = value.to_str().ok().filter(|text| !text.contains('\t'));
+    let text = text.ok_or_else(|| refused("must be visible ASCII text"))?;
     Ok(Some(text.to_owned()))
 }
 

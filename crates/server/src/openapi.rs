@@ -318,7 +318,7 @@ fn idempotency_key() -> Parameter {
         .schema_type(Type::String)
         .min_length(Some(1))
         .max_length(Some(255))
-        .pattern(Some("^[!-~]+$"));
+        .pattern(Some("^[!-~]([ -~]*[!-~])?$"));
     ParameterBuilder::new()
         .name("Idempotency-Key")
         .parameter_in(ParameterIn::Header)

@@ -75,9 +75,10 @@ impl Query {
         }
     }
 
-    /// A text that is used as it is.
+    /// A text that is used as it is; NUL is what no database column takes.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
-        self.take(&[name])
+        let parse = |text: &str| (!text.contains('\0')).then(|| text.to_owned());
+        self.parsed(&[name], parse, "must not contain NUL")
     }
 
     /// A name that somebody else gave; no database takes NUL in a text.
@@ -209,6 +210,7 @@ mod tests {
         assert_eq!(asked.text("path_prefix").unwrap().as_deref(), Some("/a b/é/"));
         assert_eq!(asked.text("x").unwrap().as_deref(), Some(""));
         assert_eq!(asked.text("path_prefix").unwrap(), None);
+        assert_eq!(refused(query("a=%00").text("a")), "`a` must not contain NUL");
         for bad in ["a=%", "a=%2", "a=%zz", "%e=1", "a=%ff", "a=1&b=%C3", "a=%2%35"] {
             assert!(refused(Query::parse(bad)).contains("percent-encoded"), "{bad}");
         }

@@ -8,7 +8,7 @@ use axum::extract::State;
 use keepsake_engine::{Engine, ToolAnswer, ToolCall};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema};
+use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema};
 use utoipa::openapi::{RefOr, Type};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -68,9 +68,7 @@ impl PartialSchema for ToolCallBody {
             .required("type")
             .required("name")
             .required("input");
-        // A bare input is one that is not a block.
-        let input = input().property("type", ObjectBuilder::new().schema_type(Type::Null));
-        RefOr::T(OneOfBuilder::new().item(block).item(input).into())
+        RefOr::T(AnyOfBuilder::new().item(block).item(input()).into())
     }
 }
 
