@@ -71,11 +71,11 @@ async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arg
     println!("{}", script::run(&mut command).await);
 }
 
-/// Ids of a store that holds something.
+/// Ids of a store and of what it holds.
 struct Ids {
-    store_id: String,
-    memory_ids: Vec<String>,
-    version_ids: Vec<String>,
+    store: String,
+    memories: Vec<String>,
+    versions: Vec<String>,
 }
 
 impl Ids {
@@ -83,9 +83,9 @@ impl Ids {
     async fn make(client: &Client, tenant: &Tenant) -> Self {
         let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
         let mut ids = Self {
-            store_id: tenant.store_id.to_string(),
-            memory_ids: Vec::new(),
-            version_ids: Vec::new(),
+            store: tenant.store_id.to_string(),
+            memories: Vec::new(),
+            versions: Vec::new(),
         };
         for n in 0..12 {
             let body = json!({"path": format!("/folder/{n}"), "content": "first\n"});
@@ -93,9 +93,9 @@ impl Ids {
             let memory_id = text(&memory, "id");
             let body = json!({"content": format!("second of {n}\n")});
             let edited = made(&client.post(&format!("{memories}/{memory_id}"), &body).await);
-            ids.memory_ids.push(memory_id);
-            ids.version_ids.push(text(&memory, "memory_version_id"));
-            ids.version_ids.push(text(&edited, "memory_version_id"));
+            ids.memories.push(memory_id);
+            ids.versions.push(text(&memory, "memory_version_id"));
+            ids.versions.push(text(&edited, "memory_version_id"));
         }
         ids
     }
@@ -103,15 +103,15 @@ impl Ids {
     /// The configuration that has most paths made of these ids.
     fn configuration(&self) -> String {
         let Self {
-            store_id,
-            memory_ids,
-            version_ids,
+            store,
+            memories,
+            versions,
         } = self;
         format!(
             "[dictionaries]\n\
-             stores = {{ values = [{store_id:?}] }}\n\
-             memories = {{ values = {memory_ids:?} }}\n\
-             versions = {{ values = {version_ids:?} }}\n\
+             stores = {{ values = [{store:?}] }}\n\
+             memories = {{ values = {memories:?} }}\n\
+             versions = {{ values = {versions:?} }}\n\
              [parameters]\n\
              \"path.memory_store_id\" = {{ dictionary = \"stores\", probability = 0.9 }}\n\
              \"path.memory_id\" = {{ dictionary = \"memories\", probability = 0.9 }}\n\

@@ -21,7 +21,7 @@ pub(crate) fn from_environment(variable: &str) -> String {
 
 /// Runs a command that must succeed; answers all that it printed.
 pub(crate) async fn run(command: &mut Command) -> String {
-    let shown = format!("{:?}", command.as_std().get_program());
+    let shown = command.as_std().get_program().display().to_string();
     let run = command
         // The server is on this machine, and Node's colours are for people.
         .env("no_proxy", "*")
