@@ -11,6 +11,7 @@ mod creation;
 mod cursors;
 mod idempotency;
 mod listing;
+mod outage;
 mod paths;
 mod queries;
 mod quotas;

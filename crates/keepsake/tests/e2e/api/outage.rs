@@ -1,0 +1,84 @@
+//! The object store is not reachable: what needs none of it goes on.
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::support::{STORES, Store, all, delete, ok, patch, refused, strings, text};
+use crate::support::client::send;
+use crate::support::deployment::ServerConfig;
+use crate::support::{Answer, Deployment, Pair};
+
+#[track_caller]
+fn unavailable(answer: &Answer) {
+    refused(answer, 503, "overloaded_error");
+    let seconds: u8 = answer.header("retry-after").parse().unwrap();
+    assert!((1..=30).contains(&seconds), "{seconds} seconds");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_needs_the_object_store_is_503_and_the_rest_goes_on() {
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let config = ServerConfig {
+        endpoint: Some("http://127.0.0.1:1".to_owned()),
+        ..ServerConfig::default()
+    };
+    let cut_off = deployment.start_with(&config).await;
+    let whole = Store::new(&server.client(&tenant), &tenant.store_id.to_string());
+    let client = cut_off.client(&tenant);
+    let store = whole.seen_by(&client);
+    let memory = whole.create("/a", "one").await;
+    let edited = whole.update(&memory, &json!({"content": "two"})).await;
+    let doomed = whole.create("/doomed", "three").await;
+    let at = store.memory(&memory);
+    let version = store.version(&memory["memory_version_id"]);
+
+    let content = json!({"content": "four"});
+    let view = json!({"command": "view", "path": "/memories/a"});
+    let lists = [store.memories(), store.versions()].map(|list| format!("{list}?view=full"));
+    // Each is tried several times: at once, so that it takes no longer.
+    let answers = tokio::join!(
+        client.get(&at),
+        client.get(&version),
+        client.get(&lists[0]),
+        client.get(&lists[1]),
+        store.try_create("/new", "x"),
+        store.try_update(&memory, &content),
+        patch(&client, &at, &content),
+        client.call(&store.id, &view),
+    );
+    for answer in <[Answer; 8]>::from(answers) {
+        unavailable(&answer);
+    }
+    // A refusal for another reason is told first.
+    refused(
+        &store.try_create("/bad//path", "x").await,
+        400,
+        "invalid_request_error",
+    );
+
+    assert_eq!(store.paths().await, ["/a", "/doomed"]);
+    let basic = ok(&client.get(&format!("{at}?view=basic")).await);
+    assert_eq!(basic["content_sha256"], edited["content_sha256"]);
+    assert_eq!(store.version_count().await, 3);
+    let made = ok(&client.post(STORES, &json!({"name": "made"})).await);
+    let listed = all(&client, &format!("{STORES}?limit=5")).await;
+    assert!(strings(&listed, "id").contains(&text(&made["id"]).to_owned()));
+    assert_eq!(
+        ok(&client.post(&at, &json!({"path": "/moved"})).await)["path"],
+        "/moved"
+    );
+    ok(&delete(&client, &store.memory(&doomed)).await);
+    // The blob goes when the object store can be reached.
+    let redacted = store.redact(&memory["memory_version_id"]).await;
+    assert!(redacted["content_sha256"].is_null(), "{redacted}");
+    ok(&delete(&client, &format!("{STORES}/{}", text(&made["id"]))).await);
+    let probe = send(client.bare(Method::GET, "/readyz")).await;
+    assert_eq!(probe.status, 200, "{}", probe.text);
+
+    assert_eq!(whole.paths().await, ["/moved"]);
+    assert_eq!(whole.read(&memory).await["content"], "two");
+    assert_eq!(whole.version_count().await, 5);
+    whole.create("/new", "x").await;
+}
