@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -166,11 +166,17 @@ impl Shared {
     /// Mode 0600, and removed when dropped. Locked while it is written, so
     /// that another process that opens the store knows it is not a leftover.
     fn new_temp_file(&self) -> io::Result<tempfile::NamedTempFile> {
-        let temp = tempfile::Builder::new()
-            .prefix(TEMP_PREFIX)
-            .tempfile_in(&self.temp_folder)?;
-        temp.as_file().lock()?;
-        Ok(temp)
+        loop {
+            let temp = tempfile::Builder::new()
+                .prefix(TEMP_PREFIX)
+                .tempfile_in(&self.temp_folder)?;
+            temp.as_file().lock()?;
+            // Until it is locked it looks like a leftover: one that lost its
+            // name to a process that opened the store is none to write to.
+            if temp.as_file().metadata()?.nlink() > 0 {
+                return Ok(temp);
+            }
+        }
     }
 
     fn put(&self, key: &BlobKey, bytes: &[u8]) -> io::Result<()> {

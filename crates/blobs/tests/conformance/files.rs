@@ -58,6 +58,26 @@ async fn leftovers_of_cut_short_writes_are_removed_at_open() {
     assert!(!temp_folder.join("put-alive").exists());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opening_it_elsewhere_disturbs_no_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let root = folder.path().to_owned();
+    let opening = tokio::spawn(async move {
+        for _ in 0..2000 {
+            open(&root).await;
+        }
+    });
+    let mut written = 0;
+    while !opening.is_finished() {
+        written += 1;
+        let bytes = Bytes::from_static(b"content");
+        store.put(&key(1, 1, written), bytes).await.unwrap();
+    }
+    opening.await.unwrap();
+    assert!(written > 10, "{written} writes show nothing");
+}
+
 #[tokio::test]
 async fn only_the_owner_may_read_folders_and_blobs() {
     let folder = tempfile::tempdir().unwrap();
