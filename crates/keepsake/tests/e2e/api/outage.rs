@@ -1,12 +1,16 @@
-//! The object store is not reachable: what needs none of it goes on.
+//! The object store or the database is not reachable: what needs none of it
+//! goes on.
+
+use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use super::support::{STORES, Store, all, delete, ok, patch, refused, strings, text};
 use crate::support::client::send;
 use crate::support::deployment::ServerConfig;
-use crate::support::{Answer, Deployment, Pair};
+use crate::support::{Answer, Deployment, Pair, eventually};
 
 #[track_caller]
 fn unavailable(answer: &Answer) {
@@ -81,4 +85,40 @@ async fn what_needs_the_object_store_is_503_and_the_rest_goes_on() {
     assert_eq!(whole.read(&memory).await["content"], "two");
     assert_eq!(whole.version_count().await, 5);
     whole.create("/new", "x").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_database_nothing_is_ready_and_all_of_it_comes_back() {
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    let store = Store::new(&client, &tenant.store_id.to_string());
+    let memory = store.create("/a", "one").await;
+    let probe = async |path| send(client.bare(Method::GET, path)).await;
+
+    let url = deployment.postgres_url();
+    let name = url.rsplit('/').next().unwrap();
+    let server_url = std::env::var(keepsake_testkit::postgres::URL_VARIABLE).unwrap();
+    let mut connection = PgConnection::connect(&server_url).await.unwrap();
+    let mut run = async |sql: String| {
+        connection.execute(AssertSqlSafe(sql)).await.unwrap();
+    };
+    run(format!("ALTER DATABASE \"{name}\" ALLOW_CONNECTIONS false")).await;
+    run(format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    ))
+    .await;
+    unavailable(&client.get(&store.memory(&memory)).await);
+    unavailable(&store.try_create("/b", "two").await);
+    unavailable(&probe("/readyz").await);
+    assert_eq!(probe("/livez").await.status, 200);
+
+    run(format!("ALTER DATABASE \"{name}\" ALLOW_CONNECTIONS true")).await;
+    eventually("the server is ready again", Duration::from_secs(20), async || {
+        probe("/readyz").await.status == 200
+    })
+    .await;
+    assert_eq!(store.read(&memory).await["content"], "one");
+    store.create("/b", "two").await;
 }
