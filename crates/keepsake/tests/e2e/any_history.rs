@@ -19,7 +19,7 @@ use crate::support::client::send;
 use crate::support::{Client, Deployment, Pair};
 
 /// Histories that are tried.
-const CASES: u32 = 30;
+const CASES: u32 = 24;
 /// Steps of one, at most.
 const STEPS: usize = 30;
 
@@ -520,4 +520,14 @@ fn any_history_is_that_of_the_model_on_postgres_and_s3() {
 #[test]
 fn any_history_is_that_of_the_model_on_sqlite_and_files() {
     any_history_is_that_of_the_model(Pair::SqliteFiles);
+}
+
+#[test]
+fn any_history_is_that_of_the_model_on_postgres_and_files() {
+    any_history_is_that_of_the_model(Pair::PostgresFiles);
+}
+
+#[test]
+fn any_history_is_that_of_the_model_on_sqlite_and_s3() {
+    any_history_is_that_of_the_model(Pair::SqliteS3);
 }

@@ -1,7 +1,7 @@
 //! The way through every route, on all four pairs.
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::client::{send, tool_calls};
 use crate::support::{Answer, Client, Deployment, Pair, Tenant};
@@ -37,6 +37,66 @@ async fn routes_answer(pair: Pair) {
     store_with_a_name_alone_has_every_field(&client).await;
     block_and_bare_input_are_answered(&client, &tenant).await;
     store_counts_what_it_holds(&client, &tenant).await;
+    memory_goes_through_its_life(&client).await;
+}
+
+async fn ok(answer: impl Future<Output = Answer>) -> Value {
+    let answer = answer.await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
+}
+
+/// Every route of memories and versions, in the order of a life.
+async fn memory_goes_through_its_life(client: &Client) {
+    let store = ok(client.post("/v1/memory_stores", &json!({"name": "lives"}))).await;
+    let store = format!("/v1/memory_stores/{}", store["id"].as_str().unwrap());
+    let nothing = json!({});
+    let new = json!({"path": "/notes/a", "content": "one"});
+    let memory = ok(client.post(&format!("{store}/memories"), &new)).await;
+    let at = format!("{store}/memories/{}", memory["id"].as_str().unwrap());
+    assert_eq!(ok(client.get(&at)).await["content"], "one");
+    let edit = json!({"content": "two", "path": "/notes/b", "pinned": true});
+    ok(client.post(&at, &edit)).await;
+    let patch = client
+        .request(Method::PATCH, &at)
+        .json(&json!({"content": "three"}));
+    ok(send(patch)).await;
+    let listed = ok(client.get(&format!("{store}/memories?depth=1"))).await;
+    assert_eq!(
+        listed["data"],
+        json!([{"type": "memory_prefix", "path": "/notes/"}])
+    );
+    ok(send(client.request(Method::DELETE, &at))).await;
+
+    let listed = ok(client.get(&format!("{store}/memory_versions?view=full"))).await;
+    let texts: Vec<_> = listed["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["content"])
+        .collect();
+    assert_eq!(
+        texts,
+        [&json!(null), &json!("three"), &json!("two"), &json!("one")]
+    );
+    let version = |number: usize| {
+        let id = listed["data"][number]["id"].as_str().unwrap();
+        format!("{store}/memory_versions/{id}")
+    };
+    ok(client.post(&format!("{}/redact", version(3)), &nothing)).await;
+    assert_eq!(ok(client.get(&version(3))).await["content"], json!(null));
+    let restored = ok(client.post(&format!("{}/restore", version(2)), &nothing)).await;
+    assert_eq!(
+        (&restored["id"], &restored["path"]),
+        (&memory["id"], &json!("/notes/b"))
+    );
+    assert_eq!(ok(client.get(&at)).await["content"], "two");
+
+    ok(client.post(&format!("{store}/archive"), &nothing)).await;
+    let refused = client.post(&format!("{store}/memories"), &new).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    ok(send(client.request(Method::DELETE, &store))).await;
+    assert_eq!(client.get(&at).await.status, 404);
 }
 
 async fn probes_answer(client: &Client) {
