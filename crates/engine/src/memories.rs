@@ -10,7 +10,8 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_index::{
-    Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryTarget, Scope, StoreState,
+    Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Scope,
+    StoreState,
 };
 
 use crate::cursor::Query;
@@ -160,30 +161,48 @@ impl Engine {
             }
             None => None,
         };
-        let listing = MemoryListing {
+        let mut listing = MemoryListing {
             below,
             depth,
             after,
             // One more tells whether there is another page.
             limit: limit + 1,
         };
-        let tenant_id = principal.tenant_id;
-        let found = self.0.index.list_memories(tenant_id, store_id, &listing).await?;
-        let mut found = found.ok_or(EngineError::StoreNotFound)?;
-        let has_more = found.items.len() > limit as usize;
-        found.items.truncate(limit as usize);
-        let next = match found.items.last() {
-            Some(last) if has_more => Some(self.seal(identity, path_of(last).as_bytes()).await?),
-            _ => None,
-        };
-        let (store, expiry) = (found.store, found.expiry);
-        let items = stream::iter(found.items)
-            .map(|item| self.show_item(principal, store_id, store, expiry, item, view))
+        loop {
+            let tenant_id = principal.tenant_id;
+            let found = self.0.index.list_memories(tenant_id, store_id, &listing).await?;
+            let mut found = found.ok_or(EngineError::StoreNotFound)?;
+            let has_more = found.items.len() > limit as usize;
+            found.items.truncate(limit as usize);
+            let last = found.items.last().filter(|_| has_more);
+            let last = last.map(|item| path_of(item).to_owned());
+            let items = self.show_items(principal, store_id, found, view).await?;
+            let Some(last) = last else {
+                return Ok(Page { items, next: None });
+            };
+            if !items.is_empty() {
+                let next = Some(self.seal(identity, last.as_bytes()).await?);
+                return Ok(Page { items, next });
+            }
+            // All of it was deleted while its contents were fetched.
+            listing.after = Some(last);
+        }
+    }
+
+    /// Shows what is still there of a page.
+    async fn show_items(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        page: MemoryPage,
+        view: View,
+    ) -> Result<Vec<ShownItem>, EngineError> {
+        stream::iter(page.items)
+            .map(|item| self.show_item(principal, store_id, page.store, page.expiry, item, view))
             .buffered(FETCHES_AT_ONCE)
             .try_filter_map(|shown| std::future::ready(Ok(shown)))
             .try_collect()
-            .await?;
-        Ok(Page { items, next })
+            .await
     }
 
     /// Finds a memory of a store that is there.
@@ -230,11 +249,14 @@ impl Engine {
             MemoryItem::Prefix(path) => return Ok(Some(ShownItem::Prefix(path))),
             MemoryItem::Memory(memory) => memory,
         };
+        let path = memory.head.path.clone();
         let shown = self.show(principal, store_id, expiry, memory);
         let shown = match view {
             View::Basic => Some(shown),
             View::Full => self.with_content(principal, store, shown).await?,
         };
+        // One that was moved meanwhile has its place elsewhere in the order.
+        let shown = shown.filter(|shown| shown.memory.head.path == path);
         Ok(shown.map(|shown| ShownItem::Memory(Box::new(shown))))
     }
 

@@ -56,14 +56,28 @@ impl Engine {
         version_id: VersionId,
     ) -> Result<RedactedVersion, EngineError> {
         let tenant_id = principal.tenant_id;
+        // Asked before, since the hash goes with the content: what fails here is
+        // asked again, what fails afterwards could never be.
+        let (_, before) = self.find_version(principal, store_id, version_id).await?;
+        let mut also_in = match before.content {
+            Some(content) => {
+                self.0
+                    .index
+                    .versions_with_content(tenant_id, store_id, content.sha256, SAME_CONTENT_TOLD + 1)
+                    .await?
+            }
+            None => Vec::new(),
+        };
+        also_in.retain(|other| *other != version_id);
+        also_in.truncate(SAME_CONTENT_TOLD as usize);
         let redaction = Redaction {
             store_id,
             version_id,
             now: self.now(),
             actor: Some(principal.actor.clone()),
         };
-        let (before, condemned) = match self.0.index.redact(tenant_id, &redaction).await? {
-            RedactionOutcome::Redacted { before, condemned } => (before.content, condemned),
+        let condemned = match self.0.index.redact(tenant_id, &redaction).await? {
+            RedactionOutcome::Redacted { condemned, .. } => condemned,
             RedactionOutcome::AlreadyRedacted => {
                 return Ok(RedactedVersion {
                     version: self.shown_bare(principal, store_id, version_id).await?,
@@ -86,15 +100,6 @@ impl Engine {
             };
             self.remove_condemned(key).await;
         }
-        let also_in = match before {
-            Some(content) => {
-                self.0
-                    .index
-                    .versions_with_content(tenant_id, store_id, content.sha256, SAME_CONTENT_TOLD)
-                    .await?
-            }
-            None => Vec::new(),
-        };
         Ok(RedactedVersion {
             version: self.shown_bare(principal, store_id, version_id).await?,
             content_also_in: Some(also_in),

@@ -318,7 +318,17 @@ async fn restore_once(
             version_id,
             created_at,
             is_pinned,
-        } => (None, Some(version_id), Past::deleted(created_at, is_pinned)),
+            last_read_at,
+            active_at,
+        } => {
+            let past = Past {
+                created_at: Some(created_at),
+                is_pinned,
+                last_read_at,
+                active_at,
+            };
+            (None, Some(version_id), past)
+        }
     };
     if let Some(memory) = &live
         && memory.head.path == path

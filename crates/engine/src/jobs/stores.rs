@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use keepsake_core::{StoreId, TenantId};
 use serde_json::{Value, json};
 
 use super::{Job, Lease};
@@ -34,29 +35,67 @@ impl Job for PurgeStores {
 
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let index = &engine.0.index;
-        let (mut stores, mut rows, mut blobs) = (0_u64, 0_u64, 0_u64);
-        'work: loop {
+        let mut purged = Purged::default();
+        loop {
             let deleted = index.deleted_stores(STORES).await?;
-            if deleted.is_empty() {
-                break;
-            }
+            let done_before = purged.stores;
             for (tenant_id, store_id) in deleted {
-                loop {
-                    let purged = index
-                        .purge_store(tenant_id, store_id, engine.now(), BATCH_ROWS)
-                        .await?;
-                    rows += purged.rows;
-                    blobs += purged.blobs;
-                    stores += u64::from(purged.is_done);
-                    if !lease.renew(None).await? {
-                        break 'work;
-                    }
-                    if purged.is_done {
-                        break;
+                match purge(engine, lease, tenant_id, store_id, &mut purged).await {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(purged.counts()),
+                    // It must not keep the others from their end.
+                    Err(error) => {
+                        purged.failed += 1;
+                        tracing::warn!(
+                            tenant.id = %tenant_id, store.id = %store_id, error = %error,
+                            "job.purge_stores: a store could not be purged; the next run tries again"
+                        );
                     }
                 }
             }
+            if purged.stores == done_before {
+                return Ok(purged.counts());
+            }
         }
-        Ok(json!({ "stores": stores, "rows": rows, "blobs": blobs }))
+    }
+}
+
+/// What a run has done.
+#[derive(Debug, Default)]
+struct Purged {
+    stores: u64,
+    rows: u64,
+    blobs: u64,
+    failed: u64,
+}
+
+impl Purged {
+    fn counts(&self) -> Value {
+        json!({ "stores": self.stores, "rows": self.rows, "blobs": self.blobs, "failed": self.failed })
+    }
+}
+
+/// Purges one store to its end; `false`: the run is to stop.
+async fn purge(
+    engine: &Engine,
+    lease: &Lease<'_>,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    purged: &mut Purged,
+) -> Result<bool, EngineError> {
+    loop {
+        let index = &engine.0.index;
+        let batch = index
+            .purge_store(tenant_id, store_id, engine.now(), BATCH_ROWS)
+            .await?;
+        purged.rows += batch.rows;
+        purged.blobs += batch.blobs;
+        purged.stores += u64::from(batch.is_done);
+        if !lease.renew(None).await? {
+            return Ok(false);
+        }
+        if batch.is_done {
+            return Ok(true);
+        }
     }
 }

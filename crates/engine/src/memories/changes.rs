@@ -335,12 +335,20 @@ impl Writer<'_> {
             .content
             .as_ref()
             .is_none_or(|content| content.hash() == head.sha256);
-        if let Some(Precondition::ContentSha256(expected)) = edit.precondition
-            && expected != head.sha256
-            // A retry of an update that was applied finds what it asks for.
-            && !(is_at_path && has_content)
-        {
-            return Err(content_differs(head));
+        // A retry of an update that was applied finds all that it asks for.
+        let is_applied = is_at_path
+            && has_content
+            && (edit.path.is_some() || edit.content.is_some())
+            && edit.pinned.is_none_or(|pinned| pinned == memory.is_pinned);
+        match edit.precondition {
+            Some(Precondition::ContentSha256(expected)) if expected != head.sha256 && !is_applied => {
+                return Err(content_differs(head));
+            }
+            // The memory itself stands there: it was moved before.
+            Some(Precondition::NotExists) if is_at_path => {
+                return self.pin(Seen::of(&found), memory, None).await;
+            }
+            _ => {}
         }
         if is_at_path && has_content {
             let is_pinned = edit.pinned.filter(|pinned| *pinned != memory.is_pinned);

@@ -3,6 +3,8 @@
 //! A change is tried with the head that was read; [`Try`] says how that ended,
 //! and [`Writer::conclude`] what the one who asked is shown.
 
+use std::sync::Arc;
+
 use keepsake_core::{ContentHash, DirPath, MemoryId, StoreId, Timestamp};
 use keepsake_index::{
     Change, Depth, Expiry, FoundMemory, Head, Idempotency, Memory, MemoryItem, MemoryListing, MemoryTarget,
@@ -18,10 +20,10 @@ use crate::{Engine, EngineError, Principal};
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Past {
     /// `None`: it was never there.
-    created_at: Option<Timestamp>,
-    is_pinned: bool,
-    last_read_at: Option<Timestamp>,
-    active_at: Option<Timestamp>,
+    pub(crate) created_at: Option<Timestamp>,
+    pub(crate) is_pinned: bool,
+    pub(crate) last_read_at: Option<Timestamp>,
+    pub(crate) active_at: Option<Timestamp>,
 }
 
 impl Past {
@@ -31,15 +33,6 @@ impl Past {
             is_pinned: memory.is_pinned,
             last_read_at: memory.last_read_at,
             active_at: memory.active_at,
-        }
-    }
-
-    pub(crate) const fn deleted(created_at: Timestamp, is_pinned: bool) -> Self {
-        Self {
-            created_at: Some(created_at),
-            is_pinned,
-            last_read_at: None,
-            active_at: None,
         }
     }
 }
@@ -283,15 +276,42 @@ impl<'a> Writer<'a> {
             .engine
             .show(self.principal, self.store_id, seen.expiry, memory);
         if view == View::Full {
-            // The change has landed, whatever became of the memory since: what
-            // is shown is what it left, without content that was removed.
-            let (tenant_id, head) = (self.principal.tenant_id, &shown.memory.head);
-            shown.content = self
-                .engine
-                .content_of(tenant_id, self.store_id, seen.purge_epoch, head)
-                .await?;
+            shown.content = self.content_left(&shown, seen.purge_epoch).await?;
         }
         Ok(shown)
+    }
+
+    /// What a change that landed left, whatever became of the memory since;
+    /// `None`: it was removed.
+    async fn content_left(
+        &self,
+        shown: &ShownMemory,
+        purge_epoch: i64,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        let (engine, tenant_id, head) = (self.engine, self.principal.tenant_id, &shown.memory.head);
+        let content = engine
+            .content_of(tenant_id, self.store_id, purge_epoch, head)
+            .await?;
+        if content.is_some() {
+            return Ok(content);
+        }
+        match engine
+            .find_memory(self.principal, self.store_id, head.memory_id)
+            .await
+        {
+            Ok(FoundMemory {
+                target: MemoryTarget::Live(memory),
+                ..
+            }) if memory.head.blob_id == head.blob_id => {
+                tracing::error!(
+                    tenant.id = %tenant_id, store.id = %self.store_id, memory.id = %head.memory_id,
+                    "blob.missing: the index names a blob that the object store does not have"
+                );
+                Err(EngineError::Damaged("its blob is missing"))
+            }
+            Ok(_) | Err(EngineError::StoreNotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The memory as the version `seq` left it, for a call that made it.
@@ -302,17 +322,27 @@ impl<'a> Writer<'a> {
         let found = engine
             .find_memory(self.principal, self.store_id, version.memory_id)
             .await?;
-        let (live, created_at, is_pinned) = match found.target {
+        let (live, past) = match found.target {
             MemoryTarget::Missing => return Err(EngineError::MemoryNotFound),
             MemoryTarget::Live(memory) => {
-                let (created_at, is_pinned) = (memory.created_at, memory.is_pinned);
-                (Some(memory), created_at, is_pinned)
+                let past = Past::of(&memory);
+                (Some(memory), past)
             }
             MemoryTarget::Deleted {
                 created_at,
                 is_pinned,
+                last_read_at,
+                active_at,
                 ..
-            } => (None, created_at, is_pinned),
+            } => {
+                let past = Past {
+                    created_at: Some(created_at),
+                    is_pinned,
+                    last_read_at,
+                    active_at,
+                };
+                (None, past)
+            }
         };
         let memory = match (version.path, version.content) {
             (Some(path), Some(content)) => Memory {
@@ -326,21 +356,18 @@ impl<'a> Writer<'a> {
                     sha256: content.sha256,
                     claim: None,
                 },
-                is_pinned,
-                created_at,
+                is_pinned: past.is_pinned,
+                created_at: past.created_at.unwrap_or(version.created_at),
                 updated_at: version.created_at,
-                last_read_at: live.as_ref().and_then(|memory| memory.last_read_at),
-                active_at: live.and_then(|memory| memory.active_at),
+                last_read_at: past.last_read_at,
+                active_at: past.active_at,
             },
             // Redacted since: the memory as it is now.
             _ => live.ok_or(EngineError::MemoryNotFound)?,
         };
         let mut shown = engine.show(self.principal, self.store_id, found.expiry, memory);
         if view == View::Full {
-            let epoch = found.store.purge_epoch;
-            shown.content = engine
-                .content_of(tenant_id, self.store_id, epoch, &shown.memory.head)
-                .await?;
+            shown.content = self.content_left(&shown, found.store.purge_epoch).await?;
         }
         Ok(shown)
     }

@@ -58,8 +58,10 @@ impl Engine {
 impl Call<'_> {
     async fn run(&self, command: &Command) -> Result<String, Stop> {
         // Commands on one path take turns; a rename takes that of its source.
+        // The place is named as in the store, so that the API's changes queue too.
         let path = command.path().display().to_owned();
-        let place = (self.principal.tenant_id, self.store_id, path.clone());
+        let in_store = command.path().memory().map_or("/", MemoryPath::as_str).to_owned();
+        let place = (self.principal.tenant_id, self.store_id, in_store);
         let _turn = self.engine.0.edits.turn(place).await;
         for _ in 0..CAS_ATTEMPTS {
             let tried = match command {

@@ -11,11 +11,14 @@ use keepsake_engine::{
 };
 use keepsake_index::MemoryTarget;
 
-use crate::bed::{Bed, edit_of, new_memory};
+use crate::bed::{Bed, edit_of, insert, new_memory};
 
 crate::on_both_pairs! {
     update_that_lost_a_race_is_made_on_a_fresh_read,
     precondition_is_held_against_every_read,
+    precondition_is_held_before_a_pin_is_set,
+    rename_sent_again_overwrites_nothing,
+    tool_and_api_take_turns_at_one_memory,
     refused_creation_removes_its_blob_and_names_what_is_in_the_way,
     store_deleted_under_a_write_keeps_nothing_of_it,
     creation_is_replayed_as_it_was_whatever_came_after,
@@ -88,6 +91,60 @@ async fn precondition_is_held_against_every_read(bed: Bed) {
     assert_eq!(current_sha256, Some(hash("theirs")));
     assert_eq!(bed.content_of(&memory).await, "theirs");
     assert_eq!(bed.blobs_there().await.len(), 2, "the refused content is removed");
+}
+
+async fn precondition_is_held_before_a_pin_is_set(bed: Bed) {
+    let memory = bed.make("/a.txt", "one").await;
+    let other = Some(Precondition::ContentSha256(hash("other")));
+    for content in [None, Some("one")] {
+        let edit = MemoryEdit {
+            pinned: Some(true),
+            ..edit_of(content, None, other)
+        };
+        let refused = bed.update(&memory, edit).await;
+        assert!(
+            matches!(refused, Err(EngineError::PreconditionFailed { .. })),
+            "{refused:?}"
+        );
+    }
+    assert!(!bed.read(&memory, View::Basic).await.memory.is_pinned);
+    // An update that was applied is found applied.
+    let again = edit_of(Some("one"), None, other);
+    assert_eq!(
+        bed.update(&memory, again).await.unwrap().memory.head,
+        memory.memory.head
+    );
+}
+
+async fn rename_sent_again_overwrites_nothing(bed: Bed) {
+    let memory = bed.make("/a.txt", "one").await;
+    let rename = edit_of(Some("ours"), Some("/b.txt"), Some(Precondition::NotExists));
+    bed.update(&memory, rename.clone()).await.unwrap();
+    bed.update(&memory, edit_of(Some("theirs"), None, None))
+        .await
+        .unwrap();
+    let again = bed.update(&memory, rename).await.unwrap();
+    assert_eq!(again.memory.head.sha256, hash("theirs"));
+    assert_eq!(bed.operations().await, ["modified", "modified", "created"]);
+}
+
+async fn tool_and_api_take_turns_at_one_memory(bed: Bed) {
+    let memory = bed.make("/a.txt", "").await;
+    let edits = (0..20).map(|number| {
+        let (bed, memory) = (&bed, &memory);
+        async move {
+            if number % 2 == 0 {
+                bed.call(insert("/memories/a.txt", 0, "by the tool")).await;
+            } else {
+                let edit = edit_of(Some(&format!("by the API {number}\n")), None, None);
+                bed.update(memory, edit).await.unwrap();
+            }
+        }
+    });
+    futures::future::join_all(edits).await;
+    // Nobody lost a race, so nobody had to put a blob twice.
+    assert_eq!(bed.blobs.calls().put, 21);
+    assert_eq!(bed.blobs.calls().delete, 0);
 }
 
 async fn refused_creation_removes_its_blob_and_names_what_is_in_the_way(bed: Bed) {

@@ -142,6 +142,10 @@ pub enum MemoryTarget {
         created_at: Timestamp,
         /// Whether it was never to expire.
         is_pinned: bool,
+        /// When it was last read, as far as reads have been written.
+        last_read_at: Option<Timestamp>,
+        /// The latest sign of life that was written beside a read.
+        active_at: Option<Timestamp>,
     },
 }
 

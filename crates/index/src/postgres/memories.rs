@@ -41,6 +41,8 @@ impl PostgresIndex {
                 version_id: VersionId::from_uuid(row.try_get(7)?),
                 created_at: Timestamp::from_micros(row.try_get(14)?),
                 is_pinned: row.try_get(13)?,
+                last_read_at: row.try_get::<Option<i64>, _>(16)?.map(Timestamp::from_micros),
+                active_at: row.try_get::<Option<i64>, _>(17)?.map(Timestamp::from_micros),
             },
             Some(_) => MemoryTarget::Live(memory_of(&row)?),
         };

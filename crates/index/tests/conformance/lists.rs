@@ -241,6 +241,8 @@ pub(crate) async fn deleted_memory_is_told_from_one_that_never_was(subject: &Sub
             version_id: delete.version_id,
             created_at: NOW,
             is_pinned: false,
+            last_read_at: None,
+            active_at: None,
         }
     );
     let nobody = MemoryId::from_uuid(next_uuid());

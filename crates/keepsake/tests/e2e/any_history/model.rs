@@ -255,14 +255,21 @@ impl Model {
         if !was.is_live {
             return Answer::NotFound;
         }
+        let asked_path = path.is_some();
         let path = path.clone().unwrap_or_else(|| was.path.clone());
         let new_content = content.clone().unwrap_or_else(|| was.content.clone());
         let is_there = path == was.path && new_content == was.content;
+        let is_applied = is_there
+            && (asked_path || content.is_some())
+            && pinned.is_none_or(|pinned| pinned == was.is_pinned);
         if let Some(Precondition::Sha256(expected)) = precondition
             && *expected != sha256(&was.content)
-            && !is_there
+            && !is_applied
         {
             return Answer::PreconditionFailed(memory, Some(was.content));
+        }
+        if *precondition == Some(Precondition::NotExists) && path == was.path {
+            return Answer::Memory(memory);
         }
         if path != was.path {
             match self.obstacle(&path) {
