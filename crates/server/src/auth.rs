@@ -1,6 +1,6 @@
 //! From headers to a principal.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Extension;
 use axum::extract::{FromRequestParts, Request, State};
@@ -13,7 +13,26 @@ use keepsake_engine::{Engine, Principal};
 use crate::error::ApiError;
 
 /// The header that names the tenant: told in every answer, checked where sent.
-const WORKSPACE: &str = "anthropic-workspace-id";
+pub(crate) const WORKSPACE: &str = "anthropic-workspace-id";
+
+/// Tells the outermost layer whose request it is, which answers it too when the
+/// deadline has cut off everything below.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Workspace(Arc<OnceLock<HeaderValue>>);
+
+impl Workspace {
+    fn set(&self, workspace: &str) {
+        if let Ok(value) = HeaderValue::try_from(workspace) {
+            // A request has one credential.
+            let _ = self.0.set(value);
+        }
+    }
+
+    /// The tenant's id, once the credential was found to be good.
+    pub(crate) fn get(&self) -> Option<&HeaderValue> {
+        self.0.get()
+    }
+}
 
 /// Who makes the request.
 pub(crate) struct Caller(pub(crate) Arc<Principal>);
@@ -39,17 +58,15 @@ pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, 
     tracing::Span::current().record("tenant.id", &workspace);
     let claimed = request.headers().get(WORKSPACE);
     let is_foreign = claimed.is_some_and(|claimed| claimed.as_bytes() != workspace.as_bytes());
-    let mut response = if is_foreign {
-        ApiError::permission_denied(format!("`{WORKSPACE}` is not the workspace of this credential"))
-            .into_response()
-    } else {
-        request.extensions_mut().insert(principal);
-        next.run(request).await
-    };
-    if let Ok(value) = HeaderValue::try_from(workspace) {
-        response.headers_mut().insert(WORKSPACE, value);
+    if let Some(told) = request.extensions().get::<Workspace>() {
+        told.set(&workspace);
     }
-    response
+    if is_foreign {
+        return ApiError::permission_denied(format!("`{WORKSPACE}` is not the workspace of this credential"))
+            .into_response();
+    }
+    request.extensions_mut().insert(principal);
+    next.run(request).await
 }
 
 async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {

@@ -12,6 +12,7 @@ use keepsake_engine::Engine;
 use serde::Serialize;
 use tracing::Instrument;
 
+use crate::auth::{WORKSPACE, Workspace};
 use crate::error::{ApiError, Details};
 
 #[derive(Serialize)]
@@ -32,9 +33,11 @@ struct ErrorObject<'a> {
 /// Runs a request with its id, which every answer, log line and error carries.
 pub(crate) async fn wrap(
     State((engine, deadline)): State<(Engine, Duration)>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
+    let workspace = Workspace::default();
+    request.extensions_mut().insert(workspace.clone());
     let request_id = RequestId::from_uuid(engine.new_uuid()).to_string();
     let span = tracing::info_span!(
         "http.request",
@@ -48,6 +51,9 @@ pub(crate) async fn wrap(
     }
     if let Ok(value) = HeaderValue::try_from(request_id) {
         response.headers_mut().insert("request-id", value);
+    }
+    if let Some(value) = workspace.get() {
+        response.headers_mut().insert(WORKSPACE, value.clone());
     }
     response
 }

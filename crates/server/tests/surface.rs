@@ -224,3 +224,26 @@ async fn key_makes_one_store_of_two_requests() {
     assert_eq!(other.error(), (400, "invalid_request_error"));
     assert!(other.message().contains("`Idempotency-Key`"));
 }
+
+#[tokio::test]
+async fn request_that_never_ends_is_answered_at_the_deadline_as_any_other() {
+    let server = Server::new().await;
+    let request = || {
+        let request = Request::builder().method("POST").uri(&server.store);
+        request
+            .header("x-api-key", &server.secret)
+            .header("content-type", "application/json")
+    };
+    // The credential is known from here on; then time goes as nothing else does.
+    assert_eq!(
+        server.send(request(), Body::from("{}")).await.status,
+        StatusCode::OK
+    );
+    tokio::time::pause();
+    let body = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let answer = server.send(request(), body).await;
+    assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(answer.body["error"]["type"], "timeout_error");
+    assert!(answer.headers.contains_key("request-id"));
+    assert!(answer.headers.contains_key("anthropic-workspace-id"));
+}
