@@ -12,6 +12,7 @@ pub mod content;
 pub mod id;
 pub mod limits;
 pub mod path;
+pub mod policy;
 pub mod time;
 pub mod tool;
 
@@ -21,4 +22,5 @@ pub use content::{Content, ContentError, ContentHash};
 pub use id::{ApiKeyId, Id, IdKind, MemoryId, SessionId, StoreId, TenantId, VersionId};
 pub use limits::Limits;
 pub use path::{DirPath, MemoryPath, PathError};
+pub use policy::SensitiveDataPolicy;
 pub use time::Timestamp;

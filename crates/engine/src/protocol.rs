@@ -175,6 +175,7 @@ impl Engine {
                 idempotency: proposal.idempotency,
                 guard: proposal.guard.clone(),
                 purge_epoch: proposal.purge_epoch,
+                policy: None,
                 changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
             };
             let refusal = match self.0.index.commit(tenant_id, &commit).await? {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{StoreId, TenantId, Timestamp};
+use keepsake_core::{SensitiveDataPolicy, StoreId, TenantId, Timestamp};
 use keepsake_index::{
     Idempotency, NewStore, Scope, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
 };
@@ -24,8 +24,6 @@ const METADATA_VALUE_CHARS: usize = 512;
 
 /// Seconds of a store's period of expiry, at most: a hundred years.
 const MAX_UNUSED_SECS: u64 = 100 * 365 * 86_400;
-/// What may be done about sensitive data.
-const POLICIES: [&str; 3] = ["off", "redact", "reject"];
 
 /// A store as its maker describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -125,11 +123,11 @@ fn check_pair(key: &str, value: &str) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn check_policy(policy: &str) -> Result<(), EngineError> {
-    if POLICIES.contains(&policy) {
-        return Ok(());
+fn parse_policy(name: &str) -> Result<SensitiveDataPolicy, EngineError> {
+    match SensitiveDataPolicy::parse(name) {
+        Some(policy) => Ok(policy),
+        None => invalid("sensitive_data_policy", "must be `off`, `redact` or `reject`"),
     }
-    invalid("sensitive_data_policy", "must be `off`, `redact` or `reject`")
 }
 
 /// A period of expiry as the index has it: 0 stands for never.
@@ -152,7 +150,7 @@ impl StoreDraft {
             };
             check_pair(key, value)?;
         }
-        self.policy.as_deref().map_or(Ok(()), check_policy)
+        Ok(())
     }
 }
 
@@ -160,7 +158,6 @@ impl StoreEdit {
     fn check(self, now: Timestamp) -> Result<StoreChange, EngineError> {
         self.name.as_deref().map_or(Ok(()), check_name)?;
         self.description.as_deref().map_or(Ok(()), check_description)?;
-        self.policy.as_deref().map_or(Ok(()), check_policy)?;
         let mut metadata = Vec::with_capacity(self.metadata.len());
         for (key, value) in self.metadata {
             match value {
@@ -177,7 +174,7 @@ impl StoreEdit {
             description: self.description,
             metadata,
             metadata_pairs_limit: METADATA_PAIRS,
-            policy: self.policy,
+            policy: self.policy.as_deref().map(parse_policy).transpose()?,
             expires_unused_after: self.expires_unused_after.map(parse_period).transpose()?,
             now,
         })
@@ -220,13 +217,14 @@ impl Engine {
         idempotency: Option<&Idempotency>,
     ) -> Result<Store, EngineError> {
         draft.check()?;
+        let policy = draft.policy.as_deref().map(parse_policy).transpose()?;
         let now = self.now();
         let store = NewStore {
             store_id: StoreId::from_uuid(self.0.ids.uuid(now)),
             name: draft.name,
             description: draft.description,
             metadata: draft.metadata,
-            policy: draft.policy.unwrap_or_else(|| POLICIES[0].to_owned()),
+            policy: policy.unwrap_or_default(),
             expires_unused_after: parse_period(draft.expires_unused_after.unwrap_or_default())?,
             created_at: now,
         };

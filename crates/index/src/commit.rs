@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use keepsake_core::path::is_visible;
-use keepsake_core::{Actor, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
+use keepsake_core::{
+    Actor, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, Timestamp, VersionId,
+};
 use uuid::Uuid;
 
 use crate::model::{Expiry, Head, Operation};
@@ -33,6 +35,9 @@ pub struct Commit {
     /// Refuses the commit when history was removed since this epoch was read:
     /// for changes that name content of a version other than a head.
     pub purge_epoch: Option<i64>,
+    /// Refuses the commit when the store has another policy: for content in
+    /// which something sensitive was found, and which was judged under this one.
+    pub policy: Option<SensitiveDataPolicy>,
     /// The changes; at most one per memory.
     pub changes: Vec<Change>,
 }
@@ -147,7 +152,7 @@ pub enum Refusal {
     NoStore,
     /// The store takes no new content.
     Archived,
-    /// A head or a directory is not what was read.
+    /// A head, a directory or the store's policy is not what was read.
     Stale,
     /// Another memory stands at the path.
     PathTaken {

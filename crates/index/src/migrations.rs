@@ -30,6 +30,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         "functions v2",
         include_str!("../../../migrations/postgres/0004_functions_v2.sql"),
     ),
+    (
+        7,
+        "functions v3",
+        include_str!("../../../migrations/postgres/0007_functions_v3.sql"),
+    ),
 ];
 
 const SQLITE: &[(i64, &str, &str)] = &[

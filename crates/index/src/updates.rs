@@ -41,8 +41,8 @@ impl StoreRow {
         if *store != self.store {
             store.updated_at = change.now.max(self.store.updated_at);
         }
-        if let Some(policy) = &change.policy {
-            store.policy.clone_from(policy);
+        if let Some(policy) = change.policy {
+            store.policy = policy;
         }
         if let Some(period) = change.expires_unused_after {
             let before = store.expires_unused_after;

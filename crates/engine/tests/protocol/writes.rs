@@ -205,6 +205,7 @@ pub(crate) async fn move_head(
         idempotency: None,
         guard: None,
         purge_epoch: None,
+        policy: None,
         changes: vec![Change {
             memory_id: before.memory_id,
             version_id,

@@ -1,6 +1,6 @@
 //! Stores: what they are called, how they behave, what they hold.
 
-use keepsake_core::{StoreId, Timestamp};
+use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp};
 
 /// What a read needs to know of the store it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct StoreChange {
     /// Pairs of metadata it may have afterwards.
     pub metadata_pairs_limit: usize,
     /// What is done about sensitive data.
-    pub policy: Option<String>,
+    pub policy: Option<SensitiveDataPolicy>,
     /// Seconds after which an unread memory expires; `Some(None)`: never.
     pub expires_unused_after: Option<Option<u64>>,
     /// When.
@@ -98,8 +98,8 @@ pub struct NewStore {
     pub description: String,
     /// Its metadata, a JSON object of strings.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// What is done about sensitive data: `off`, `redact` or `reject`.
-    pub policy: String,
+    /// What is done about sensitive data.
+    pub policy: SensitiveDataPolicy,
     /// Seconds after which an unread memory expires.
     pub expires_unused_after: Option<u64>,
     /// When it is made.
@@ -117,8 +117,8 @@ pub struct Store {
     pub description: String,
     /// Its metadata.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// What is done about sensitive data: `off`, `redact` or `reject`.
-    pub policy: String,
+    /// What is done about sensitive data.
+    pub policy: SensitiveDataPolicy,
     /// Seconds after which an unread memory expires.
     pub expires_unused_after: Option<u64>,
     /// Live memories.

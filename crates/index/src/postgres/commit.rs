@@ -1,7 +1,7 @@
-//! The commit: one call of `commit_v2`.
+//! The commit: one call of `commit_v3`.
 
 use async_trait::async_trait;
-use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
+use keepsake_core::{DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
 use sqlx::Row;
 use uuid::Uuid;
 
@@ -122,9 +122,9 @@ impl MemoryIndex for PostgresIndex {
         let idempotency = commit.idempotency.as_ref();
         let row = sqlx::query(
             "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, period_set_at \
-             FROM commit_v2($1, $2, $3, $4, $5, $6, $7, $8, \
+             FROM commit_v3($1, $2, $3, $4, $5, $6, $7, $8, \
              $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, \
-             $29, $30, $31, $32, $33, $34, $35, $36, $37)",
+             $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)",
         )
         .bind(tenant_id.uuid())
         .bind(commit.store_id.uuid())
@@ -140,6 +140,7 @@ impl MemoryIndex for PostgresIndex {
         .bind(commit.guard.as_ref().map(|guard| guard.directory.as_str()))
         .bind(commit.guard.as_ref().and_then(|guard| i64::try_from(guard.files).ok()))
         .bind(commit.purge_epoch)
+        .bind(commit.policy.map(SensitiveDataPolicy::name))
         .bind(plan.count_delta)
         .bind(plan.byte_delta)
         .bind(plan.directories_may_go)
@@ -202,7 +203,7 @@ impl MemoryIndex for PostgresIndex {
             "condemned" => Refusal::BlobCondemned,
             _ => {
                 return Err(IndexError::Corrupt {
-                    table: "commit_v2",
+                    table: "commit_v3",
                     what: "unknown outcome",
                 });
             }

@@ -81,7 +81,7 @@ const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_byte
         ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 2)), \
     (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($10) n CROSS JOIN directory d \
         ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0), \
-    s.purge_epoch, s.expires_unused_after, s.period_set_at \
+    s.purge_epoch, s.expires_unused_after, s.period_set_at, s.policy \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// All writes of a commit. Heads that go or stay come before new ones, so that
@@ -366,7 +366,9 @@ async fn decide(
     let (head_moved, directory_moved): (bool, bool) = (gate.try_get(7)?, gate.try_get(8)?);
     let epoch: i64 = gate.try_get(14)?;
     let history_was_removed = commit.purge_epoch.is_some_and(|read| read != epoch);
-    if history_was_removed || head_moved || directory_moved {
+    let policy: &str = gate.try_get(17)?;
+    let policy_was_changed = commit.policy.is_some_and(|judged| judged.name() != policy);
+    if history_was_removed || policy_was_changed || head_moved || directory_moved {
         return Ok(Some(Refusal::Stale));
     }
     if let Some(path) = gate.try_get::<Option<String>, _>(9)? {

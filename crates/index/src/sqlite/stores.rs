@@ -1,7 +1,7 @@
 //! Stores of a tenant: rare operations, each in a transaction.
 
 use async_trait::async_trait;
-use keepsake_core::{StoreId, TenantId, Timestamp};
+use keepsake_core::{SensitiveDataPolicy, StoreId, TenantId, Timestamp};
 use sqlx::Row;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::types::Json;
@@ -250,7 +250,7 @@ async fn insert_store(
         .bind(&store.name)
         .bind(&store.description)
         .bind(Json(&store.metadata))
-        .bind(&store.policy)
+        .bind(store.policy.name())
         .bind(store.expires_unused_after.map(signed))
         .bind(period_set_at)
         .bind(store.created_at.as_micros())
@@ -282,7 +282,7 @@ async fn replace_store(
         .bind(&store.name)
         .bind(&store.description)
         .bind(Json(&store.metadata))
-        .bind(&store.policy)
+        .bind(store.policy.name())
         .bind(store.expires_unused_after.map(signed))
         .bind(period_set_at.map(Timestamp::as_micros))
         .bind(store.updated_at.as_micros())
@@ -323,7 +323,10 @@ fn store_of(row: &SqliteRow) -> Result<StoreRow, IndexError> {
         name: row.try_get(1)?,
         description: row.try_get(2)?,
         metadata: row.try_get::<Json<_>, _>(3)?.0,
-        policy: row.try_get(4)?,
+        policy: SensitiveDataPolicy::parse(row.try_get(4)?).ok_or(IndexError::Corrupt {
+            table: "store",
+            what: "unknown policy",
+        })?,
         expires_unused_after: row.try_get::<Option<i64>, _>(5)?.map(unsigned),
         memory_count: unsigned(row.try_get(6)?),
         live_bytes: unsigned(row.try_get(7)?),

@@ -97,6 +97,7 @@ hold_on_both_databases! {
         path_below_a_file_is_refused,
         memory_limit_holds_exactly_at_its_edge,
         byte_limit_holds_exactly_at_its_edge,
+        commit_judged_under_another_policy_is_stale,
         store_over_its_limits_may_still_shrink,
         guard_refuses_when_a_file_was_added,
         guard_on_a_directory_that_is_gone_refuses,

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::path::is_visible;
 use keepsake_core::{
-    Actor, ApiKeyId, BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp,
-    VersionId,
+    Actor, ApiKeyId, BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId,
+    TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
     Change, Commit, CommitOutcome, Directory, Expiry, Grant, Head, HeadChange, Index, NewStore, Refusal,
@@ -159,7 +159,7 @@ pub(crate) fn new_store() -> NewStore {
         name: "store".to_owned(),
         description: String::new(),
         metadata: serde_json::Map::new(),
-        policy: "off".to_owned(),
+        policy: SensitiveDataPolicy::Off,
         expires_unused_after: None,
         created_at: NOW,
     }
@@ -228,6 +228,7 @@ impl Place {
             idempotency: None,
             guard: None,
             purge_epoch: None,
+            policy: None,
             changes,
         }
     }

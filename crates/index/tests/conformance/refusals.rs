@@ -1,9 +1,9 @@
 //! What refuses a commit, and that a refusal has changed nothing.
 
-use keepsake_core::StoreId;
-use keepsake_index::{Change, Commit, CommitOutcome, Guard, Refusal};
+use keepsake_core::{SensitiveDataPolicy, StoreId};
+use keepsake_index::{Change, Commit, CommitOutcome, Guard, Refusal, StoreChange};
 
-use crate::place::{Place, after_seconds, committed, created, deleted, dir, edited, next_uuid, renamed};
+use crate::place::{NOW, Place, after_seconds, committed, created, deleted, dir, edited, next_uuid, renamed};
 use crate::subject::Subject;
 
 /// Holds a commit to be refused, and nothing to be written by it.
@@ -178,6 +178,40 @@ pub(crate) async fn byte_limit_holds_exactly_at_its_edge(subject: &Subject) {
     .await;
     assert_eq!(place.run(&limited(vec![created("/3", 0)])).await, committed(3));
     place.assert_recount().await;
+}
+
+pub(crate) async fn commit_judged_under_another_policy_is_stale(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let judged = |policy, path: &str| Commit {
+        policy: Some(policy),
+        ..place.commit_of(vec![created(path, 1)])
+    };
+    assert_eq!(
+        place.run(&judged(SensitiveDataPolicy::Off, "/1")).await,
+        committed(1)
+    );
+    let change = StoreChange {
+        policy: Some(SensitiveDataPolicy::Reject),
+        now: NOW,
+        ..StoreChange::default()
+    };
+    place
+        .index
+        .update_store(place.tenant_id, place.store_id, &change, None)
+        .await
+        .unwrap();
+    for policy in [SensitiveDataPolicy::Off, SensitiveDataPolicy::Redact] {
+        assert_refused(&place, &judged(policy, "/2"), Refusal::Stale).await;
+    }
+    assert_eq!(
+        place.run(&judged(SensitiveDataPolicy::Reject, "/2")).await,
+        committed(2)
+    );
+    assert_eq!(
+        place.try_changes(vec![created("/3", 1)]).await,
+        committed(3),
+        "what holds nothing sensitive is good under any"
+    );
 }
 
 pub(crate) async fn store_over_its_limits_may_still_shrink(subject: &Subject) {

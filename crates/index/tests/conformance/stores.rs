@@ -1,7 +1,7 @@
 //! Stores: made once, listed, changed, archived.
 
 use futures::future::join_all;
-use keepsake_core::{StoreId, TenantId};
+use keepsake_core::{SensitiveDataPolicy, StoreId, TenantId};
 use keepsake_index::{
     CommitOutcome, Idempotency, Index, NewStore, Refusal, Store, StoreChange, StoreCreation, StoreListing,
     StoreUpdate,
@@ -264,14 +264,14 @@ pub(crate) async fn updated_at_moves_with_what_is_called_and_told_alone(subject:
     assert_eq!(updated(&place, &same).await, store);
     assert_eq!(told_of_stores(&place).await, told, "nothing changed");
     let behaviour = StoreChange {
-        policy: Some("redact".to_owned()),
+        policy: Some(SensitiveDataPolicy::Redact),
         expires_unused_after: Some(Some(60)),
         ..at(3)
     };
     let store = updated(&place, &behaviour).await;
     assert_eq!(
-        (store.policy.as_str(), store.expires_unused_after),
-        ("redact", Some(60))
+        (store.policy, store.expires_unused_after),
+        (SensitiveDataPolicy::Redact, Some(60))
     );
     assert_eq!(store.updated_at, after_seconds(1));
     assert_eq!(told_of_stores(&place).await, told + 1);

@@ -2,7 +2,7 @@
 
 use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{ApiKeyId, StoreId, TenantId};
+use keepsake_core::{ApiKeyId, SensitiveDataPolicy, StoreId, TenantId};
 use keepsake_index::{ApiKey, Credential, NewStore, Scope, Store, StoreCreation, Tenant, TenantStatus};
 use serde_json::json;
 
@@ -125,7 +125,7 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
         description: "two\nlines".to_owned(),
         metadata: metadata.as_object().unwrap().clone(),
         created_at: after_seconds(5),
-        policy: "reject".to_owned(),
+        policy: SensitiveDataPolicy::Reject,
         expires_unused_after: Some(7 << 32),
     };
     assert_eq!(
@@ -141,7 +141,7 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
         name: store.name,
         description: store.description,
         metadata: store.metadata,
-        policy: "reject".to_owned(),
+        policy: SensitiveDataPolicy::Reject,
         expires_unused_after: Some(7 << 32),
         memory_count: 0,
         live_bytes: 0,

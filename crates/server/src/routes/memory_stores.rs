@@ -88,7 +88,7 @@ pub(crate) struct MemoryStore {
     expires_unused_after: Option<u64>,
     /// What is done about sensitive data in what is written.
     #[schema(value_type = schemas::SensitiveDataPolicy)]
-    sensitive_data_policy: String,
+    sensitive_data_policy: &'static str,
 }
 
 /// The answer to a deletion.
@@ -146,7 +146,7 @@ impl From<Store> for MemoryStore {
             memory_count: store.memory_count,
             content_bytes: store.live_bytes,
             expires_unused_after: store.expires_unused_after,
-            sensitive_data_policy: store.policy,
+            sensitive_data_policy: store.policy.name(),
         }
     }
 }
