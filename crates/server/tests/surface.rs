@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
@@ -12,7 +13,7 @@ use keepsake_blobs::FileBlobs;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
 use keepsake_index::{Scope, SqliteIndex};
-use keepsake_server::{ServerOptions, router};
+use keepsake_server::{ServerOptions, openapi, router};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -146,6 +147,50 @@ async fn reference_and_probes_need_no_credential() {
     }
     let document = server.ask("GET", "/openapi.json").await.body;
     assert_eq!(document["openapi"], "3.1.0");
+}
+
+/// The routes of a router, which tells them where it is shown for debugging.
+fn routes_of(router: &Router) -> BTreeSet<String> {
+    let shown = format!("{router:?}");
+    let after_ids = shown.split("RouteId(").skip(1);
+    let paths = after_ids.filter_map(|rest| rest.split_once("): \"")?.1.split('"').next());
+    paths
+        .filter(|path| !path.ends_with("{*__private__axum_fallback}"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test]
+async fn router_has_the_operations_of_the_document_and_no_others() {
+    let server = Server::new().await;
+    let document: Value = serde_json::from_str(openapi()).unwrap();
+    let described = document["paths"].as_object().unwrap();
+    let mut paths: BTreeSet<String> = described.keys().cloned().collect();
+    for fallback in ["/", "/v1"] {
+        assert!(paths.insert(fallback.to_owned()));
+        let nothing = server.call("GET", fallback, None).await;
+        assert_eq!(nothing.error(), (404, "not_found_error"), "{fallback}");
+    }
+    assert_eq!(routes_of(&server.router), paths, "the router's are on the left");
+    for (path, item) in described {
+        let id = "memstore_00000000000000000000000001";
+        let uri: Vec<_> = path
+            .split('/')
+            .map(|segment| if segment.starts_with('{') { id } else { segment })
+            .collect();
+        let wrong = server.call("TRACE", &uri.join("/"), None).await;
+        assert_eq!(wrong.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
+        let allowed = wrong.headers[header::ALLOW].to_str().unwrap().split(',');
+        // Answering GET is answering HEAD.
+        let allowed: BTreeSet<_> = allowed.filter(|method| *method != "HEAD").collect();
+        let methods: Vec<_> = item
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|method| method.to_uppercase())
+            .collect();
+        assert_eq!(allowed, methods.iter().map(String::as_str).collect(), "{path}");
+    }
 }
 
 #[tokio::test]
