@@ -18,6 +18,7 @@ mod dev_mode;
 mod directories;
 mod edits;
 mod errors;
+mod isolation;
 mod leaving_clients;
 mod limits;
 mod listing_cost;

@@ -125,6 +125,18 @@ impl Answer {
             .unwrap_or_else(|error| panic!("not JSON ({error}), status {}: {}", self.status, self.text))
     }
 
+    /// Status, headers and text, but for what differs from request to request.
+    pub(crate) fn lasting(&self) -> (u16, Vec<(String, String)>, String) {
+        let headers = self.headers.iter();
+        let mut headers: Vec<_> = headers
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+            .filter(|(name, _)| name != "request-id" && name != "date")
+            .collect();
+        headers.sort();
+        let text = self.text.replace(self.header("request-id"), "req_");
+        (self.status, headers, text)
+    }
+
     /// A header's value; empty where there is none.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())

@@ -1,0 +1,108 @@
+//! Nobody is told anything of another tenant's objects, on no route.
+//!
+//! The operations are those of the server's own document, so that none is left
+//! out; `cases` has what each is sent, and says how to add one. Every place for
+//! an id is given an id that is somebody else's, one's own, or nobody's, in all
+//! combinations: where it is somebody else's, the answer must be the one that
+//! an id which never existed gets, byte for byte but for the request's own id.
+//! How long an answer takes is not looked at.
+
+mod caches;
+mod cases;
+mod document;
+mod fixture;
+mod sweep;
+
+use keepsake_core::limits::LimitOverrides;
+use keepsake_index::Scope;
+use serde_json::Value;
+
+use crate::support::command::keepsake;
+use crate::support::{Client, Deployment, Pair};
+use document::Operation;
+use fixture::{Fixture, Kind, snapshot};
+use sweep::{Attacker, Target};
+
+#[tokio::test]
+async fn every_operation_has_a_case_and_every_case_an_operation() {
+    let document: Value = serde_json::from_str(&keepsake(&["openapi"]).await.ok()).unwrap();
+    document::assert_complete(&document);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_objects_are_as_if_they_never_existed_on_postgres_and_s3() {
+    run(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_objects_are_as_if_they_never_existed_on_sqlite_and_files() {
+    run(Pair::SqliteFiles).await;
+}
+
+async fn run(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let provision = deployment.provision().await;
+    let owner = provision.tenant(LimitOverrides::default()).await;
+    let stranger = provision.tenant(LimitOverrides::default()).await;
+    let bound = provision
+        .key(owner.id, &Scope::ALL, Some(vec![owner.store_id]))
+        .await;
+    provision.close().await;
+    let server = deployment.start().await;
+    let owning = server.client(&owner);
+    let document = owning.get("/openapi.json").await.json();
+    document::assert_complete(&document);
+    let (guarded, open): (Vec<_>, Vec<_>) = document::operations(&document)
+        .into_iter()
+        .partition(|operation| operation.needs_credential);
+
+    let attackers = [
+        Attacker::stranger(server.client(&stranger)).await,
+        Attacker::bound(owning.with_key(&bound), owner.store_id).await,
+        Attacker::nobody(owning.with_key("")),
+    ];
+    let targets = targets(&owning, &guarded).await;
+    sweep::warm(&owning, &targets).await;
+    let before = snapshot(&owning).await;
+    let blobs = deployment.blob_keys(owner.id).await;
+    for attacker in &attackers {
+        attacker.attack(&targets, &before).await;
+    }
+    attackers[0].claim_workspace(&targets, owner.id).await;
+    assert_eq!(snapshot(&owning).await, before);
+    assert_eq!(deployment.blob_keys(owner.id).await, blobs);
+
+    // What was refused was no nonsense: it is carried out for the owner, whose
+    // idempotency keys are then tried by others.
+    sweep::call_as_owner(&owning, &targets).await;
+    let before = snapshot(&owning).await;
+    for attacker in &attackers {
+        attacker.attack(&targets, &before).await;
+    }
+    sweep::call_own(&attackers[0], &guarded, &before).await;
+    assert_eq!(snapshot(&owning).await, before);
+    sweep::call_again_as_owner(&owning, &targets).await;
+
+    sweep::assert_open(&open, &owning, &attackers[0].client).await;
+    caches::are_of_one_tenant(&owning, &attackers[0].client).await;
+}
+
+/// Something of the owner's for each operation to be tried on.
+async fn targets(owner: &Client, operations: &[Operation]) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for operation in operations {
+        let fixture = Fixture::new(owner, "ayla").await;
+        targets.push(Target {
+            operation: operation.clone(),
+            ids: fixture.ids,
+        });
+    }
+    // A list has a second page once all are there.
+    for target in &mut targets {
+        if target.operation.is_paged() {
+            let page = sweep::next_page(owner, target).await;
+            target.ids.set(Kind::Page, page);
+        }
+    }
+    targets
+}

@@ -1,0 +1,152 @@
+//! What each operation is sent.
+//!
+//! To add an operation: add a line to [`CASES`] (or to [`OPEN`], where it takes
+//! no credential) with bodies that its owner may send one after the other. For
+//! each parameter that is new, say in [`meaning`] what it stands for; for an id
+//! of a new kind, add a [`Kind`] and make one in `fixture`. A list with a new
+//! kind of item needs two of them in `fixture`, for it to have a second page.
+
+use serde_json::{Value, json};
+
+use super::fixture::{Ids, Kind};
+
+/// A body, and the ids that it holds besides those of the URL.
+pub(super) struct Body {
+    pub(super) kinds: &'static [Kind],
+    pub(super) of: fn(&Ids) -> Value,
+}
+
+/// What a parameter stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Something that may be somebody else's.
+    Of(Kind),
+    /// Nothing of anybody's; this value is good everywhere.
+    Plain(&'static str),
+}
+
+const fn body(kinds: &'static [Kind], of: fn(&Ids) -> Value) -> Body {
+    Body { kinds, of }
+}
+
+/// Operations that anyone may ask.
+pub(super) const OPEN: [&str; 4] = [
+    "health.live",
+    "health.ready",
+    "reference.document",
+    "reference.page",
+];
+
+const NO_BODY: &[Body] = &[];
+const EMPTY: &[Body] = &[body(&[], |_| json!({}))];
+const STORE_UPDATES: &[Body] = &[
+    body(&[], |_| json!({"name": "renamed", "metadata": {"a": "b"}})),
+    body(&[], |_| json!({"sensitive_data_policy": "off"})),
+];
+const MEMORY_UPDATES: &[Body] = &[
+    body(
+        &[Kind::Hash],
+        |ids| json!({"content": "new", "precondition": holds(ids)}),
+    ),
+    body(&[], |_| json!({"path": "/moved"})),
+    body(&[], |_| json!({"pinned": true})),
+];
+const RESTORATIONS: &[Body] = &[
+    body(&[Kind::Hash], |ids| json!({"precondition": holds(ids)})),
+    body(&[], |_| json!({})),
+];
+const TOOL_CALLS: &[Body] = &[
+    body(&[], |_| json!({"command": "view", "path": "/memories"})),
+    body(
+        &[Kind::Path],
+        |ids| json!({"command": "view", "path": ids.path()}),
+    ),
+    body(
+        &[],
+        |_| json!({"command": "create", "path": "/memories/made", "file_text": "x"}),
+    ),
+    body(
+        &[Kind::Path],
+        |ids| json!({"command": "str_replace", "path": ids.path(), "old_str": "second", "new_str": "third"}),
+    ),
+    body(
+        &[Kind::Path],
+        |ids| json!({"command": "insert", "path": ids.path(), "insert_line": 0, "insert_text": "x"}),
+    ),
+    body(&[Kind::Path], |ids| {
+        let input = json!({"command": "insert", "path": ids.path(), "insert_line": 0, "insert_text": "y"});
+        json!({"type": "tool_use", "id": "toolu_1", "name": "memory", "input": input})
+    }),
+    body(
+        &[Kind::Path],
+        |ids| json!({"command": "rename", "old_path": ids.path(), "new_path": "/memories/moved"}),
+    ),
+    body(
+        &[Kind::Path],
+        |ids| json!({"command": "rename", "old_path": "/memories/moved", "new_path": ids.path()}),
+    ),
+    body(
+        &[Kind::Path],
+        |ids| json!({"command": "delete", "path": ids.path()}),
+    ),
+];
+
+/// Operations that need a credential, by their ids, with what they are sent.
+pub(super) const CASES: &[(&str, &[Body])] = &[
+    ("memory_stores.create", &[body(&[], |_| json!({"name": "made"}))]),
+    ("memory_stores.list", NO_BODY),
+    ("memory_stores.retrieve", NO_BODY),
+    ("memory_stores.update", STORE_UPDATES),
+    ("memory_stores.update_by_patch", STORE_UPDATES),
+    ("memory_stores.archive", EMPTY),
+    ("memory_stores.delete", NO_BODY),
+    (
+        "memories.create",
+        &[body(&[], |_| json!({"path": "/made", "content": "x"}))],
+    ),
+    ("memories.list", NO_BODY),
+    ("memories.retrieve", NO_BODY),
+    ("memories.update", MEMORY_UPDATES),
+    ("memories.update_by_patch", MEMORY_UPDATES),
+    ("memories.delete", NO_BODY),
+    ("memory_versions.list", NO_BODY),
+    ("memory_versions.retrieve", NO_BODY),
+    ("memory_versions.redact", EMPTY),
+    ("memory_versions.restore", RESTORATIONS),
+    ("tool_calls.create", TOOL_CALLS),
+];
+
+/// What a parameter of a path, a query or a header stands for.
+pub(super) fn meaning(parameter: &str) -> Meaning {
+    match parameter {
+        "memory_store_id" => Meaning::Of(Kind::Store),
+        "memory_id" => Meaning::Of(Kind::Memory),
+        "memory_version_id" => Meaning::Of(Kind::Version),
+        "api_key_id" => Meaning::Of(Kind::ApiKey),
+        "session_id" => Meaning::Of(Kind::Session),
+        "expected_content_sha256" => Meaning::Of(Kind::Hash),
+        "path_prefix" => Meaning::Of(Kind::Directory),
+        "page" => Meaning::Of(Kind::Page),
+        // A name that whoever issues tokens gives; tenants may have the same.
+        "service_account_id" => Meaning::Plain("ci"),
+        "created_at[gte]" => Meaning::Plain("2020-01-01"),
+        "created_at[lte]" => Meaning::Plain("2999-01-01"),
+        "include_archived" => Meaning::Plain("true"),
+        "depth" | "limit" => Meaning::Plain("1"),
+        "operation" => Meaning::Plain("created"),
+        "view" => Meaning::Plain("full"),
+        "anthropic-beta" => Meaning::Plain("managed-agents-2026-04-01"),
+        unknown => panic!("`{unknown}` is new: say in isolation/cases.rs what it stands for"),
+    }
+}
+
+/// What an operation is sent.
+pub(super) fn bodies(operation_id: &str) -> &'static [Body] {
+    let case = CASES.iter().find(|(id, _)| *id == operation_id);
+    case.unwrap_or_else(|| panic!("{operation_id} has no case in isolation/cases.rs"))
+        .1
+}
+
+fn holds(ids: &Ids) -> Value {
+    json!({"type": "content_sha256", "content_sha256": ids.get(Kind::Hash)})
+}

@@ -1,0 +1,205 @@
+//! Objects of one tenant, of another, and of nobody.
+
+use std::collections::BTreeMap;
+
+use keepsake_core::{BlobKey, ContentHash, TenantId};
+use serde_json::{Value, json};
+
+use crate::support::{Client, Deployment};
+
+pub(super) const STORES: &str = "/v1/memory_stores";
+/// The end of ids that nobody ever made.
+pub(super) const NEVER: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+
+/// What may be somebody else's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Store,
+    Memory,
+    Version,
+    ApiKey,
+    Session,
+    /// Of a memory's content.
+    Hash,
+    /// Of a memory, as the tool knows it.
+    Path,
+    /// That a memory is in.
+    Directory,
+    /// Of the list that is asked for.
+    Page,
+}
+
+/// One of each kind.
+#[derive(Debug, Clone)]
+pub(super) struct Ids(BTreeMap<Kind, String>);
+
+impl Ids {
+    /// What nobody ever had; each as long as a real one.
+    pub(super) fn of_nobody() -> Self {
+        let id = |prefix: &str| format!("{prefix}{NEVER}");
+        Self(BTreeMap::from([
+            (Kind::Store, id("memstore_")),
+            (Kind::Memory, id("mem_")),
+            (Kind::Version, id("memver_")),
+            (Kind::ApiKey, id("apikey_")),
+            (Kind::Session, id("sesn_")),
+            (Kind::Hash, ContentHash::of(b"nobody's").to_string()),
+            (Kind::Path, "/memories/nora/one".to_owned()),
+            (Kind::Directory, "/nora/".to_owned()),
+        ]))
+    }
+
+    #[track_caller]
+    pub(super) fn get(&self, kind: Kind) -> &str {
+        self.0
+            .get(&kind)
+            .unwrap_or_else(|| panic!("there is no {kind:?}"))
+    }
+
+    pub(super) fn has(&self, kind: Kind) -> bool {
+        self.0.contains_key(&kind)
+    }
+
+    pub(super) fn set(&mut self, kind: Kind, value: String) {
+        self.0.insert(kind, value);
+    }
+
+    pub(super) fn path(&self) -> &str {
+        self.get(Kind::Path)
+    }
+
+    /// These, with some kinds taken from others.
+    pub(super) fn with(&self, kinds: &[Kind], others: &Self) -> Self {
+        let mut mixed = self.clone();
+        for kind in kinds {
+            mixed.set(*kind, others.get(*kind).to_owned());
+        }
+        mixed
+    }
+}
+
+/// A store with two memories, the first of which was changed once.
+#[derive(Debug)]
+pub(super) struct Fixture {
+    pub(super) ids: Ids,
+}
+
+impl Fixture {
+    /// Makes one; all its texts have `label` in them.
+    pub(super) async fn new(client: &Client, label: &str) -> Self {
+        let store = made(client, STORES, &json!({"name": format!("store of {label}")})).await;
+        Self::in_store(client, label, text(&store["id"])).await
+    }
+
+    /// Fills a store that is there.
+    pub(super) async fn in_store(client: &Client, label: &str, store: &str) -> Self {
+        let memories = format!("{STORES}/{store}/memories");
+        let new =
+            |name: &str| json!({"path": format!("/{label}/{name}"), "content": format!("{label} first")});
+        let memory = made(client, &memories, &new("one")).await;
+        made(client, &memories, &new("two")).await;
+        let (id, version) = (text(&memory["id"]), text(&memory["memory_version_id"]));
+        // What is not the head can be redacted.
+        let edit = json!({"content": format!("{label} second")});
+        let edited = made(client, &format!("{memories}/{id}"), &edit).await;
+        let first = client
+            .get(&format!("{STORES}/{store}/memory_versions/{version}"))
+            .await
+            .json();
+        Self {
+            ids: Ids(BTreeMap::from([
+                (Kind::Store, store.to_owned()),
+                (Kind::Memory, id.to_owned()),
+                (Kind::Version, version.to_owned()),
+                (Kind::ApiKey, text(&first["created_by"]["api_key_id"]).to_owned()),
+                // Nobody has a session yet.
+                (Kind::Session, format!("sesn_{}", &NEVER.replace('5', "6"))),
+                (Kind::Hash, text(&edited["content_sha256"]).to_owned()),
+                (Kind::Path, format!("/memories/{label}/one")),
+                (Kind::Directory, format!("/{label}/")),
+            ])),
+        }
+    }
+}
+
+/// Posts what must be carried out.
+pub(super) async fn made(client: &Client, path: &str, body: &Value) -> Value {
+    let answer = client.post(path, body).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    answer.json()
+}
+
+#[track_caller]
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no string"))
+}
+
+/// All that a tenant can list, without reading a memory.
+pub(super) async fn snapshot(client: &Client) -> Vec<Value> {
+    let mut all = listed(client, &format!("{STORES}?include_archived=true&limit=100")).await;
+    let stores: Vec<_> = all.iter().map(|store| text(&store["id"]).to_owned()).collect();
+    for store in stores {
+        let path = format!("{STORES}/{store}");
+        all.append(&mut listed(client, &format!("{path}/memories?limit=100")).await);
+        all.append(&mut listed(client, &format!("{path}/memory_versions?limit=20&view=full")).await);
+        let view = json!({"command": "view", "path": "/memories"});
+        all.push(made(client, &format!("{path}/tool_calls"), &view).await);
+    }
+    all
+}
+
+async fn listed(client: &Client, path: &str) -> Vec<Value> {
+    let mut items = Vec::new();
+    let mut page = String::new();
+    loop {
+        let answer = client.get(&format!("{path}{page}")).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let body = answer.json();
+        items.extend_from_slice(body["data"].as_array().unwrap());
+        match body["next_page"].as_str() {
+            Some(next) => page = format!("&page={next}"),
+            None => return items,
+        }
+    }
+}
+
+/// The ids, names, paths, contents and hashes in what a tenant listed.
+pub(super) fn secrets_of(items: &[Value]) -> Vec<String> {
+    const TELLING: [&str; 9] = [
+        "id",
+        "memory_id",
+        "memory_store_id",
+        "memory_version_id",
+        "api_key_id",
+        "name",
+        "path",
+        "content",
+        "content_sha256",
+    ];
+    fn collect(value: &Value, found: &mut Vec<String>) {
+        for (name, value) in value.as_object().into_iter().flatten() {
+            match value {
+                Value::String(text) if TELLING.contains(&name.as_str()) => found.push(text.clone()),
+                value => collect(value, found),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for item in items {
+        collect(item, &mut found);
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+impl Deployment {
+    /// The keys of a tenant's blobs, in order.
+    pub(super) async fn blob_keys(&self, tenant_id: TenantId) -> Vec<BlobKey> {
+        let listed = self.blobs().await.list(None, 100_000).await.unwrap();
+        let keys = listed.into_iter().map(|blob| blob.key);
+        let mut keys: Vec<_> = keys.filter(|key| key.tenant_id == tenant_id).collect();
+        keys.sort();
+        keys
+    }
+}
