@@ -1,7 +1,7 @@
 //! The domain of Keepsake, pure: what a memory is and what may be done to it.
 //!
-//! Ids, memory paths, content and its hash, limits, and the text semantics of
-//! the memory tool. Nothing here does I/O, waits, or reads a clock: time and
+//! Ids, memory paths, content and its hash, cursors, limits, and the text
+//! semantics of the memory tool. Nothing here does I/O, waits, or reads a clock: time and
 //! randomness are handed in by the engine, so every function can be tested by
 //! its arguments alone.
 
@@ -9,6 +9,7 @@ pub mod actor;
 pub mod api_key;
 pub mod blob_key;
 pub mod content;
+pub mod cursor;
 pub mod id;
 pub mod limits;
 pub mod path;

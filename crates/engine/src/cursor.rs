@@ -1,13 +1,9 @@
 //! Pages of a listing, and the cursors that lead from one to the next.
 //!
-//! A cursor holds the place of the last item shown and a keyed hash over it,
-//! the tenant and the query. It says nothing of the page's size, needs nothing
-//! kept on the server, and is refused where it was not made for.
+//! What a cursor is made of is in [`keepsake_core::cursor`]; here are the key
+//! that signs it and the tenant and query that it is signed for.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use keepsake_core::cursor;
 use tokio::sync::OnceCell;
 
 use crate::idempotency::digest;
@@ -17,10 +13,6 @@ use crate::{Engine, EngineError};
 const DEFAULT_LIMIT: u32 = 20;
 /// Items of a page, at most.
 const MAX_LIMIT: u32 = 100;
-/// What a cursor begins with.
-const PREFIX: &str = "page_";
-/// Bytes of the keyed hash that a cursor carries.
-const TAG_BYTES: usize = 16;
 
 /// The key that cursors are signed with, the same on every replica.
 #[derive(Debug, Default)]
@@ -89,9 +81,8 @@ impl Query {
 impl Engine {
     /// The cursor that stands behind the item at `position`.
     pub(crate) async fn seal(&self, query: Query, position: &[u8]) -> Result<String, EngineError> {
-        let tag = self.signature(query, position).await?.finalize().into_bytes();
-        let sealed = [position, &tag[..TAG_BYTES]].concat();
-        Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed)))
+        let key = self.cursor_key().await?;
+        Ok(cursor::seal(&key, &query.0, position))
     }
 
     /// The position in a cursor, if it was made for this query.
@@ -99,28 +90,11 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Invalid`] when it was not.
     pub(crate) async fn unseal(&self, query: Query, page: &str) -> Result<Vec<u8>, EngineError> {
-        let refused = || EngineError::Invalid {
-            field: "page",
-            rule: "must be the `next_page` of an answer to the same query".to_owned(),
-        };
-        let mut sealed = page
-            .strip_prefix(PREFIX)
-            .and_then(|body| URL_SAFE_NO_PAD.decode(body).ok())
-            .ok_or_else(refused)?;
-        let position_bytes = sealed.len().checked_sub(TAG_BYTES).ok_or_else(refused)?;
-        let tag = sealed.split_off(position_bytes);
-        let signature = self.signature(query, &sealed).await?;
-        signature.verify_truncated_left(&tag).map_err(|_| refused())?;
-        Ok(sealed)
-    }
-
-    async fn signature(&self, query: Query, position: &[u8]) -> Result<Hmac<Sha256>, EngineError> {
         let key = self.cursor_key().await?;
-        let mut signature = Hmac::<Sha256>::new_from_slice(&key)
-            .map_err(|_| EngineError::Internal("the key of cursors has no length of a key"))?;
-        signature.update(&query.0);
-        signature.update(position);
-        Ok(signature)
+        cursor::unseal(&key, &query.0, page).map_err(|rule| EngineError::Invalid {
+            field: "page",
+            rule: rule.to_string(),
+        })
     }
 
     /// Fetched once per process; kept in the index so that every replica has it.
