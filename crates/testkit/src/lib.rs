@@ -5,11 +5,13 @@
 //! `KEEPSAKE_TEST_*` variables that are read here.
 
 pub mod hooked;
+pub mod issuer;
 pub mod keepsake_server;
 pub mod postgres;
 pub mod s3;
 
 pub use hooked::HookedBlobs;
+pub use issuer::{IssuerKey, JwksAnswer, JwksServer};
 pub use keepsake_server::{RunningServer, ServerCommand};
 pub use postgres::{TestDatabase, fresh_database, fresh_database_from};
 pub use s3::{fresh_s3, s3_options};
