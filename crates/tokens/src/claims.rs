@@ -1,0 +1,139 @@
+//! What a token says; believed only once its signature was verified.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use keepsake_core::{StoreId, Timestamp};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::TokenError;
+use crate::untrusted::{Untrusted, object};
+
+/// By how much the clocks of issuer and server may differ.
+const LEEWAY: Duration = Duration::from_mins(1);
+/// Characters of a subject, at most, as OIDC has it.
+const MAX_SUBJECT_CHARS: usize = 255;
+/// The last second of the year 9999.
+const LAST_SECOND: f64 = 253_402_300_799.0;
+
+/// The claims of a token, each of them once.
+#[derive(Debug)]
+pub(crate) struct Claims(HashMap<String, Value>);
+
+impl Claims {
+    /// Reads the payload.
+    pub(crate) fn of(token: &Untrusted<'_>) -> Result<Self, TokenError> {
+        object(token.payload)
+    }
+
+    /// A claim that is text, where it is there.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, TokenError> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(TokenError::Claim),
+        }
+    }
+
+    /// A claim of several names: a list, or one text with spaces between them.
+    pub(crate) fn names(&self, name: &str) -> Result<Vec<String>, TokenError> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::String(text)) => Ok(text.split_ascii_whitespace().map(str::to_owned).collect()),
+            Some(Value::Array(list)) => list
+                .iter()
+                .map(|item| item.as_str().map(str::to_owned).ok_or(TokenError::Claim))
+                .collect(),
+            Some(_) => Err(TokenError::Claim),
+        }
+    }
+
+    /// A list of stores, where it is there.
+    pub(crate) fn ids(&self, name: &str) -> Result<Option<Vec<StoreId>>, TokenError> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(list) => Vec::deserialize(list).map(Some).map_err(|_| TokenError::Claim),
+        }
+    }
+
+    /// Whether `aud`, one text or a list, names the audience letter for letter.
+    pub(crate) fn is_for(&self, audience: &str) -> bool {
+        match self.0.get("aud") {
+            Some(Value::String(text)) => text == audience,
+            Some(Value::Array(list)) => list.iter().any(|item| item.as_str() == Some(audience)),
+            _ => false,
+        }
+    }
+
+    /// Who it is about.
+    pub(crate) fn subject(&self) -> Result<&str, TokenError> {
+        let subject = self
+            .text("sub")
+            .map_err(|_| TokenError::Subject)?
+            .unwrap_or_default();
+        let is_good = (1..=MAX_SUBJECT_CHARS).contains(&subject.chars().count())
+            && !subject.chars().any(char::is_control)
+            && !subject.trim().is_empty();
+        is_good.then_some(subject).ok_or(TokenError::Subject)
+    }
+
+    /// Holds `exp`, `nbf` and `iat` against the time, with the leeway.
+    ///
+    /// Answers from when on the token is refused.
+    pub(crate) fn check_times(&self, now: Timestamp) -> Result<Timestamp, TokenError> {
+        let expires_at = self.time("exp")?.ok_or(TokenError::MissingExpiry)?.plus(LEEWAY);
+        if expires_at <= now {
+            return Err(TokenError::Expired);
+        }
+        for name in ["nbf", "iat"] {
+            if self.time(name)?.is_some_and(|time| time > now.plus(LEEWAY)) {
+                return Err(TokenError::NotYetValid);
+            }
+        }
+        Ok(expires_at)
+    }
+
+    /// A claim in seconds since the epoch, with or without a fraction.
+    pub(crate) fn time(&self, name: &str) -> Result<Option<Timestamp>, TokenError> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Number(number)) => number
+                .as_f64()
+                .filter(|seconds| (0.0..=LAST_SECOND).contains(seconds))
+                .map(|seconds| Some(Timestamp::default().plus(Duration::from_secs_f64(seconds))))
+                .ok_or(TokenError::Claim),
+            Some(_) => Err(TokenError::Claim),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Claims {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EachOnce)
+    }
+}
+
+/// Refuses an object with a name in it twice: of two readers one may take the
+/// first, the other the last.
+struct EachOnce;
+
+impl<'de> Visitor<'de> for EachOnce {
+    type Value = Claims;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object that has each name once")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Claims, A::Error> {
+        let mut claims = HashMap::new();
+        while let Some((name, value)) = entries.next_entry::<String, Value>()? {
+            if claims.insert(name, value).is_some() {
+                return Err(A::Error::custom("a name is there twice"));
+            }
+        }
+        Ok(Claims(claims))
+    }
+}

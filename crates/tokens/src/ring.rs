@@ -1,0 +1,215 @@
+//! Tokens of our own: signed by a key that all replicas share and that changes.
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
+use serde::Serialize;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::TokenError;
+use crate::claims::Claims;
+use crate::keys::VerifyingKey;
+use crate::untrusted::{OWN_TYPE, Untrusted};
+use crate::vault::Secret;
+
+/// The `iss` and `aud` of tokens that the server signs.
+pub const OWN_ISSUER: &str = "keepsake";
+/// How long a token lives, at most.
+pub const MAX_LIFE: Duration = Duration::from_hours(24);
+const SECOND_MICROS: i64 = 1_000_000;
+
+/// A key that signs tokens, and from when to when.
+pub struct SigningKey {
+    kid: String,
+    not_before: Timestamp,
+    retired_at: Option<Timestamp>,
+    pair: Ed25519KeyPair,
+    public: VerifyingKey,
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningKey")
+            .field("kid", &self.kid)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SigningKey {
+    /// The Ed25519 key of a secret.
+    ///
+    /// It signs from `not_before` on, until a later one does; from `retired_at`
+    /// on, nothing that it signed is taken any more.
+    ///
+    /// # Errors
+    /// [`TokenError::Unissuable`] when the secret is none of a key.
+    pub fn new(
+        kid: String,
+        secret: &Secret,
+        not_before: Timestamp,
+        retired_at: Option<Timestamp>,
+    ) -> Result<Self, TokenError> {
+        let pair =
+            Ed25519KeyPair::from_seed_unchecked(secret.expose()).map_err(|_| TokenError::Unissuable)?;
+        let public = VerifyingKey::of_ed25519(pair.public_key().as_ref());
+        Ok(Self {
+            kid,
+            not_before,
+            retired_at,
+            pair,
+            public,
+        })
+    }
+
+    fn is_retired(&self, now: Timestamp) -> bool {
+        self.retired_at.is_some_and(|at| at <= now)
+    }
+}
+
+/// What a token of our own says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnClaims {
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// Who its changes are attributed to.
+    pub actor: Actor,
+    /// The scopes' names.
+    pub scopes: Vec<String>,
+    /// The only stores it sees; `None`: all of the tenant's.
+    pub store_ids: Option<Vec<StoreId>>,
+    /// When it was made; whole seconds are kept.
+    pub issued_at: Timestamp,
+    /// When it ends; whole seconds are kept.
+    pub expires_at: Timestamp,
+    /// Its own id.
+    pub token_id: Uuid,
+}
+
+/// The keys of our own tokens, the oldest first.
+#[derive(Debug, Default)]
+pub struct KeyRing(Vec<SigningKey>);
+
+#[derive(Serialize)]
+struct Header<'a> {
+    alg: &'static str,
+    typ: &'static str,
+    kid: &'a str,
+}
+
+impl KeyRing {
+    /// A ring of keys in any order.
+    pub fn new(mut keys: Vec<SigningKey>) -> Self {
+        keys.sort_by(|a, b| (a.not_before, &a.kid).cmp(&(b.not_before, &b.kid)));
+        Self(keys)
+    }
+
+    /// Whether it has a key of this name.
+    pub fn has(&self, token: &Untrusted<'_>) -> bool {
+        self.find(token).is_some()
+    }
+
+    /// Signs a token.
+    ///
+    /// # Errors
+    /// [`TokenError::Unissuable`] when there is no key to sign with, or when the
+    /// token would live for no time or for more than [`MAX_LIFE`].
+    pub fn issue(&self, claims: &OwnClaims, now: Timestamp) -> Result<String, TokenError> {
+        let lives =
+            claims.issued_at < claims.expires_at && claims.expires_at <= claims.issued_at.plus(MAX_LIFE);
+        let key = self.signer(now).filter(|_| lives).ok_or(TokenError::Unissuable)?;
+        let header = Header {
+            alg: "EdDSA",
+            typ: OWN_TYPE,
+            kid: &key.kid,
+        };
+        let payload = json!({
+            "iss": OWN_ISSUER,
+            "aud": OWN_ISSUER,
+            "sub": claims.actor.id(),
+            "actor": claims.actor.kind(),
+            "tenant": claims.tenant_id,
+            "scopes": claims.scopes,
+            "stores": claims.store_ids,
+            "iat": claims.issued_at.as_micros() / SECOND_MICROS,
+            "exp": claims.expires_at.as_micros() / SECOND_MICROS,
+            "jti": claims.token_id.to_string(),
+        });
+        let part = |json: Result<Vec<u8>, serde_json::Error>| {
+            json.map(|json| URL_SAFE_NO_PAD.encode(json))
+                .map_err(|_| TokenError::Unissuable)
+        };
+        let signed = format!(
+            "{}.{}",
+            part(serde_json::to_vec(&header))?,
+            part(serde_json::to_vec(&payload))?
+        );
+        let signature = URL_SAFE_NO_PAD.encode(key.pair.sign(signed.as_bytes()));
+        let token = format!("{signed}.{signature}");
+        // What the server would refuse it must not hand out.
+        Untrusted::parse(&token).map_err(|_| TokenError::Unissuable)?;
+        Ok(token)
+    }
+
+    /// Verifies a token of our own.
+    ///
+    /// Answers its claims, and from when on it is refused.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub fn verify(
+        &self,
+        token: &Untrusted<'_>,
+        now: Timestamp,
+    ) -> Result<(OwnClaims, Timestamp), TokenError> {
+        if !token.is_own {
+            return Err(TokenError::Type);
+        }
+        let key = self
+            .find(token)
+            .filter(|key| !key.is_retired(now))
+            .ok_or(TokenError::UnknownKey)?;
+        key.public.verify(token)?;
+        let claims = Claims::of(token)?;
+        if claims.text("iss")? != Some(OWN_ISSUER) {
+            return Err(TokenError::Issuer);
+        }
+        if !claims.is_for(OWN_ISSUER) {
+            return Err(TokenError::Audience);
+        }
+        let refused_from = claims.check_times(now)?;
+        Ok((own_claims(&claims)?, refused_from))
+    }
+
+    fn find(&self, token: &Untrusted<'_>) -> Option<&SigningKey> {
+        let kid = token.kid.as_deref()?;
+        self.0.iter().find(|key| key.kid == kid)
+    }
+
+    /// The latest key whose time has come; before any has, the first one, which
+    /// a replica whose clock is ahead has just made.
+    fn signer(&self, now: Timestamp) -> Option<&SigningKey> {
+        let mut good = self.0.iter().filter(|key| !key.is_retired(now));
+        let first = good.clone().next();
+        good.rfind(|key| key.not_before <= now).or(first)
+    }
+}
+
+/// What the server has written into a token that it signed.
+fn own_claims(claims: &Claims) -> Result<OwnClaims, TokenError> {
+    let text = |name| claims.text(name)?.ok_or(TokenError::Claim);
+    let actor = Actor::from_stored(text("actor")?, claims.subject()?).ok_or(TokenError::Claim)?;
+    Ok(OwnClaims {
+        tenant_id: text("tenant")?.parse().map_err(|_| TokenError::Claim)?,
+        actor,
+        scopes: claims.names("scopes")?,
+        store_ids: claims.ids("stores")?,
+        issued_at: claims.time("iat")?.ok_or(TokenError::Claim)?,
+        expires_at: claims.time("exp")?.ok_or(TokenError::Claim)?,
+        token_id: text("jti")?.parse().map_err(|_| TokenError::Claim)?,
+    })
+}

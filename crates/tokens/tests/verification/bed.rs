@@ -1,0 +1,97 @@
+//! An issuer with three keys, and the settings that trust it.
+
+use std::sync::LazyLock;
+
+use keepsake_core::Timestamp;
+use keepsake_testkit::{IssuerKey, issuer};
+use keepsake_tokens::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, Untrusted};
+use serde_json::{Value, json};
+
+pub(crate) const ISSUER: &str = "https://id.example.com/";
+pub(crate) const AUDIENCE: &str = "keepsake.example.com";
+pub(crate) const NOW_SECS: i64 = 1_800_000_000;
+
+/// Made once: an RSA key takes a while.
+pub(crate) static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
+    rsa: IssuerKey::rsa(),
+    p256: IssuerKey::p256(),
+    ed25519: IssuerKey::ed25519(),
+});
+
+pub(crate) struct Keys {
+    pub(crate) rsa: IssuerKey,
+    pub(crate) p256: IssuerKey,
+    pub(crate) ed25519: IssuerKey,
+}
+
+impl Keys {
+    pub(crate) fn all(&self) -> [(&'static str, &IssuerKey); 3] {
+        [("rsa", &self.rsa), ("p256", &self.p256), ("ed", &self.ed25519)]
+    }
+}
+
+pub(crate) fn now() -> Timestamp {
+    at(NOW_SECS)
+}
+
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
+}
+
+/// Claims that are taken.
+pub(crate) fn good() -> Value {
+    json!({
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": "ada",
+        "tenant": "acme",
+        "scope": "memory:read memory:write",
+        "iat": NOW_SECS - 10,
+        "exp": NOW_SECS + 300,
+    })
+}
+
+/// The good claims with some of them changed; null takes one away.
+pub(crate) fn changed(changes: Value) -> Value {
+    let mut claims = good();
+    let Value::Object(changes) = changes else {
+        panic!("changes are an object");
+    };
+    for (name, value) in changes {
+        if value.is_null() {
+            claims.as_object_mut().unwrap().remove(&name);
+        } else {
+            claims[name] = value;
+        }
+    }
+    claims
+}
+
+pub(crate) fn settings(keys: KeySource) -> IssuerSettings {
+    IssuerSettings {
+        issuer: ISSUER.to_owned(),
+        audience: AUDIENCE.to_owned(),
+        keys,
+        tenant_claim: "tenant".to_owned(),
+        scopes_claim: "scope".to_owned(),
+        tenants: None,
+        actor: Subject::User,
+    }
+}
+
+/// Trusts the issuer with keys from a file of this text.
+pub(crate) fn trusting(text: &str) -> Issuers {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, text).unwrap();
+    Issuers::new(vec![settings(KeySource::File(file))]).unwrap()
+}
+
+/// Trusts all three keys by their names.
+pub(crate) fn trusting_all() -> Issuers {
+    trusting(&issuer::jwks(&KEYS.all()))
+}
+
+pub(crate) async fn verify(issuers: &Issuers, token: &str) -> Result<Identity, TokenError> {
+    issuers.verify(&Untrusted::parse(token)?, now()).await
+}

@@ -1,0 +1,11 @@
+//! Tokens of every kind that a reviewer would try, against real keys.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets the unexpected ends there")]
+
+mod attacks;
+mod bed;
+mod claims;
+mod headers;
+mod jwks;
+mod ring;
+mod vault;

@@ -1,0 +1,182 @@
+//! Tokens of our own, and the change of their key.
+
+use std::time::Duration;
+
+use keepsake_core::id::SessionId;
+use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
+use keepsake_testkit::issuer::{encode, unsigned};
+use keepsake_tokens::{KeyRing, OwnClaims, Secret, SigningKey, TokenError, Untrusted};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::bed::{at, good, now, trusting_all, verify};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn key(kid: &str, byte: u8, not_before: Timestamp, retired_at: Option<Timestamp>) -> SigningKey {
+    SigningKey::new(kid.to_owned(), &Secret::new([byte; 32]), not_before, retired_at).unwrap()
+}
+
+fn ring() -> KeyRing {
+    KeyRing::new(vec![key("token-1", 1, now(), None)])
+}
+
+fn claims() -> OwnClaims {
+    OwnClaims {
+        tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
+        actor: Actor::Session(SessionId::from_uuid(Uuid::from_u128(2))),
+        scopes: vec!["memory:read".to_owned()],
+        store_ids: Some(vec![StoreId::from_uuid(Uuid::from_u128(3))]),
+        issued_at: now(),
+        expires_at: now().plus(HOUR),
+        token_id: Uuid::from_u128(4),
+    }
+}
+
+fn verified(ring: &KeyRing, token: &str, now: Timestamp) -> Result<OwnClaims, TokenError> {
+    ring.verify(&Untrusted::parse(token)?, now)
+        .map(|(claims, _)| claims)
+}
+
+#[test]
+fn token_says_what_it_was_issued_with() {
+    let token = ring().issue(&claims(), now()).unwrap();
+    let parsed = Untrusted::parse(&token).unwrap();
+    assert!(parsed.is_own());
+    let (told, refused_from) = ring().verify(&parsed, now()).unwrap();
+    assert_eq!(told, claims());
+    assert_eq!(refused_from, now().plus(HOUR + Duration::from_mins(1)));
+    let all_stores = OwnClaims {
+        store_ids: None,
+        actor: Actor::User("ada".to_owned()),
+        ..claims()
+    };
+    let token = ring().issue(&all_stores, now()).unwrap();
+    assert_eq!(verified(&ring(), &token, now()), Ok(all_stores));
+}
+
+#[test]
+fn token_lives_a_day_at_most() {
+    let day = Duration::from_hours(24);
+    for (life, is_issued) in [
+        (Duration::ZERO, false),
+        (Duration::from_secs(1), true),
+        (day, true),
+        (day + Duration::from_secs(1), false),
+    ] {
+        let claims = OwnClaims {
+            expires_at: now().plus(life),
+            ..claims()
+        };
+        assert_eq!(ring().issue(&claims, now()).is_ok(), is_issued, "{life:?}");
+    }
+    let nobody = KeyRing::default();
+    assert_eq!(nobody.issue(&claims(), now()), Err(TokenError::Unissuable));
+}
+
+#[test]
+fn token_ends() {
+    let token = ring().issue(&claims(), now()).unwrap();
+    let last = now().plus(HOUR + Duration::from_secs(59));
+    verified(&ring(), &token, last).unwrap();
+    let over = last.plus(Duration::from_secs(1));
+    assert_eq!(verified(&ring(), &token, over), Err(TokenError::Expired));
+}
+
+#[test]
+fn key_signs_from_its_time_on_and_verifies_before_and_after() {
+    let keys = || {
+        KeyRing::new(vec![
+            key("token-2", 2, now().plus(HOUR), None),
+            key("token-1", 1, now(), None),
+        ])
+    };
+    let kid_at = |time| {
+        let token = keys().issue(&claims(), time).unwrap();
+        verified(&keys(), &token, now()).unwrap();
+        let only_first = verified(&ring(), &token, now());
+        only_first.map(|_| "token-1")
+    };
+    assert_eq!(kid_at(now()), Ok("token-1"));
+    let just_before = now().plus(HOUR).minus(Duration::from_micros(1));
+    assert_eq!(kid_at(just_before), Ok("token-1"));
+    assert_eq!(kid_at(now().plus(HOUR)), Err(TokenError::UnknownKey));
+    // A first key whose time has not come, by this clock, signs all the same.
+    assert_eq!(kid_at(at(0)), Ok("token-1"));
+}
+
+#[test]
+fn retired_key_neither_signs_nor_verifies() {
+    let token = ring().issue(&claims(), now()).unwrap();
+    let retired = KeyRing::new(vec![key("token-1", 1, now(), Some(now().plus(HOUR / 2)))]);
+    verified(&retired, &token, now()).unwrap();
+    let later = now().plus(HOUR / 2);
+    assert_eq!(verified(&retired, &token, later), Err(TokenError::UnknownKey));
+    assert_eq!(retired.issue(&claims(), later), Err(TokenError::Unissuable));
+}
+
+#[test]
+fn token_of_another_ring_is_refused() {
+    let other = KeyRing::new(vec![key("token-1", 9, now(), None)]);
+    let token = other.issue(&claims(), now()).unwrap();
+    assert_eq!(verified(&ring(), &token, now()), Err(TokenError::Signature));
+    let unknown = KeyRing::new(vec![key("token-9", 1, now(), None)]);
+    let token = unknown.issue(&claims(), now()).unwrap();
+    assert_eq!(verified(&ring(), &token, now()), Err(TokenError::UnknownKey));
+}
+
+/// A token whose payload differs from one that is good, signed well.
+fn forged(changes: &Value) -> String {
+    use aws_lc_rs::signature::Ed25519KeyPair;
+    let mut payload = json!({
+        "iss": "keepsake", "aud": "keepsake", "sub": "ada", "actor": "user_actor",
+        "tenant": TenantId::from_uuid(Uuid::from_u128(1)), "scopes": [], "stores": null,
+        "iat": now().as_micros() / 1_000_000, "exp": now().as_micros() / 1_000_000 + 60,
+        "jti": Uuid::from_u128(4).to_string(),
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        payload[name] = value.clone();
+    }
+    let header = r#"{"alg":"EdDSA","typ":"keepsake+jwt","kid":"token-1"}"#;
+    let signed = unsigned(header, &payload.to_string());
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[1; 32]).unwrap();
+    format!("{signed}.{}", encode(pair.sign(signed.as_bytes()).as_ref()))
+}
+
+#[test]
+fn claim_that_the_server_would_not_write_is_refused() {
+    verified(&ring(), &forged(&json!({})), now()).unwrap();
+    for (changes, error) in [
+        (json!({"iss": "other"}), TokenError::Issuer),
+        (json!({"aud": "other"}), TokenError::Audience),
+        (json!({"actor": "robot"}), TokenError::Claim),
+        (json!({"actor": "session_actor"}), TokenError::Claim),
+        (json!({"tenant": "acme"}), TokenError::Claim),
+        (json!({"stores": ["x"]}), TokenError::Claim),
+        (json!({"stores": "memstore_x"}), TokenError::Claim),
+        (json!({"sub": null}), TokenError::Subject),
+        (json!({"exp": null}), TokenError::MissingExpiry),
+        (json!({"jti": 1}), TokenError::Claim),
+    ] {
+        assert_eq!(
+            verified(&ring(), &forged(&changes), now()),
+            Err(error),
+            "{changes}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn our_tokens_and_those_of_issuers_are_not_taken_for_each_other() {
+    let token = ring().issue(&claims(), now()).unwrap();
+    assert_eq!(verify(&trusting_all(), &token).await, Err(TokenError::Type));
+    let theirs = crate::bed::KEYS.ed25519.token("token-1", &good());
+    assert_eq!(verified(&ring(), &theirs, now()), Err(TokenError::Type));
+}
+
+#[test]
+fn debug_shows_no_key() {
+    let shown = format!("{:?}", ring());
+    assert_eq!(shown, "KeyRing([SigningKey { kid: \"token-1\", .. }])");
+    assert_eq!(format!("{:?}", Secret::new([1; 32])), "Secret(***)");
+}
