@@ -8,18 +8,18 @@
 //! A blob appears under its name only when it is whole and on disk. Folders of
 //! stores whose last blob is gone stay, empty.
 
+mod list;
+
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, StoreId, TenantId};
 use tracing::instrument;
 
 use crate::{BlobError, BlobStore, ListedBlob};
@@ -114,6 +114,20 @@ impl BlobStore for FileBlobs {
         let after = after.copied();
         self.blocking("list the blobs", move |shared| shared.list(after, limit))
             .await
+    }
+
+    #[instrument(name = "blob.list", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
+    async fn list_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Vec<ListedBlob>, BlobError> {
+        let after = after.copied();
+        self.blocking("list the blobs", move |shared| {
+            shared.list_tenant(tenant_id, after, limit)
+        })
+        .await
     }
 
     /// Makes and removes an empty file, so a full or read-only disk shows.
@@ -231,77 +245,6 @@ impl Shared {
             Some(()) => fsync_folder(&self.store_folder(key)),
             None => Ok(()),
         }
-    }
-
-    fn list(&self, after: Option<BlobKey>, limit: usize) -> io::Result<Vec<ListedBlob>> {
-        let mut listed = Vec::new();
-        for tenant_id in sorted_names::<TenantId>(&self.root)? {
-            if after.is_some_and(|after| tenant_id < after.tenant_id) {
-                continue;
-            }
-            let tenant_folder = self.root.join(tenant_id.to_string());
-            for store_id in sorted_names::<StoreId>(&tenant_folder)? {
-                if after.is_some_and(|after| (tenant_id, store_id) < (after.tenant_id, after.store_id)) {
-                    continue;
-                }
-                let store_folder = tenant_folder.join(store_id.to_string());
-                for blob_id in sorted_names::<VersionId>(&store_folder)? {
-                    if listed.len() == limit {
-                        return Ok(listed);
-                    }
-                    let key = BlobKey {
-                        tenant_id,
-                        store_id,
-                        blob_id,
-                    };
-                    if after.is_none_or(|after| key > after) {
-                        listed.extend(listed_blob(key, &store_folder.join(blob_id.to_string()))?);
-                    }
-                }
-            }
-        }
-        Ok(listed)
-    }
-}
-
-/// The entries of `folder` whose names are ids of one kind, in order.
-fn sorted_names<T: FromStr + Ord>(folder: &Path) -> io::Result<Vec<T>> {
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        // Gone meanwhile, or a foreign file with a folder's name.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(Vec::new());
-        }
-        Err(error) => return Err(error),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        names.extend(entry?.file_name().to_str().and_then(|name| name.parse().ok()));
-    }
-    names.sort_unstable();
-    Ok(names)
-}
-
-/// `None` when the file is gone meanwhile or is not a file.
-fn listed_blob(key: BlobKey, path: &Path) -> io::Result<Option<ListedBlob>> {
-    let Some(metadata) = absent_as_none(std::fs::symlink_metadata(path))? else {
-        return Ok(None);
-    };
-    if !metadata.is_file() {
-        return Ok(None);
-    }
-    let modified_at = timestamp(metadata.modified()?);
-    Ok(Some(ListedBlob {
-        key,
-        size_bytes: metadata.len(),
-        modified_at,
-    }))
-}
-
-fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => Timestamp::default().plus(since),
-        Err(before) => Timestamp::default().minus(before.duration()),
     }
 }
 

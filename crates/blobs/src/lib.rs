@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use keepsake_core::{BlobKey, Timestamp};
+use keepsake_core::{BlobKey, TenantId, Timestamp};
 
 pub use error::BlobError;
 pub use fs::FileBlobs;
@@ -59,6 +59,18 @@ pub trait BlobStore: Send + Sync + Debug {
     /// # Errors
     /// [`BlobError`] when the listing broke off; nothing of it is returned.
     async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError>;
+
+    /// The first `limit` blobs of one tenant whose keys follow `after`, in key
+    /// order; the same holds as for [`Self::list`].
+    ///
+    /// # Errors
+    /// [`BlobError`] when the listing broke off; nothing of it is returned.
+    async fn list_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Vec<ListedBlob>, BlobError>;
 
     /// Asks cheaply whether the store can be reached and used.
     ///

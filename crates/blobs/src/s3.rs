@@ -8,6 +8,7 @@
 
 mod client;
 mod error;
+mod list;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,10 +18,10 @@ use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::operation::delete_object::DeleteObjectError;
 use aws_sdk_s3::operation::get_object::GetObjectError;
-use aws_sdk_s3::primitives::{ByteStream, DateTime};
-use aws_sdk_s3::types::{Object, ServerSideEncryption};
+use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::types::ServerSideEncryption;
 use bytes::Bytes;
-use keepsake_core::{BlobKey, Timestamp};
+use keepsake_core::{BlobKey, TenantId};
 use secrecy::SecretString;
 use tracing::instrument;
 
@@ -28,8 +29,6 @@ use crate::{BlobError, BlobStore, ListedBlob};
 
 /// How long one attempt may take to answer, and after it the body to arrive.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most objects that S3 lists in one answer.
-const MAX_PAGE: usize = 1_000;
 
 /// Where and how an [`S3Blobs`] keeps its objects.
 #[derive(Debug, Clone)]
@@ -112,16 +111,6 @@ impl S3Blobs {
     fn object_name(&self, key: &BlobKey) -> String {
         format!("{}{key}", self.prefix)
     }
-
-    /// `None` for a foreign object.
-    fn listed_blob(&self, object: &Object) -> Option<ListedBlob> {
-        let key = object.key()?.strip_prefix(&self.prefix)?.parse().ok()?;
-        Some(ListedBlob {
-            key,
-            size_bytes: u64::try_from(object.size()?).ok()?,
-            modified_at: timestamp(object.last_modified()?),
-        })
-    }
 }
 
 /// Shows where it keeps its objects, and nothing of its credentials.
@@ -197,37 +186,18 @@ impl BlobStore for S3Blobs {
 
     #[instrument(name = "blob.list", level = "debug", skip_all)]
     async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
-        let mut listed = Vec::new();
-        let mut start_after = after.map(|key| self.object_name(key));
-        while listed.len() < limit {
-            let page_size = (limit - listed.len()).min(MAX_PAGE);
-            let page = self
-                .client
-                .list_objects_v2()
-                .bucket(&self.bucket)
-                .prefix(&self.prefix)
-                .set_start_after(start_after.take())
-                .max_keys(i32::try_from(page_size).unwrap_or(i32::MAX))
-                .send()
-                .await
-                .map_err(|error| error::translate(&error))?;
-            listed.extend(
-                page.contents()
-                    .iter()
-                    .filter_map(|object| self.listed_blob(object)),
-            );
-            // By name, not by the server's token: foreign objects count too.
-            start_after = page
-                .contents()
-                .last()
-                .and_then(|object| object.key())
-                .map(str::to_owned);
-            if page.is_truncated() != Some(true) || start_after.is_none() {
-                break;
-            }
-        }
-        listed.truncate(limit);
-        Ok(listed)
+        self.list_below(&self.prefix, after, limit).await
+    }
+
+    #[instrument(name = "blob.list", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
+    async fn list_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Vec<ListedBlob>, BlobError> {
+        let prefix = format!("{}{tenant_id}/", self.prefix);
+        self.list_below(&prefix, after, limit).await
     }
 
     /// Lists at most one object, which tells whether the bucket, the region and
@@ -248,9 +218,4 @@ impl BlobStore for S3Blobs {
 
 fn code_of_delete(error: &DeleteObjectError) -> Option<&str> {
     error.meta().code()
-}
-
-fn timestamp(time: &DateTime) -> Timestamp {
-    let micros = time.as_nanos() / 1_000;
-    Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use keepsake_blobs::{BlobError, BlobStore, ListedBlob};
-use keepsake_core::BlobKey;
+use keepsake_core::{BlobKey, TenantId};
 
 /// Runs at its step; an error is what the caller of the store gets.
 type Hook = Arc<dyn Fn(&BlobKey) -> BoxFuture<'static, Result<(), BlobError>> + Send + Sync>;
@@ -196,6 +196,16 @@ impl BlobStore for HookedBlobs {
         self.inner.list(after, limit).await
     }
 
+    async fn list_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Vec<ListedBlob>, BlobError> {
+        self.state().calls.list += 1;
+        self.inner.list_tenant(tenant_id, after, limit).await
+    }
+
     async fn check(&self) -> Result<(), BlobError> {
         self.state().calls.check += 1;
         self.inner.check().await
@@ -205,7 +215,7 @@ impl BlobStore for HookedBlobs {
 #[cfg(test)]
 mod tests {
     use keepsake_blobs::FileBlobs;
-    use keepsake_core::{StoreId, TenantId, VersionId};
+    use keepsake_core::{StoreId, VersionId};
     use uuid::Uuid;
 
     use super::*;

@@ -30,6 +30,7 @@ runs_the_suite![
     absent_blob_is_none,
     delete_is_idempotent,
     listing_is_in_key_order_and_pages,
+    listing_of_a_tenant_has_its_blobs_alone,
     listing_skips_foreign_objects,
     listing_shows_sizes_and_times,
     keys_of_two_tenants_never_mix,

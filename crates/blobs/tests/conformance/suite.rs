@@ -104,6 +104,37 @@ pub(crate) async fn listing_is_in_key_order_and_pages(backend: &Backend) {
     assert_eq!(keys(&*store, Some(&key(u128::MAX, 1, 1)), 1).await, []);
 }
 
+pub(crate) async fn listing_of_a_tenant_has_its_blobs_alone(backend: &Backend) {
+    let store = backend.open().await;
+    let mine = [key(2, 1, 1), key(2, 1, 2), key(2, 7, 1), key(2, 7, 3)];
+    put_all(&*store, &mine).await;
+    // The tenants before and after, and one whose id begins like it would.
+    put_all(&*store, &[key(1, 9, 9), key(3, 1, 1), key(u128::MAX, 1, 1)]).await;
+    let tenant_id = mine[0].tenant_id;
+    backend.plant(&format!("{tenant_id}0/zzz")).await;
+    backend.plant(&format!("{tenant_id}/note.txt")).await;
+    let page = async |after: Option<&BlobKey>, limit| {
+        let listed = store.list_tenant(tenant_id, after, limit).await.unwrap();
+        listed
+            .into_iter()
+            .map(|blob| (blob.key, blob.size_bytes))
+            .collect::<Vec<_>>()
+    };
+    let sized = mine.map(|key| (key, key.to_string().len() as u64));
+    assert_eq!(page(None, 100).await, sized);
+    assert_eq!(page(None, 2).await, sized[..2]);
+    assert_eq!(page(Some(&mine[1]), 2).await, sized[2..]);
+    assert_eq!(page(Some(&mine[3]), 2).await, []);
+    assert_eq!(
+        page(Some(&key(1, 9, 9)), 100).await,
+        sized,
+        "a key before them all"
+    );
+    assert_eq!(page(Some(&key(3, 1, 1)), 100).await, [], "a key after them all");
+    let nobody = key(4, 1, 1).tenant_id;
+    assert_eq!(store.list_tenant(nobody, None, 10).await.unwrap(), []);
+}
+
 pub(crate) async fn listing_skips_foreign_objects(backend: &Backend) {
     let store = backend.open().await;
     let (first, second) = (key(1, 1, 1), key(1, 1, 2));
