@@ -134,6 +134,7 @@ impl Engine {
         match credential.tenant_status {
             TenantStatus::Active => {}
             TenantStatus::Suspended => return Err("the tenant is suspended"),
+            TenantStatus::Deleting => return Err("the API key is unknown"),
         }
         Ok(Arc::new(Principal {
             tenant_id: credential.tenant_id,

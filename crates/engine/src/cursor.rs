@@ -85,6 +85,23 @@ impl Engine {
         Ok(cursor::seal(&key, &query.0, position))
     }
 
+    /// A page of items that were looked up with one more than it has.
+    pub(crate) async fn page_of<T>(
+        &self,
+        query: Query,
+        mut items: Vec<T>,
+        limit: u32,
+        position: impl Fn(&T) -> Vec<u8>,
+    ) -> Result<Page<T>, EngineError> {
+        let has_more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let next = match items.last() {
+            Some(last) if has_more => Some(self.seal(query, &position(last)).await?),
+            _ => None,
+        };
+        Ok(Page { items, next })
+    }
+
     /// The position in a cursor, if it was made for this query.
     ///
     /// # Errors

@@ -62,6 +62,12 @@ pub enum EngineError {
     /// There is no such tenant.
     #[error("the tenant was not found")]
     TenantNotFound,
+    /// There is no such API key in this tenant.
+    #[error("the API key was not found")]
+    KeyNotFound,
+    /// No tenant of this id was ever deleted.
+    #[error("the tenant deletion was not found")]
+    DeletionNotFound,
     /// A tenant of this external id is there already.
     #[error("a tenant with this external id exists already")]
     TenantExists,

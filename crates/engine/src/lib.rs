@@ -45,7 +45,9 @@ pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use cursor::{Page, PageRequest};
 pub use error::EngineError;
 pub use memories::{MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, ShownItem, ShownMemory, View};
-pub use operator::{NewKey, NewTenant, Operator};
+pub use operator::{
+    KeyDraft, MadeKey, NewKey, NewTenant, Operator, TenantEdit, TenantQuery, UsageReport, limits_of,
+};
 pub use purge::RedactedVersion;
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{ToolAnswer, ToolCall};
@@ -131,7 +133,8 @@ impl Engine {
         }))
     }
 
-    /// The operator's side: tenants and their keys.
+    /// The operator's side: tenants and their keys, as the audit names a command
+    /// that has the database; see [`Operator::with_token`].
     pub fn operator(&self) -> Operator<'_> {
         Operator::new(self)
     }

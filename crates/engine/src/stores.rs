@@ -202,24 +202,27 @@ impl Engine {
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         let limit = principal.limits.stores_per_tenant;
         self.run_to_end(async move {
-            engine
-                .make_store(tenant_id, draft, limit, idempotency.as_ref())
-                .await
+            let store = engine.new_store(draft)?;
+            let made = engine
+                .0
+                .index
+                .create_store(tenant_id, &store, limit, idempotency.as_ref())
+                .await?;
+            let made = engine.made_store(tenant_id, &store, limit, made).await;
+            // The tenant went between the look at the credential and this.
+            made.map_err(|error| match error {
+                EngineError::TenantNotFound => EngineError::Unauthenticated("the API key is unknown"),
+                other => other,
+            })
         })
         .await
     }
 
-    pub(crate) async fn make_store(
-        &self,
-        tenant_id: TenantId,
-        draft: StoreDraft,
-        limit: u64,
-        idempotency: Option<&Idempotency>,
-    ) -> Result<Store, EngineError> {
+    pub(crate) fn new_store(&self, draft: StoreDraft) -> Result<NewStore, EngineError> {
         draft.check()?;
         let policy = draft.policy.as_deref().map(parse_policy).transpose()?;
         let now = self.now();
-        let store = NewStore {
+        Ok(NewStore {
             store_id: StoreId::from_uuid(self.0.ids.uuid(now)),
             name: draft.name,
             description: draft.description,
@@ -227,12 +230,17 @@ impl Engine {
             policy: policy.unwrap_or_default(),
             expires_unused_after: parse_period(draft.expires_unused_after.unwrap_or_default())?,
             created_at: now,
-        };
-        let made = self
-            .0
-            .index
-            .create_store(tenant_id, &store, limit, idempotency)
-            .await?;
+        })
+    }
+
+    /// The store that a call made, or one of its name before it.
+    pub(crate) async fn made_store(
+        &self,
+        tenant_id: TenantId,
+        store: &NewStore,
+        limit: u64,
+        made: StoreCreation,
+    ) -> Result<Store, EngineError> {
         let store_id = match made {
             StoreCreation::Created => store.store_id,
             StoreCreation::Replayed { store_id } => store_id,

@@ -3,8 +3,8 @@
 //! The [`Index`] is split by capability into small traits; [`postgres`] and
 //! [`sqlite`] implement each of them, and one conformance suite runs against
 //! both. Every method of the request path takes the tenant first and sees that
-//! tenant alone; what crosses tenants ([`OperatorIndex`], [`MaintenanceIndex`],
-//! [`JobIndex`]) is for the operator and the jobs.
+//! tenant alone; what crosses tenants ([`OperatorIndex`], [`TenantDeletionIndex`],
+//! [`MaintenanceIndex`], [`JobIndex`]) is for the operator and the jobs.
 
 mod commit;
 mod error;
@@ -12,13 +12,13 @@ mod grants;
 mod listing;
 pub mod migrations;
 mod model;
+mod operator;
 pub mod postgres;
 pub mod sqlite;
 mod statements;
 mod updates;
 
 use async_trait::async_trait;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{
     BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
 };
@@ -29,12 +29,15 @@ pub use commit::{
 };
 pub use error::IndexError;
 pub use model::{
-    AccessRow, ApiKey, Claim, Credential, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory,
-    FoundVersion, Grant, Head, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, NewStore,
+    AccessRow, ApiKey, AuditAction, AuditEntry, AuditPlace, Audited, Auditor, Claim, Credential,
+    DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion, Grant, Head,
+    IssuedKey, KeyCreation, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, NewStore,
     Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, Scope, Store, StoreChange,
     StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent, Target, Tenant,
-    TenantStatus, Version, VersionListing, VersionPage,
+    TenantChange, TenantDeletion, TenantPurge, TenantStatus, TenantUpdate, TenantUsage, Version,
+    VersionListing, VersionPage,
 };
+pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
 pub use postgres::PostgresIndex;
 pub use sqlite::SqliteIndex;
 
@@ -283,29 +286,6 @@ pub trait CredentialIndex: Send + Sync {
     ) -> Result<Vec<u8>, IndexError>;
 }
 
-/// What the operator does to tenants and their keys.
-#[async_trait]
-pub trait OperatorIndex: Send + Sync {
-    /// Makes a tenant; `false` when its external id is taken.
-    async fn create_tenant(&self, tenant: &Tenant) -> Result<bool, IndexError>;
-
-    /// Finds a tenant.
-    async fn tenant(&self, tenant_id: TenantId) -> Result<Option<Tenant>, IndexError>;
-
-    /// Sets the limits in which a tenant differs from the configured defaults.
-    ///
-    /// Answers `false` when there is no such tenant.
-    async fn set_limits(
-        &self,
-        tenant_id: TenantId,
-        limits: &LimitOverrides,
-        now: Timestamp,
-    ) -> Result<bool, IndexError>;
-
-    /// Records an API key under the hash of its secret; `false`: no such tenant.
-    async fn create_api_key(&self, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<bool, IndexError>;
-}
-
 /// What the jobs do to rows of every tenant.
 #[async_trait]
 pub trait MaintenanceIndex: Send + Sync {
@@ -392,6 +372,9 @@ pub trait Index:
     + StoreIndex
     + CredentialIndex
     + OperatorIndex
+    + KeyIndex
+    + AuditIndex
+    + TenantDeletionIndex
     + MaintenanceIndex
     + JobIndex
     + std::fmt::Debug

@@ -31,6 +31,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/postgres/0004_functions_v2.sql"),
     ),
     (
+        5,
+        "operator",
+        include_str!("../../../migrations/postgres/0005_operator.sql"),
+    ),
+    (
         7,
         "functions v3",
         include_str!("../../../migrations/postgres/0007_functions_v3.sql"),
@@ -47,6 +52,11 @@ const SQLITE: &[(i64, &str, &str)] = &[
         3,
         "lists",
         include_str!("../../../migrations/sqlite/0003_lists.sql"),
+    ),
+    (
+        5,
+        "operator",
+        include_str!("../../../migrations/sqlite/0005_operator.sql"),
     ),
 ];
 

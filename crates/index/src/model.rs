@@ -1,11 +1,15 @@
 //! What the index is asked for and answers with.
 
+mod audit;
+mod deletion;
 mod job;
 mod memory;
 mod store;
 mod tenant;
 mod version;
 
+pub use audit::{AuditAction, AuditEntry, AuditPlace, Audited, Auditor};
+pub use deletion::{DeletionState, TenantDeletion, TenantPurge};
 pub use job::{AccessRow, DueDeletion};
 pub use memory::{
     Claim, Depth, Directory, Entry, FoundMemory, Head, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage,
@@ -15,7 +19,10 @@ pub use store::{
     Expiry, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState,
     StoreUpdate,
 };
-pub use tenant::{ApiKey, Credential, Scope, Tenant, TenantStatus};
+pub use tenant::{
+    ApiKey, Credential, IssuedKey, KeyCreation, Scope, Tenant, TenantChange, TenantStatus, TenantUpdate,
+    TenantUsage,
+};
 pub use version::{
     FoundVersion, Operation, Redaction, RedactionOutcome, StoredContent, Version, VersionListing, VersionPage,
 };

@@ -4,6 +4,8 @@
 //! column equals a parameter, SQLite puts the parameter in its place everywhere,
 //! and finds the condition of the partial index no more.
 
+pub(crate) mod operator;
+
 /// A store. In this order its row is read everywhere.
 pub(crate) const STORE: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
     memory_count, live_bytes, created_at, updated_at, archived_at, period_set_at FROM store \
@@ -84,7 +86,10 @@ pub(crate) const DELETE_STORE: &str = "UPDATE store SET deleted_at = $3, granted
     purge_epoch = purge_epoch + 1 WHERE tenant_id = $1 AND store_id = $2";
 
 /// Deleted stores of every tenant, oldest first.
+///
+/// Not those of a tenant that is to go: what is removed of it is counted by one.
 pub(crate) const DELETED_STORES: &str = "SELECT tenant_id, store_id FROM store WHERE deleted_at IS NOT NULL \
+    AND NOT EXISTS (SELECT 1 FROM tenant_deletion d WHERE d.tenant_id = store.tenant_id) \
     ORDER BY deleted_at LIMIT $1";
 
 /// Queues the blobs of the versions that [`PURGE`] removes next.

@@ -189,7 +189,11 @@ impl From<&EngineError> for ApiError {
             EngineError::Unauthenticated(why) => Self::unauthenticated(*why),
             EngineError::PermissionDenied(_) => Self::permission_denied(error.to_string()),
             EngineError::StoreNotFound => Self::store_not_found(),
-            EngineError::MemoryNotFound | EngineError::VersionNotFound => Self::not_found(error.to_string()),
+            EngineError::MemoryNotFound
+            | EngineError::VersionNotFound
+            | EngineError::KeyNotFound
+            | EngineError::TenantNotFound
+            | EngineError::DeletionNotFound => Self::not_found(error.to_string()),
             EngineError::Invalid { .. } | EngineError::StoreArchived | EngineError::KeyReused => {
                 Self::invalid_request(error.to_string())
             }
@@ -203,7 +207,9 @@ impl From<&EngineError> for ApiError {
                 conflicting_path,
                 ..
             } => Self::path_conflict(error.to_string(), *conflicting_memory_id, conflicting_path),
-            EngineError::Conflict(_) => Self::conflict("conflict_error", error.to_string()).never_retried(),
+            EngineError::Conflict(_) | EngineError::TenantExists => {
+                Self::conflict("conflict_error", error.to_string()).never_retried()
+            }
             // The one conflict that a retry may mend.
             EngineError::Contended => Self::conflict("conflict_error", error.to_string()),
             EngineError::TooManyStores { .. }
@@ -212,9 +218,7 @@ impl From<&EngineError> for ApiError {
             EngineError::Index(IndexError::Unavailable(_)) => unavailable("the database"),
             EngineError::Blobs(BlobError::Unavailable(_)) => unavailable("the object store"),
             EngineError::Shared(shared) => Self::from(&**shared),
-            EngineError::TenantNotFound
-            | EngineError::TenantExists
-            | EngineError::Index(
+            EngineError::Index(
                 IndexError::SchemaTooOld { .. }
                 | IndexError::Migration(_)
                 | IndexError::BadUrl(_)

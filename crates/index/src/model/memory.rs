@@ -1,6 +1,6 @@
 //! Memories: what stands where, and lists of them.
 
-use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
+use keepsake_core::{ApiKeyId, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
 use uuid::Uuid;
 
 use super::store::{Expiry, StoreState};
@@ -96,6 +96,12 @@ impl Replayed {
     pub(crate) fn same_store(&self, call: &Idempotency) -> Option<StoreId> {
         let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
         self.object_id.filter(|_| is_same).map(StoreId::from_uuid)
+    }
+
+    /// The key that the same call made; `None`: it was another.
+    pub(crate) fn same_key(&self, call: &Idempotency) -> Option<ApiKeyId> {
+        let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
+        self.object_id.filter(|_| is_same).map(ApiKeyId::from_uuid)
     }
 }
 

@@ -6,6 +6,9 @@ use std::str::FromStr;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::audit::AuditAction;
 
 /// What a credential may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -81,6 +84,8 @@ pub enum TenantStatus {
     Active,
     /// Kept, not served.
     Suspended,
+    /// Not served, and about to be gone.
+    Deleting,
 }
 
 impl TenantStatus {
@@ -89,12 +94,13 @@ impl TenantStatus {
         match self {
             Self::Active => "active",
             Self::Suspended => "suspended",
+            Self::Deleting => "deleting",
         }
     }
 
     /// Reads a stored name.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Active, Self::Suspended]
+        [Self::Active, Self::Suspended, Self::Deleting]
             .into_iter()
             .find(|status| status.name() == name)
     }
@@ -117,6 +123,87 @@ pub struct Tenant {
     pub created_at: Timestamp,
 }
 
+/// How a tenant is to change; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TenantChange {
+    /// A name for people.
+    pub name: Option<String>,
+    /// The operator's own name for it, or none.
+    pub external_id: Option<Option<String>>,
+    /// Limits to set by name, or with null to take the configured ones.
+    pub limits: Map<String, Value>,
+    /// Whether it is served.
+    pub status: Option<TenantStatus>,
+}
+
+impl TenantChange {
+    /// The tenant after the change.
+    ///
+    /// # Errors
+    /// What the limits are that do not make sense.
+    pub fn applied_to(&self, tenant: &Tenant) -> Result<Tenant, serde_json::Error> {
+        let mut changed = tenant.clone();
+        if let Some(name) = &self.name {
+            changed.name.clone_from(name);
+        }
+        if let Some(external_id) = &self.external_id {
+            changed.external_id.clone_from(external_id);
+        }
+        if let Some(status) = self.status {
+            changed.status = status;
+        }
+        if !self.limits.is_empty() {
+            let mut limits = serde_json::to_value(&tenant.limits)?;
+            for (name, limit) in &self.limits {
+                limits[name] = limit.clone();
+            }
+            changed.limits = serde_json::from_value(limits)?;
+        }
+        Ok(changed)
+    }
+
+    /// What the audit calls it.
+    pub(crate) const fn action(&self) -> AuditAction {
+        match self.status {
+            Some(TenantStatus::Suspended) => AuditAction::TenantSuspended,
+            Some(TenantStatus::Active) => AuditAction::TenantResumed,
+            Some(TenantStatus::Deleting) | None => AuditAction::TenantUpdated,
+        }
+    }
+}
+
+/// How changing a tenant went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TenantUpdate {
+    /// It is as it was asked for.
+    Done(Tenant),
+    /// Another tenant has this external id.
+    ExternalIdTaken,
+    /// It is about to be gone, and changes no more.
+    Deleting,
+    /// There is no such tenant.
+    NoTenant,
+}
+
+/// What a tenant holds, as its counters say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TenantUsage {
+    /// Stores that are not deleted.
+    pub stores: u64,
+    /// Live memories.
+    pub memories: u64,
+    /// Bytes of the live memories.
+    pub live_bytes: u64,
+    /// Versions kept, those of live memories included.
+    pub versions: u64,
+    /// Bytes of all content kept, that of live memories included.
+    pub version_bytes: u64,
+    /// Bytes granted to its stores, used or not.
+    pub granted_bytes: u64,
+    /// Keys that were not revoked.
+    pub api_keys: u64,
+}
+
 /// An API key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
@@ -134,6 +221,33 @@ pub struct ApiKey {
     pub created_at: Timestamp,
     /// When it ends.
     pub expires_at: Option<Timestamp>,
+}
+
+/// An API key and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedKey {
+    /// The key.
+    pub key: ApiKey,
+    /// When a request last carried it, to within a few minutes.
+    pub last_used_at: Option<Timestamp>,
+    /// Since when it is good for nothing.
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// How making a key went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyCreation {
+    /// It is there.
+    Created,
+    /// The same call made this one before.
+    Replayed {
+        /// The key, which may have been revoked since.
+        api_key_id: ApiKeyId,
+    },
+    /// The call's name was used for another request.
+    KeyReused,
+    /// There is no such tenant, or it is about to be gone.
+    NoTenant,
 }
 
 /// What a credential stands for.

@@ -6,12 +6,15 @@
 //! app's sessions run as `keepsake_app`, which sees one tenant at a time, the
 //! jobs' and the operator's as `keepsake_jobs`, which may cross tenants.
 
+mod audit;
 mod commit;
+mod keys;
 mod maintenance;
 mod memories;
 mod purge;
 mod reads;
 mod stores;
+mod tenant_deletions;
 mod tenants;
 mod versions;
 

@@ -8,12 +8,20 @@ use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
+use super::audit::audit;
 use super::reads::{earlier_call, unsigned};
 use crate::commit::Idempotency;
-use crate::model::{Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate};
+use crate::model::{
+    AuditAction, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
+};
 use crate::statements::{INSERT_ROOT, INSERT_STORE, RECORD_CALL, STORE, UPDATE_STORE};
 use crate::updates::StoreRow;
 use crate::{IndexError, StoreIndex, grants};
+
+/// How many stores a tenant has, under the lock that keeps others from making
+/// one; nothing of a tenant that is about to go.
+const LOCK_COUNT: &str = "SELECT store_count FROM tenant \
+    WHERE tenant_id = $1 AND status <> 'deleting' FOR NO KEY UPDATE";
 
 /// A store under the lock that commits take.
 const LOCK_STORE: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
@@ -36,54 +44,8 @@ impl StoreIndex for PostgresIndex {
         stores_limit: u64,
         idempotency: Option<&Idempotency>,
     ) -> Result<StoreCreation, IndexError> {
-        let mut transaction = self.begin(tenant_id).await?;
-        let count: Option<i64> =
-            sqlx::query_scalar("SELECT store_count FROM tenant WHERE tenant_id = $1 FOR NO KEY UPDATE")
-                .bind(tenant_id.uuid())
-                .fetch_optional(&mut *transaction)
-                .await?;
-        let Some(count) = count.map(unsigned) else {
-            return Ok(StoreCreation::NoTenant);
-        };
-        if let Some(call) = idempotency
-            && let Some(earlier) =
-                earlier_call(&mut *transaction, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            return Ok(match earlier.same_store(call) {
-                Some(store_id) => StoreCreation::Replayed { store_id },
-                None => StoreCreation::KeyReused,
-            });
-        }
-        if count >= stores_limit {
-            return Ok(StoreCreation::TooMany { count });
-        }
-        sqlx::query("UPDATE tenant SET store_count = store_count + 1 WHERE tenant_id = $1")
-            .bind(tenant_id.uuid())
-            .execute(&mut *transaction)
-            .await?;
-        let period_set_at = store.expires_unused_after.map(|_| store.created_at.as_micros());
-        sqlx::query(INSERT_STORE)
-            .bind(tenant_id.uuid())
-            .bind(store.store_id.uuid())
-            .bind(&store.name)
-            .bind(&store.description)
-            .bind(Json(&store.metadata))
-            .bind(store.policy.name())
-            .bind(store.expires_unused_after.map(signed))
-            .bind(period_set_at)
-            .bind(store.created_at.as_micros())
-            .execute(&mut *transaction)
-            .await?;
-        sqlx::query(INSERT_ROOT)
-            .bind(tenant_id.uuid())
-            .bind(store.store_id.uuid())
-            .execute(&mut *transaction)
-            .await?;
-        let (store_id, at) = (store.store_id, store.created_at);
-        record_call(&mut transaction, tenant_id, store_id, idempotency, at).await?;
-        tell(&mut transaction, "store", tenant_id, Some(store_id.uuid()), at).await?;
-        transaction.commit().await?;
-        Ok(StoreCreation::Created)
+        let transaction = self.begin(tenant_id).await?;
+        Self::make_store(transaction, tenant_id, store, stores_limit, idempotency, None).await
     }
 
     async fn list_stores(
@@ -234,6 +196,78 @@ impl StoreIndex for PostgresIndex {
         transaction.commit().await?;
         Ok(Grant::Granted)
     }
+}
+
+impl PostgresIndex {
+    /// Makes a store, for its tenant or for the operator.
+    pub(super) async fn make_store(
+        mut transaction: Transaction<'static, Postgres>,
+        tenant_id: TenantId,
+        store: &NewStore,
+        stores_limit: u64,
+        idempotency: Option<&Idempotency>,
+        audited: Option<&Audited>,
+    ) -> Result<StoreCreation, IndexError> {
+        let count: Option<i64> = sqlx::query_scalar(LOCK_COUNT)
+            .bind(tenant_id.uuid())
+            .fetch_optional(&mut *transaction)
+            .await?;
+        let Some(count) = count.map(unsigned) else {
+            return Ok(StoreCreation::NoTenant);
+        };
+        if let Some(call) = idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *transaction, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_store(call) {
+                Some(store_id) => StoreCreation::Replayed { store_id },
+                None => StoreCreation::KeyReused,
+            });
+        }
+        if count >= stores_limit {
+            return Ok(StoreCreation::TooMany { count });
+        }
+        insert_store(&mut transaction, tenant_id, store).await?;
+        let (store_id, at) = (store.store_id, store.created_at);
+        record_call(&mut transaction, tenant_id, store_id, idempotency, at).await?;
+        tell(&mut transaction, "store", tenant_id, Some(store_id.uuid()), at).await?;
+        if let Some(audited) = audited {
+            let (action, object_id) = (AuditAction::StoreCreated, Some(store_id.uuid()));
+            audit(&mut transaction, tenant_id, audited, action, object_id).await?;
+        }
+        transaction.commit().await?;
+        Ok(StoreCreation::Created)
+    }
+}
+
+async fn insert_store(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    store: &NewStore,
+) -> Result<(), IndexError> {
+    sqlx::query("UPDATE tenant SET store_count = store_count + 1 WHERE tenant_id = $1")
+        .bind(tenant_id.uuid())
+        .execute(&mut **transaction)
+        .await?;
+    let period_set_at = store.expires_unused_after.map(|_| store.created_at.as_micros());
+    sqlx::query(INSERT_STORE)
+        .bind(tenant_id.uuid())
+        .bind(store.store_id.uuid())
+        .bind(&store.name)
+        .bind(&store.description)
+        .bind(Json(&store.metadata))
+        .bind(store.policy.name())
+        .bind(store.expires_unused_after.map(signed))
+        .bind(period_set_at)
+        .bind(store.created_at.as_micros())
+        .execute(&mut **transaction)
+        .await?;
+    sqlx::query(INSERT_ROOT)
+        .bind(tenant_id.uuid())
+        .bind(store.store_id.uuid())
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
 }
 
 /// Takes back what other stores do not use; answers what they keep together.

@@ -6,7 +6,9 @@
 //! a savepoint each. A second process is kept off the file by the lock that
 //! the data folder's owner holds.
 
+mod audit;
 mod commit;
+mod keys;
 mod maintenance;
 mod memories;
 #[cfg(test)]
@@ -14,6 +16,7 @@ mod plans;
 mod purge;
 mod reads;
 mod stores;
+mod tenant_deletions;
 mod tenants;
 mod versions;
 

@@ -8,12 +8,18 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::SqliteIndex;
+use super::audit::audit;
 use super::reads::{earlier_call, unsigned};
 use crate::commit::Idempotency;
-use crate::model::{Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate};
+use crate::model::{
+    AuditAction, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
+};
 use crate::statements::{INSERT_ROOT, INSERT_STORE, RECORD_CALL, STORE, UPDATE_STORE};
 use crate::updates::StoreRow;
 use crate::{IndexError, StoreIndex, grants};
+
+/// How many stores a tenant has; nothing of one that is about to go.
+const COUNT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 AND status <> 'deleting'";
 
 /// Stores of a tenant, newest first, after a time and an id.
 const LIST_STORES: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
@@ -32,33 +38,8 @@ impl StoreIndex for SqliteIndex {
         stores_limit: u64,
         idempotency: Option<&Idempotency>,
     ) -> Result<StoreCreation, IndexError> {
-        let mut writer = self.writer.lock().await;
-        let connection = writer.begin().await?;
-        let count: Option<i64> = sqlx::query_scalar("SELECT store_count FROM tenant WHERE tenant_id = $1")
-            .bind(tenant_id.uuid())
-            .fetch_optional(&mut *connection)
-            .await?;
-        let Some(count) = count.map(unsigned) else {
-            return Ok(StoreCreation::NoTenant);
-        };
-        if let Some(call) = idempotency
-            && let Some(earlier) =
-                earlier_call(&mut *connection, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            return Ok(match earlier.same_store(call) {
-                Some(store_id) => StoreCreation::Replayed { store_id },
-                None => StoreCreation::KeyReused,
-            });
-        }
-        if count >= stores_limit {
-            return Ok(StoreCreation::TooMany { count });
-        }
-        insert_store(connection, tenant_id, store).await?;
-        let (store_id, at) = (store.store_id, store.created_at);
-        record_call(connection, tenant_id, store_id, idempotency, at).await?;
-        tell(connection, "store", tenant_id, Some(store_id.uuid()), at).await?;
-        writer.commit().await?;
-        Ok(StoreCreation::Created)
+        self.make_store(tenant_id, store, stores_limit, idempotency, None)
+            .await
     }
 
     async fn list_stores(
@@ -194,6 +175,50 @@ impl StoreIndex for SqliteIndex {
                 wanted_bytes: account.others.saturating_add(needed_bytes),
             },
         })
+    }
+}
+
+impl SqliteIndex {
+    /// Makes a store, for its tenant or for the operator.
+    pub(super) async fn make_store(
+        &self,
+        tenant_id: TenantId,
+        store: &NewStore,
+        stores_limit: u64,
+        idempotency: Option<&Idempotency>,
+        audited: Option<&Audited>,
+    ) -> Result<StoreCreation, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let count: Option<i64> = sqlx::query_scalar(COUNT)
+            .bind(tenant_id.uuid())
+            .fetch_optional(&mut *connection)
+            .await?;
+        let Some(count) = count.map(unsigned) else {
+            return Ok(StoreCreation::NoTenant);
+        };
+        if let Some(call) = idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *connection, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_store(call) {
+                Some(store_id) => StoreCreation::Replayed { store_id },
+                None => StoreCreation::KeyReused,
+            });
+        }
+        if count >= stores_limit {
+            return Ok(StoreCreation::TooMany { count });
+        }
+        insert_store(connection, tenant_id, store).await?;
+        let (store_id, at) = (store.store_id, store.created_at);
+        record_call(connection, tenant_id, store_id, idempotency, at).await?;
+        tell(connection, "store", tenant_id, Some(store_id.uuid()), at).await?;
+        if let Some(audited) = audited {
+            let (action, object_id) = (AuditAction::StoreCreated, Some(store_id.uuid()));
+            audit(connection, tenant_id, audited, action, object_id).await?;
+        }
+        writer.commit().await?;
+        Ok(StoreCreation::Created)
     }
 }
 

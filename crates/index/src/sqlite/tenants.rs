@@ -1,119 +1,179 @@
-//! Tenants and their keys: rare operations, each in a transaction.
+//! Tenants: rare operations, each in a transaction.
 
 use async_trait::async_trait;
-use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{TenantId, Timestamp};
 use sqlx::Row;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::types::Json;
+use uuid::Uuid;
 
 use super::SqliteIndex;
+use super::audit::audit;
+use super::reads::unsigned;
 use super::stores::tell;
-use crate::model::{ApiKey, Tenant, TenantStatus};
+use crate::model::{
+    AuditAction, Audited, NewStore, StoreCreation, Tenant, TenantChange, TenantStatus, TenantUpdate,
+    TenantUsage,
+};
+use crate::statements::operator::{INSERT_TENANT, TENANT, TENANTS, TENANTS_CALLED, UPDATE_TENANT, USAGE};
 use crate::{IndexError, OperatorIndex};
+
+/// The status of a tenant.
+const STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1";
 
 #[async_trait]
 impl OperatorIndex for SqliteIndex {
-    async fn create_tenant(&self, tenant: &Tenant) -> Result<bool, IndexError> {
+    async fn create_tenant(&self, tenant: &Tenant, audited: &Audited) -> Result<bool, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
-        let made = sqlx::query(
-            "INSERT INTO tenant (tenant_id, external_id, name, status, limits, store_count, granted_bytes, \
-             created_at) VALUES ($1, $2, $3, $4, $5, 0, 0, $6) ON CONFLICT DO NOTHING",
-        )
-        .bind(tenant.tenant_id.uuid())
-        .bind(&tenant.external_id)
-        .bind(&tenant.name)
-        .bind(tenant.status.name())
-        .bind(Json(&tenant.limits))
-        .bind(tenant.created_at.as_micros())
-        .execute(&mut *connection)
-        .await?;
+        let made = sqlx::query(INSERT_TENANT)
+            .bind(tenant.tenant_id.uuid())
+            .bind(&tenant.external_id)
+            .bind(&tenant.name)
+            .bind(tenant.status.name())
+            .bind(Json(&tenant.limits))
+            .bind(tenant.created_at.as_micros())
+            .execute(&mut *connection)
+            .await?;
         if made.rows_affected() == 0 {
             return Ok(false);
         }
-        tell(connection, "tenant", tenant.tenant_id, None, tenant.created_at).await?;
+        let (tenant_id, at) = (tenant.tenant_id, tenant.created_at);
+        tell(connection, "tenant", tenant_id, None, at).await?;
+        let (action, object_id) = (AuditAction::TenantCreated, Some(tenant_id.uuid()));
+        audit(connection, tenant_id, audited, action, object_id).await?;
         writer.commit().await?;
         Ok(true)
     }
 
     async fn tenant(&self, tenant_id: TenantId) -> Result<Option<Tenant>, IndexError> {
-        let row = sqlx::query(
-            "SELECT external_id, name, status, limits, created_at FROM tenant WHERE tenant_id = $1",
-        )
-        .bind(tenant_id.uuid())
-        .fetch_optional(&self.readers)
-        .await?;
-        row.map(|row| {
-            Ok(Tenant {
-                tenant_id,
-                external_id: row.try_get(0)?,
-                name: row.try_get(1)?,
-                status: TenantStatus::parse(row.try_get(2)?).ok_or(IndexError::Corrupt {
-                    table: "tenant",
-                    what: "unknown status",
-                })?,
-                limits: row.try_get::<Json<_>, _>(3)?.0,
-                created_at: Timestamp::from_micros(row.try_get(4)?),
-            })
-        })
-        .transpose()
+        let row = sqlx::query(TENANT)
+            .bind(tenant_id.uuid())
+            .fetch_optional(&self.readers)
+            .await?;
+        row.map(|row| tenant_of(&row)).transpose()
     }
 
-    async fn set_limits(
+    async fn tenants(
+        &self,
+        external_id: Option<&str>,
+        before: Option<TenantId>,
+        limit: u32,
+    ) -> Result<Vec<Tenant>, IndexError> {
+        let before = before.map_or(Uuid::max(), TenantId::uuid);
+        let statement = if external_id.is_some() {
+            TENANTS_CALLED
+        } else {
+            TENANTS
+        };
+        let query = sqlx::query(statement).bind(before).bind(i64::from(limit));
+        let query = match external_id {
+            Some(external_id) => query.bind(external_id),
+            None => query,
+        };
+        let rows = query.fetch_all(&self.readers).await?;
+        rows.iter().map(tenant_of).collect()
+    }
+
+    async fn update_tenant(
         &self,
         tenant_id: TenantId,
-        limits: &LimitOverrides,
-        now: Timestamp,
-    ) -> Result<bool, IndexError> {
+        change: &TenantChange,
+        audited: &Audited,
+    ) -> Result<TenantUpdate, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
-        let set = sqlx::query("UPDATE tenant SET limits = $2 WHERE tenant_id = $1")
+        let row = sqlx::query(TENANT)
             .bind(tenant_id.uuid())
-            .bind(Json(limits))
-            .execute(&mut *connection)
+            .fetch_optional(&mut *connection)
             .await?;
-        if set.rows_affected() == 0 {
-            return Ok(false);
+        let Some(row) = row else {
+            return Ok(TenantUpdate::NoTenant);
+        };
+        let before = tenant_of(&row)?;
+        if before.status == TenantStatus::Deleting {
+            return Ok(TenantUpdate::Deleting);
         }
-        tell(connection, "limits", tenant_id, None, now).await?;
+        let changed = change.applied_to(&before).map_err(|_| IndexError::Corrupt {
+            table: "tenant",
+            what: "unknown limits",
+        })?;
+        let replaced = sqlx::query(UPDATE_TENANT)
+            .bind(tenant_id.uuid())
+            .bind(&changed.external_id)
+            .bind(&changed.name)
+            .bind(changed.status.name())
+            .bind(Json(&changed.limits))
+            .execute(&mut *connection)
+            .await;
+        match replaced {
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
+                return Ok(TenantUpdate::ExternalIdTaken);
+            }
+            replaced => replaced?,
+        };
+        tell(connection, "tenant", tenant_id, None, audited.at).await?;
+        let object_id = Some(tenant_id.uuid());
+        audit(connection, tenant_id, audited, change.action(), object_id).await?;
         writer.commit().await?;
-        Ok(true)
+        Ok(TenantUpdate::Done(changed))
     }
 
-    async fn create_api_key(&self, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<bool, IndexError> {
-        let mut writer = self.writer.lock().await;
-        let connection = writer.begin().await?;
-        let made = sqlx::query(
-            "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
-             SELECT t.tenant_id, $2, $3, $4, $5, $6, $7 FROM tenant t WHERE t.tenant_id = $1",
-        )
-        .bind(key.tenant_id.uuid())
-        .bind(key.api_key_id.uuid())
-        .bind(&key.name)
-        .bind(Json(&key.scopes))
-        .bind(key.store_ids.as_ref().map(Json))
-        .bind(key.created_at.as_micros())
-        .bind(key.expires_at.map(Timestamp::as_micros))
-        .execute(&mut *connection)
-        .await?;
-        if made.rows_affected() == 0 {
-            return Ok(false);
-        }
-        sqlx::query("INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)")
-            .bind(secret_sha256.as_slice())
-            .bind(key.tenant_id.uuid())
-            .bind(key.api_key_id.uuid())
-            .execute(&mut *connection)
+    async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError> {
+        let row = sqlx::query(USAGE)
+            .bind(tenant_id.uuid())
+            .fetch_optional(&self.readers)
             .await?;
-        tell(
-            connection,
-            "api_key",
-            key.tenant_id,
-            Some(key.api_key_id.uuid()),
-            key.created_at,
-        )
-        .await?;
-        writer.commit().await?;
-        Ok(true)
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        let count = |column| Ok::<_, IndexError>(unsigned(row.try_get(column)?));
+        Ok(Some(TenantUsage {
+            stores: count(0)?,
+            granted_bytes: count(1)?,
+            memories: count(2)?,
+            live_bytes: count(3)?,
+            versions: count(4)?,
+            version_bytes: count(5)?,
+            api_keys: count(6)?,
+        }))
     }
+
+    async fn create_store_for(
+        &self,
+        tenant_id: TenantId,
+        store: &NewStore,
+        stores_limit: u64,
+        audited: &Audited,
+    ) -> Result<StoreCreation, IndexError> {
+        self.make_store(tenant_id, store, stores_limit, None, Some(audited))
+            .await
+    }
+}
+
+/// Whether a tenant is there, and not about to go.
+pub(super) async fn stays(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+) -> Result<bool, IndexError> {
+    let status: Option<String> = sqlx::query_scalar(STATUS)
+        .bind(tenant_id.uuid())
+        .fetch_optional(&mut *connection)
+        .await?;
+    Ok(status.is_some_and(|status| status != TenantStatus::Deleting.name()))
+}
+
+/// Reads a tenant's row, in the order of the columns of [`TENANT`].
+fn tenant_of(row: &SqliteRow) -> Result<Tenant, IndexError> {
+    Ok(Tenant {
+        tenant_id: TenantId::from_uuid(row.try_get(0)?),
+        external_id: row.try_get(1)?,
+        name: row.try_get(2)?,
+        status: TenantStatus::parse(row.try_get(3)?).ok_or(IndexError::Corrupt {
+            table: "tenant",
+            what: "unknown status",
+        })?,
+        limits: row.try_get::<Json<_>, _>(4)?.0,
+        created_at: Timestamp::from_micros(row.try_get(5)?),
+    })
 }

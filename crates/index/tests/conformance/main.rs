@@ -8,6 +8,7 @@ mod blobs;
 mod claims;
 mod commits;
 mod cost;
+mod deletions;
 mod endings;
 mod grants;
 mod heads;
@@ -16,6 +17,7 @@ mod isolation;
 mod jobs;
 mod lists;
 mod model;
+mod operator;
 mod place;
 mod plans;
 mod postgres_only;
@@ -247,7 +249,6 @@ hold_on_both_databases! {
         tenant_comes_back_as_it_was_made,
         external_id_that_is_taken_makes_no_tenant,
         one_of_many_tenants_of_an_external_id_is_made,
-        limits_are_replaced_as_a_whole,
         store_comes_back_as_it_was_made,
         store_of_nobody_is_not_made,
         stores_limit_holds_exactly,
@@ -257,6 +258,33 @@ hold_on_both_databases! {
         credential_shows_what_became_of_key_and_tenant,
         key_of_nobody_is_not_made,
         secret_belongs_to_one_key_alone,
+    ]
+    operator: [
+        tenants_are_listed_newest_first_page_by_page,
+        tenant_changes_in_what_is_given_alone,
+        external_id_of_another_tenant_is_refused,
+        changes_at_the_same_time_lose_nothing,
+        keys_are_listed_newest_first_page_by_page,
+        revoked_key_keeps_its_first_end,
+        key_call_that_is_sent_twice_makes_one_key,
+        usage_is_what_was_written,
+        every_action_is_in_the_audit,
+        action_that_is_refused_leaves_nothing,
+        audit_is_listed_newest_first_page_by_page,
+        operators_store_counts_and_is_limited,
+    ]
+    deletions: [
+        marked_tenant_gets_nothing_new,
+        deletion_that_is_asked_for_twice_is_one,
+        purge_leaves_no_row_in_any_table,
+        purge_counts_the_same_in_batches_of_any_size,
+        purges_at_the_same_time_count_every_row_once,
+        stores_end_before_their_rows,
+        stores_of_a_tenant_that_goes_are_not_purged_by_themselves,
+        tenant_that_stays_is_not_purged,
+        what_comes_late_is_removed_before_the_end,
+        blobs_are_counted_until_the_end,
+        deletion_is_due_until_it_settles_and_then_once_more,
     ]
     isolation: [
         reads_find_nothing_of_another_tenant,

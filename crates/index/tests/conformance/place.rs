@@ -11,8 +11,8 @@ use keepsake_core::{
     TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    Change, Commit, CommitOutcome, Directory, Expiry, Grant, Head, HeadChange, Index, NewStore, Refusal,
-    StoreCreation, Target, Tenant, TenantStatus,
+    ApiKey, Audited, Auditor, Change, Commit, CommitOutcome, Directory, Expiry, Grant, Head, HeadChange,
+    Index, NewStore, Refusal, Scope, StoreCreation, Target, Tenant, TenantStatus,
 };
 use uuid::Uuid;
 
@@ -29,6 +29,32 @@ pub(crate) const REPLICA: Uuid = Uuid::from_u128(0xfeed);
 pub(crate) fn next_uuid() -> Uuid {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     Uuid::from_u64_pair(0x0190_0000_0000_7000, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// An action of the operator, at `NOW`.
+pub(crate) fn audited() -> Audited {
+    audited_by(Auditor::OperatorCli, NOW)
+}
+
+pub(crate) fn audited_by(by: Auditor, at: Timestamp) -> Audited {
+    Audited {
+        id: next_uuid(),
+        at,
+        by,
+    }
+}
+
+/// A key of a tenant, without its secret.
+pub(crate) fn new_key(tenant_id: TenantId) -> ApiKey {
+    ApiKey {
+        api_key_id: ApiKeyId::from_uuid(next_uuid()),
+        tenant_id,
+        name: "key".to_owned(),
+        scopes: vec![Scope::MemoryRead, Scope::StoresAdmin],
+        store_ids: None,
+        created_at: NOW,
+        expires_at: None,
+    }
 }
 
 /// `NOW` and so many seconds.
@@ -148,7 +174,7 @@ async fn new_tenant_of(index: &dyn Index) -> TenantId {
         limits: LimitOverrides::default(),
         created_at: NOW,
     };
-    assert!(index.create_tenant(&tenant).await.unwrap());
+    assert!(index.create_tenant(&tenant, &audited()).await.unwrap());
     tenant.tenant_id
 }
 

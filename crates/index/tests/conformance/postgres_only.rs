@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use keepsake_core::{ApiKeyId, BlobKey, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, TenantId, Timestamp, VersionId};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{
-    AccessRow, ApiKey, Idempotency, Index as _, IndexError, MaintenanceIndex as _, PostgresIndex, Scope,
+    AccessRow, Idempotency, Index as _, IndexError, KeyCreation, MaintenanceIndex as _, PostgresIndex,
 };
 use keepsake_testkit::fresh_database;
 use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-use crate::place::{NOW, Place, actor, created, next_uuid};
+use crate::place::{NOW, Place, actor, audited, created, new_key, next_uuid};
 use crate::schema::GLOBAL_TABLES;
 use crate::subject::{OwnDatabase, Raw, postgres_index, postgres_pool};
 
@@ -43,18 +43,11 @@ async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
         since: Timestamp::from_micros(0),
     });
     place.run(&commit).await;
-    let key = ApiKey {
-        api_key_id: ApiKeyId::from_uuid(next_uuid()),
-        tenant_id: place.tenant_id,
-        name: "key".to_owned(),
-        scopes: vec![Scope::MemoryRead],
-        store_ids: None,
-        created_at: NOW,
-        expires_at: None,
-    };
+    let key = new_key(place.tenant_id);
     let mut secret = [0; 32];
     secret[..16].copy_from_slice(place.tenant_id.uuid().as_bytes());
-    assert!(place.index.create_api_key(&key, &secret).await.unwrap());
+    let made = place.index.create_api_key(&key, &secret, None, &audited()).await;
+    assert_eq!(made.unwrap(), KeyCreation::Created);
     let memory_id = place.memory("/d/a").await.memory_id;
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
     let read = AccessRow {
@@ -239,6 +232,40 @@ async fn roles_that_serve_are_bound_by_security() {
             Some("42501"),
             "{table}"
         );
+    }
+}
+
+#[tokio::test]
+async fn audit_is_append_only() {
+    let (index, raw, _database) = postgres_index().await;
+    let place = place_with_everything(&index, &raw).await;
+    let mut session = raw.acquire().await.unwrap();
+    for (role, statement) in [
+        ("keepsake_app", "UPDATE audit SET actor = 'nobody'"),
+        ("keepsake_app", "DELETE FROM audit"),
+        (
+            "keepsake_app",
+            "INSERT INTO operator_audit (id, at, actor, action) VALUES (gen_random_uuid(), 1, 'a', 'b')",
+        ),
+        ("keepsake_jobs", "UPDATE audit SET actor = 'nobody'"),
+        ("keepsake_jobs", "UPDATE operator_audit SET actor = 'nobody'"),
+        ("keepsake_jobs", "DELETE FROM operator_audit"),
+        ("keepsake_jobs", "DELETE FROM tenant_deletion"),
+    ] {
+        let mut transaction = session.begin().await.unwrap();
+        let as_role = AssertSqlSafe(format!("SET LOCAL ROLE {role}"));
+        sqlx::query(as_role).execute(&mut *transaction).await.unwrap();
+        set_tenant(&mut transaction, place.tenant_id).await;
+        let refused = sqlx::query(AssertSqlSafe(statement))
+            .execute(&mut *transaction)
+            .await;
+        let refused = refused
+            .unwrap_err()
+            .as_database_error()
+            .unwrap()
+            .code()
+            .map(String::from);
+        assert_eq!(refused.as_deref(), Some("42501"), "{role}: {statement}");
     }
 }
 

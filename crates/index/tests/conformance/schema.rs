@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::subject::{Raw, TextRow, postgres_index, sqlite_index};
 
 /// The tables without a tenant; every other one is a tenant's.
-pub(crate) const GLOBAL_TABLES: [&str; 7] = [
+pub(crate) const GLOBAL_TABLES: [&str; 8] = [
     "change_feed",
     "credential",
     "job",
@@ -13,6 +13,7 @@ pub(crate) const GLOBAL_TABLES: [&str; 7] = [
     "operator_audit",
     "replica",
     "server_secret",
+    "tenant_deletion",
 ];
 
 /// The one unique key of a tenant's table that spans tenants: the operator's

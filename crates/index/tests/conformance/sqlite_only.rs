@@ -15,6 +15,30 @@ use crate::subject::{Raw, sqlite_index, sqlite_url};
 const FOR_EVER: Duration = Duration::from_mins(1);
 
 #[tokio::test]
+async fn audit_is_append_only() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(Arc::new(index), Raw::Sqlite(raw.clone())).await;
+    for statement in [
+        "UPDATE audit SET actor = 'nobody'",
+        "DELETE FROM audit",
+        "UPDATE operator_audit SET actor = 'nobody'",
+        "DELETE FROM operator_audit",
+    ] {
+        let refused = sqlx::query(statement)
+            .execute(&raw)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("the audit is append-only"),
+            "{statement}: {refused}"
+        );
+    }
+    let entries = place.index.audit(place.tenant_id, None, 10).await.unwrap();
+    assert_eq!(entries.len(), 1);
+}
+
+#[tokio::test]
 async fn commits_that_share_a_transaction_do_not_harm_each_other() {
     let (index, raw, _folder) = sqlite_index().await;
     let place = Place::on(Arc::new(index), Raw::Sqlite(raw)).await;

@@ -2,11 +2,14 @@
 
 use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{ApiKeyId, SensitiveDataPolicy, StoreId, TenantId};
-use keepsake_index::{ApiKey, Credential, NewStore, Scope, Store, StoreCreation, Tenant, TenantStatus};
+use keepsake_core::{SensitiveDataPolicy, StoreId, TenantId};
+use keepsake_index::{
+    ApiKey, Credential, KeyCreation, NewStore, Scope, Store, StoreCreation, Tenant, TenantChange,
+    TenantStatus, TenantUpdate,
+};
 use serde_json::json;
 
-use crate::place::{NOW, PLENTY, Place, after_seconds, new_store, new_tenant, next_uuid};
+use crate::place::{NOW, PLENTY, Place, after_seconds, audited, new_key, new_store, new_tenant, next_uuid};
 use crate::subject::Subject;
 
 fn tenant_called(external_id: Option<&str>) -> Tenant {
@@ -23,16 +26,9 @@ fn tenant_called(external_id: Option<&str>) -> Tenant {
     }
 }
 
-fn key_of(tenant_id: TenantId) -> ApiKey {
-    ApiKey {
-        api_key_id: ApiKeyId::from_uuid(next_uuid()),
-        tenant_id,
-        name: "key".to_owned(),
-        scopes: vec![Scope::MemoryRead, Scope::StoresAdmin],
-        store_ids: None,
-        created_at: NOW,
-        expires_at: None,
-    }
+async fn create_key(subject: &Subject, key: &ApiKey, secret: [u8; 32]) -> KeyCreation {
+    let made = subject.index.create_api_key(key, &secret, None, &audited()).await;
+    made.unwrap()
 }
 
 /// What the change feed tells, in its order.
@@ -54,7 +50,7 @@ pub(crate) async fn tenant_comes_back_as_it_was_made(subject: &Subject) {
             ..tenant_called(None)
         },
     ] {
-        assert!(subject.index.create_tenant(&tenant).await.unwrap());
+        assert!(subject.index.create_tenant(&tenant, &audited()).await.unwrap());
         assert_eq!(
             subject.index.tenant(tenant.tenant_id).await.unwrap(),
             Some(tenant)
@@ -73,47 +69,18 @@ pub(crate) async fn tenant_comes_back_as_it_was_made(subject: &Subject) {
 
 pub(crate) async fn external_id_that_is_taken_makes_no_tenant(subject: &Subject) {
     let (first, second) = (tenant_called(Some("same")), tenant_called(Some("same")));
-    assert!(subject.index.create_tenant(&first).await.unwrap());
-    assert!(!subject.index.create_tenant(&second).await.unwrap());
+    assert!(subject.index.create_tenant(&first, &audited()).await.unwrap());
+    assert!(!subject.index.create_tenant(&second, &audited()).await.unwrap());
     assert_eq!(subject.index.tenant(second.tenant_id).await.unwrap(), None);
-    assert!(!subject.index.create_tenant(&first).await.unwrap());
+    assert!(!subject.index.create_tenant(&first, &audited()).await.unwrap());
     assert_eq!(told(subject).await, ["tenant"]);
 }
 
 pub(crate) async fn one_of_many_tenants_of_an_external_id_is_made(subject: &Subject) {
     let tenants: Vec<_> = (0..8).map(|_| tenant_called(Some("same"))).collect();
-    let made = join_all(tenants.iter().map(|tenant| subject.index.create_tenant(tenant))).await;
-    assert_eq!(made.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 1);
-}
-
-pub(crate) async fn limits_are_replaced_as_a_whole(subject: &Subject) {
-    let tenant = tenant_called(None);
-    subject.index.create_tenant(&tenant).await.unwrap();
-    let limits = LimitOverrides {
-        bytes_per_memory: Some(1),
-        bytes_per_tenant: Some(u64::from(u32::MAX) * 1000),
-        ..LimitOverrides::default()
-    };
-    assert!(
-        subject
-            .index
-            .set_limits(tenant.tenant_id, &limits, NOW)
-            .await
-            .unwrap()
-    );
-    assert_eq!(
-        subject
-            .index
-            .tenant(tenant.tenant_id)
-            .await
-            .unwrap()
-            .unwrap()
-            .limits,
-        limits
-    );
-    let nobody = TenantId::from_uuid(next_uuid());
-    assert!(!subject.index.set_limits(nobody, &limits, NOW).await.unwrap());
-    assert_eq!(told(subject).await, ["tenant", "limits"]);
+    let create = async |tenant| subject.index.create_tenant(tenant, &audited()).await.unwrap();
+    let made = join_all(tenants.iter().map(create)).await;
+    assert_eq!(made.into_iter().filter(|made| *made).count(), 1);
 }
 
 pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
@@ -262,7 +229,7 @@ pub(crate) async fn store_id_that_is_taken_makes_no_second_store(subject: &Subje
 
 pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
     let tenant = tenant_called(None);
-    subject.index.create_tenant(&tenant).await.unwrap();
+    subject.index.create_tenant(&tenant, &audited()).await.unwrap();
     let bound = ApiKey {
         store_ids: Some(vec![
             StoreId::from_uuid(next_uuid()),
@@ -270,10 +237,10 @@ pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
         ]),
         expires_at: Some(after_seconds(60)),
         scopes: Scope::ALL.to_vec(),
-        ..key_of(tenant.tenant_id)
+        ..new_key(tenant.tenant_id)
     };
-    for (key, secret) in [(key_of(tenant.tenant_id), [1; 32]), (bound, [2; 32])] {
-        assert!(subject.index.create_api_key(&key, &secret).await.unwrap());
+    for (key, secret) in [(new_key(tenant.tenant_id), [1; 32]), (bound, [2; 32])] {
+        assert_eq!(create_key(subject, &key, secret).await, KeyCreation::Created);
         let expected = Credential {
             tenant_id: key.tenant_id,
             api_key_id: key.api_key_id,
@@ -292,23 +259,26 @@ pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
 
 pub(crate) async fn credential_shows_what_became_of_key_and_tenant(subject: &Subject) {
     let tenant = tenant_called(None);
-    subject.index.create_tenant(&tenant).await.unwrap();
-    subject
-        .index
-        .create_api_key(&key_of(tenant.tenant_id), &[1; 32])
-        .await
-        .unwrap();
+    subject.index.create_tenant(&tenant, &audited()).await.unwrap();
+    create_key(subject, &new_key(tenant.tenant_id), [1; 32]).await;
     let credential = async || subject.index.authenticate(&[1; 32]).await.unwrap().unwrap();
 
     let limits = LimitOverrides {
         max_view_chars: Some(9),
         ..LimitOverrides::default()
     };
-    subject
+    let change = TenantChange {
+        limits: json!({"stores_per_tenant": null, "max_view_chars": 9})
+            .as_object()
+            .unwrap()
+            .clone(),
+        ..TenantChange::default()
+    };
+    let changed = subject
         .index
-        .set_limits(tenant.tenant_id, &limits, NOW)
-        .await
-        .unwrap();
+        .update_tenant(tenant.tenant_id, &change, &audited())
+        .await;
+    assert!(matches!(changed.unwrap(), TenantUpdate::Done(_)));
     assert_eq!(credential().await.limits, limits);
     let ids = [tenant.tenant_id.uuid()];
     subject
@@ -328,20 +298,20 @@ pub(crate) async fn credential_shows_what_became_of_key_and_tenant(subject: &Sub
 }
 
 pub(crate) async fn key_of_nobody_is_not_made(subject: &Subject) {
-    let key = key_of(TenantId::from_uuid(next_uuid()));
-    assert!(!subject.index.create_api_key(&key, &[1; 32]).await.unwrap());
+    let key = new_key(TenantId::from_uuid(next_uuid()));
+    assert_eq!(create_key(subject, &key, [1; 32]).await, KeyCreation::NoTenant);
     assert_eq!(subject.index.authenticate(&[1; 32]).await.unwrap(), None);
     assert_eq!(told(subject).await, Vec::<String>::new());
 }
 
 pub(crate) async fn secret_belongs_to_one_key_alone(subject: &Subject) {
     let (mine, theirs) = (new_tenant(subject).await, new_tenant(subject).await);
-    let first = key_of(mine);
-    assert!(subject.index.create_api_key(&first, &[1; 32]).await.unwrap());
+    let first = new_key(mine);
+    assert_eq!(create_key(subject, &first, [1; 32]).await, KeyCreation::Created);
     assert!(
         subject
             .index
-            .create_api_key(&key_of(theirs), &[1; 32])
+            .create_api_key(&new_key(theirs), &[1; 32], None, &audited())
             .await
             .is_err()
     );

@@ -1,0 +1,366 @@
+//! API keys: the operator makes them for a tenant, a tenant for itself.
+//!
+//! A credential with the scope `keys:admin` gives away no more than it has:
+//! scopes, stores and time.
+
+use std::sync::Arc;
+
+use keepsake_core::api_key::ApiKeySecret;
+use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
+use keepsake_index::{ApiKey, Audited, Auditor, Idempotency, IssuedKey, KeyCreation, Scope};
+
+use super::tenants::id_of;
+use super::{Operator, check_text};
+use crate::cursor::Query;
+use crate::{Engine, EngineError, Page, PageRequest, Principal};
+
+/// Stores that a key may be bound to, at most.
+const MAX_STORES: usize = 1000;
+
+/// An API key to be made.
+#[derive(Debug, Clone)]
+pub struct NewKey {
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// A name for people.
+    pub name: String,
+    /// What it may do.
+    pub scopes: Vec<Scope>,
+    /// The only stores it sees; `None`: all of the tenant's.
+    pub store_ids: Option<Vec<StoreId>>,
+    /// When it ends.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// An API key as its maker describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyDraft {
+    /// 1 to 255 characters, none of them a control character.
+    pub name: String,
+    /// What it may do; at least one.
+    pub scopes: Vec<Scope>,
+    /// The only stores it sees, 1 to 1,000; `None`: all of the tenant's.
+    pub store_ids: Option<Vec<StoreId>>,
+    /// When it ends, in the future.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A key that a call made.
+#[derive(Debug, Clone)]
+pub struct MadeKey {
+    /// The key.
+    pub issued: IssuedKey,
+    /// Its secret; `None`: the same call made it before, and it is not shown
+    /// again.
+    pub secret: Option<ApiKeySecret>,
+}
+
+fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
+    Err(EngineError::Invalid {
+        field,
+        rule: rule.into(),
+    })
+}
+
+impl KeyDraft {
+    fn check(&self, now: Timestamp) -> Result<(), EngineError> {
+        check_text("name", &self.name)?;
+        if self.scopes.is_empty() {
+            return invalid("scopes", "must have at least one scope");
+        }
+        if let Some(store_ids) = &self.store_ids
+            && !(1..=MAX_STORES).contains(&store_ids.len())
+        {
+            return invalid("memory_store_ids", format!("must be 1 to {MAX_STORES} ids"));
+        }
+        if self.expires_at.is_some_and(|expires_at| expires_at <= now) {
+            return invalid("expires_at", "must be in the future");
+        }
+        Ok(())
+    }
+
+    fn of_tenant(mut self, tenant_id: TenantId) -> NewKey {
+        let mut scopes = Vec::new();
+        for scope in self.scopes {
+            if !scopes.contains(&scope) {
+                scopes.push(scope);
+            }
+        }
+        if let Some(store_ids) = &mut self.store_ids {
+            store_ids.sort_unstable();
+            store_ids.dedup();
+        }
+        NewKey {
+            tenant_id,
+            name: self.name,
+            scopes,
+            store_ids: self.store_ids,
+            expires_at: self.expires_at,
+        }
+    }
+}
+
+impl Operator<'_> {
+    /// Makes an API key; its secret is known to the answer alone.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`], [`EngineError::TenantNotFound`],
+    /// [`EngineError::Index`].
+    pub async fn create_key(&self, new: NewKey) -> Result<(ApiKey, ApiKeySecret), EngineError> {
+        check_text("name", &new.name)?;
+        let made = self.engine.make_key(new, None, &self.audited()).await?;
+        let secret = made
+            .secret
+            .ok_or(EngineError::Internal("a key without its secret"))?;
+        Ok((made.issued.key, secret))
+    }
+
+    /// Makes an API key for a tenant, as its maker describes it.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`], [`EngineError::TenantNotFound`],
+    /// [`EngineError::StoreNotFound`], [`EngineError::Index`].
+    pub async fn issue_key(&self, tenant_id: TenantId, draft: KeyDraft) -> Result<MadeKey, EngineError> {
+        let audited = self.audited();
+        draft.check(audited.at)?;
+        self.tenant(tenant_id).await?;
+        self.engine
+            .check_stores(tenant_id, draft.store_ids.as_deref())
+            .await?;
+        self.engine
+            .make_key(draft.of_tenant(tenant_id), None, &audited)
+            .await
+    }
+
+    /// Finds a key of a tenant; one that was revoked is still there.
+    ///
+    /// # Errors
+    /// [`EngineError::KeyNotFound`], [`EngineError::Index`].
+    pub async fn key(&self, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
+        self.engine.find_key(tenant_id, api_key_id).await
+    }
+
+    /// Lists the keys of a tenant, newest first.
+    ///
+    /// # Errors
+    /// [`EngineError::TenantNotFound`], [`EngineError::Invalid`],
+    /// [`EngineError::Index`].
+    pub async fn keys(
+        &self,
+        tenant_id: TenantId,
+        page: &PageRequest,
+    ) -> Result<Page<IssuedKey>, EngineError> {
+        self.tenant(tenant_id).await?;
+        self.engine.list_keys(tenant_id, page).await
+    }
+
+    /// Revokes a key of a tenant: good for nothing on every replica within five
+    /// seconds. Idempotent.
+    ///
+    /// # Errors
+    /// [`EngineError::KeyNotFound`], [`EngineError::Index`].
+    pub async fn revoke_key(
+        &self,
+        tenant_id: TenantId,
+        api_key_id: ApiKeyId,
+    ) -> Result<IssuedKey, EngineError> {
+        let audited = self.audited();
+        let revoked = self
+            .engine
+            .0
+            .index
+            .revoke_api_key(tenant_id, api_key_id, &audited)
+            .await?;
+        revoked.ok_or(EngineError::KeyNotFound)
+    }
+}
+
+impl Engine {
+    /// Makes an API key for the credential's own tenant.
+    ///
+    /// It gets only scopes that the credential has, only stores that the
+    /// credential sees, and no more time than the credential's own key has. Sent
+    /// again under its idempotency key, it answers the key without its secret.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
+    /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
+    /// [`EngineError::Index`].
+    pub async fn create_api_key(
+        &self,
+        principal: &Arc<Principal>,
+        draft: KeyDraft,
+        idempotency: Option<Idempotency>,
+    ) -> Result<MadeKey, EngineError> {
+        principal.require(Scope::KeysAdmin)?;
+        let audited = self.audited(Auditor::Credential(principal.actor.clone()));
+        draft.check(audited.at)?;
+        self.check_share(principal, &draft).await?;
+        let new = draft.of_tenant(principal.tenant_id);
+        let engine = self.clone();
+        self.run_to_end(async move {
+            let made = engine.make_key(new, idempotency.as_ref(), &audited).await;
+            // The tenant went between the look at the credential and this.
+            made.map_err(|error| match error {
+                EngineError::TenantNotFound => EngineError::Unauthenticated("the API key is unknown"),
+                other => other,
+            })
+        })
+        .await
+    }
+
+    /// Finds a key of the credential's own tenant.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::KeyNotFound`],
+    /// [`EngineError::Index`].
+    pub async fn api_key(
+        &self,
+        principal: &Principal,
+        api_key_id: ApiKeyId,
+    ) -> Result<IssuedKey, EngineError> {
+        principal.require(Scope::KeysAdmin)?;
+        self.find_key(principal.tenant_id, api_key_id).await
+    }
+
+    /// Lists the keys of the credential's own tenant, newest first.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
+    /// [`EngineError::Index`].
+    pub async fn api_keys(
+        &self,
+        principal: &Principal,
+        page: &PageRequest,
+    ) -> Result<Page<IssuedKey>, EngineError> {
+        principal.require(Scope::KeysAdmin)?;
+        self.list_keys(principal.tenant_id, page).await
+    }
+
+    /// Revokes any key of the credential's own tenant, itself included.
+    ///
+    /// Felt on every replica within five seconds. Idempotent.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::KeyNotFound`],
+    /// [`EngineError::Index`].
+    pub async fn revoke_api_key(
+        &self,
+        principal: &Arc<Principal>,
+        api_key_id: ApiKeyId,
+    ) -> Result<IssuedKey, EngineError> {
+        principal.require(Scope::KeysAdmin)?;
+        let audited = self.audited(Auditor::Credential(principal.actor.clone()));
+        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        self.run_to_end(async move {
+            let index = &engine.0.index;
+            let revoked = index.revoke_api_key(tenant_id, api_key_id, &audited).await?;
+            revoked.ok_or(EngineError::KeyNotFound)
+        })
+        .await
+    }
+
+    /// Holds a key to what the credential that makes it has itself.
+    async fn check_share(&self, principal: &Principal, draft: &KeyDraft) -> Result<(), EngineError> {
+        for scope in &draft.scopes {
+            principal.require(*scope)?;
+        }
+        if principal.is_bound_to_stores() && draft.store_ids.is_none() {
+            return invalid(
+                "memory_store_ids",
+                "must be given, since this credential is bound to memory stores itself",
+            );
+        }
+        for store_id in draft.store_ids.iter().flatten() {
+            principal.require_store(*store_id)?;
+        }
+        self.check_stores(principal.tenant_id, draft.store_ids.as_deref())
+            .await?;
+        // What ends a token is not a key's time: it is good for minutes.
+        if let Actor::ApiKey(own) = principal.actor {
+            let own = self.find_key(principal.tenant_id, own).await?;
+            if let Some(own_end) = own.key.expires_at
+                && draft.expires_at.is_none_or(|expires_at| expires_at > own_end)
+            {
+                let rule = format!(
+                    "must not be after that of this credential, {}",
+                    own_end.to_rfc3339()
+                );
+                return invalid("expires_at", rule);
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_stores(
+        &self,
+        tenant_id: TenantId,
+        store_ids: Option<&[StoreId]>,
+    ) -> Result<(), EngineError> {
+        for store_id in store_ids.into_iter().flatten() {
+            let found = self.0.index.store(tenant_id, *store_id).await?;
+            found.ok_or(EngineError::StoreNotFound)?;
+        }
+        Ok(())
+    }
+
+    async fn make_key(
+        &self,
+        new: NewKey,
+        idempotency: Option<&Idempotency>,
+        audited: &Audited,
+    ) -> Result<MadeKey, EngineError> {
+        let secret = ApiKeySecret::from_random(self.0.ids.secret());
+        let key = ApiKey {
+            api_key_id: ApiKeyId::from_uuid(self.0.ids.uuid(audited.at)),
+            tenant_id: new.tenant_id,
+            name: new.name,
+            scopes: new.scopes,
+            store_ids: new.store_ids,
+            created_at: audited.at,
+            expires_at: new.expires_at,
+        };
+        let index = &self.0.index;
+        match index
+            .create_api_key(&key, &secret.sha256(), idempotency, audited)
+            .await?
+        {
+            KeyCreation::Created => Ok(MadeKey {
+                issued: IssuedKey {
+                    key,
+                    last_used_at: None,
+                    revoked_at: None,
+                },
+                secret: Some(secret),
+            }),
+            KeyCreation::Replayed { api_key_id } => Ok(MadeKey {
+                issued: self.find_key(new.tenant_id, api_key_id).await?,
+                secret: None,
+            }),
+            KeyCreation::KeyReused => Err(EngineError::KeyReused),
+            KeyCreation::NoTenant => Err(EngineError::TenantNotFound),
+        }
+    }
+
+    async fn find_key(&self, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
+        let found = self.0.index.api_key(tenant_id, api_key_id).await?;
+        found.ok_or(EngineError::KeyNotFound)
+    }
+
+    async fn list_keys(
+        &self,
+        tenant_id: TenantId,
+        request: &PageRequest,
+    ) -> Result<Page<IssuedKey>, EngineError> {
+        let limit = request.limit(false)?;
+        let identity = Query::of(&[b"api_keys", tenant_id.uuid().as_bytes()]);
+        let before = match &request.page {
+            Some(page) => Some(ApiKeyId::from_uuid(id_of(&self.unseal(identity, page).await?)?)),
+            None => None,
+        };
+        // One more tells whether there is another page.
+        let items = self.0.index.api_keys(tenant_id, before, limit + 1).await?;
+        let position = |issued: &IssuedKey| issued.key.api_key_id.uuid().as_bytes().to_vec();
+        self.page_of(identity, items, limit, position).await
+    }
+}

@@ -1,0 +1,240 @@
+//! Tenants: made, changed, suspended, and their end.
+
+use keepsake_core::TenantId;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_index::{Tenant, TenantChange, TenantDeletion, TenantStatus, TenantUpdate};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::{Operator, check_text};
+use crate::cursor::Query;
+use crate::{EngineError, Page, PageRequest};
+
+/// The largest limit: whole in JSON and in every database.
+const MAX_LIMIT: u64 = 1 << 53;
+
+/// A tenant to be made.
+#[derive(Debug, Clone, Default)]
+pub struct NewTenant {
+    /// A name for people.
+    pub name: String,
+    /// The operator's own name for it, unique where set.
+    pub external_id: Option<String>,
+    /// Where its limits differ from the configured defaults.
+    pub limits: LimitOverrides,
+}
+
+/// How a tenant is to change; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TenantEdit {
+    /// 1 to 255 characters, none of them a control character.
+    pub name: Option<String>,
+    /// The operator's own name for it, unique; or none.
+    pub external_id: Option<Option<String>>,
+    /// Limits to set by name, or with null to take the configured ones.
+    pub limits: Map<String, Value>,
+}
+
+/// What is asked of the tenants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TenantQuery {
+    /// Only the one that the operator calls so.
+    pub external_id: Option<String>,
+    /// Which part.
+    pub page: PageRequest,
+}
+
+/// Reads limits by their names; null stands for the configured one.
+///
+/// # Errors
+/// [`EngineError::Invalid`] that names the limits there are.
+pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> {
+    let invalid = |rule| EngineError::Invalid {
+        field: "limits",
+        rule,
+    };
+    let is_number = |value: &Value| value.as_u64().is_some_and(|number| number <= MAX_LIMIT);
+    if let Some((name, _)) = limits
+        .iter()
+        .find(|(_, value)| !value.is_null() && !is_number(value))
+    {
+        let rule = format!("must have whole numbers up to {MAX_LIMIT} or null, but `{name}` is not");
+        return Err(invalid(rule));
+    }
+    serde_json::from_value(limits.into()).map_err(|error| invalid(format!("are not valid: {error}")))
+}
+
+impl Operator<'_> {
+    /// Makes a tenant.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`], [`EngineError::TenantExists`],
+    /// [`EngineError::Index`].
+    pub async fn create_tenant(&self, new: NewTenant) -> Result<Tenant, EngineError> {
+        check_text("name", &new.name)?;
+        check_external_id(new.external_id.as_deref())?;
+        let audited = self.audited();
+        let tenant = Tenant {
+            tenant_id: TenantId::from_uuid(self.engine.0.ids.uuid(audited.at)),
+            external_id: new.external_id,
+            name: new.name,
+            status: TenantStatus::Active,
+            limits: new.limits,
+            created_at: audited.at,
+        };
+        if self.engine.0.index.create_tenant(&tenant, &audited).await? {
+            Ok(tenant)
+        } else {
+            Err(EngineError::TenantExists)
+        }
+    }
+
+    /// Finds a tenant; one that is about to be gone is still there.
+    ///
+    /// # Errors
+    /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
+    pub async fn tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
+        let found = self.engine.0.index.tenant(tenant_id).await?;
+        found.ok_or(EngineError::TenantNotFound)
+    }
+
+    /// Lists tenants, newest first.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`], [`EngineError::Index`].
+    pub async fn tenants(&self, query: &TenantQuery) -> Result<Page<Tenant>, EngineError> {
+        let limit = query.page.limit(false)?;
+        let called = query.external_id.as_deref();
+        let identity = Query::of(&[b"tenants", called.unwrap_or_default().as_bytes()]);
+        let before = match &query.page.page {
+            Some(page) => Some(TenantId::from_uuid(id_of(
+                &self.engine.unseal(identity, page).await?,
+            )?)),
+            None => None,
+        };
+        // One more tells whether there is another page.
+        let items = self.engine.0.index.tenants(called, before, limit + 1).await?;
+        let position = |tenant: &Tenant| tenant.tenant_id.uuid().as_bytes().to_vec();
+        self.engine.page_of(identity, items, limit, position).await
+    }
+
+    /// Changes what a tenant is called and what it may hold.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`], [`EngineError::TenantExists`],
+    /// [`EngineError::TenantNotFound`], [`EngineError::Conflict`] when it is
+    /// being deleted, [`EngineError::Index`].
+    pub async fn update_tenant(&self, tenant_id: TenantId, edit: TenantEdit) -> Result<Tenant, EngineError> {
+        if let Some(name) = &edit.name {
+            check_text("name", name)?;
+        }
+        check_external_id(edit.external_id.as_ref().and_then(Option::as_deref))?;
+        limits_of(edit.limits.clone())?;
+        let change = TenantChange {
+            name: edit.name,
+            external_id: edit.external_id,
+            limits: edit.limits,
+            status: None,
+        };
+        self.change(tenant_id, &change).await
+    }
+
+    /// Serves a tenant no more, until it is resumed; keeps all it has.
+    ///
+    /// Felt on every replica within seconds. Idempotent.
+    ///
+    /// # Errors
+    /// As [`Self::update_tenant`].
+    pub async fn suspend_tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
+        self.set_status(tenant_id, TenantStatus::Suspended).await
+    }
+
+    /// Serves a tenant again. Idempotent.
+    ///
+    /// # Errors
+    /// As [`Self::update_tenant`].
+    pub async fn resume_tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
+        self.set_status(tenant_id, TenantStatus::Active).await
+    }
+
+    async fn set_status(&self, tenant_id: TenantId, status: TenantStatus) -> Result<Tenant, EngineError> {
+        let change = TenantChange {
+            status: Some(status),
+            ..TenantChange::default()
+        };
+        self.change(tenant_id, &change).await
+    }
+
+    async fn change(&self, tenant_id: TenantId, change: &TenantChange) -> Result<Tenant, EngineError> {
+        let index = &self.engine.0.index;
+        match index.update_tenant(tenant_id, change, &self.audited()).await? {
+            TenantUpdate::Done(tenant) => Ok(tenant),
+            TenantUpdate::ExternalIdTaken => Err(EngineError::TenantExists),
+            TenantUpdate::Deleting => Err(EngineError::Conflict("the tenant is being deleted")),
+            TenantUpdate::NoTenant => Err(EngineError::TenantNotFound),
+        }
+    }
+
+    /// Begins to delete a tenant: served no more at once, its rows and blobs
+    /// removed by the job `delete-tenants`.
+    ///
+    /// Idempotent: a tenant is deleted once, and its report stays.
+    ///
+    /// # Errors
+    /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
+    pub async fn delete_tenant(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
+        let audited = self.audited();
+        let begun = self.engine.0.index.delete_tenant(tenant_id, &audited).await?;
+        begun.ok_or(EngineError::TenantNotFound)
+    }
+
+    /// How far a tenant's deletion is, and what it removed.
+    ///
+    /// # Errors
+    /// [`EngineError::DeletionNotFound`], [`EngineError::Index`].
+    pub async fn tenant_deletion(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
+        let found = self.engine.0.index.tenant_deletion(tenant_id).await?;
+        found.ok_or(EngineError::DeletionNotFound)
+    }
+}
+
+fn check_external_id(external_id: Option<&str>) -> Result<(), EngineError> {
+    external_id.map_or(Ok(()), |external_id| check_text("external_id", external_id))
+}
+
+/// The id that a cursor stands behind.
+pub(super) fn id_of(position: &[u8]) -> Result<Uuid, EngineError> {
+    Uuid::from_slice(position).map_err(|_| EngineError::Internal("a cursor of no id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(limits: &Value) -> Result<LimitOverrides, String> {
+        limits_of(limits.as_object().unwrap().clone()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn limits_are_read_by_their_names() {
+        let limits = read(&json!({"bytes_per_memory": 5, "max_view_chars": null})).unwrap();
+        assert_eq!((limits.bytes_per_memory, limits.max_view_chars), (Some(5), None));
+        let unknown = read(&json!({"bytes_per_memroy": 5})).unwrap_err();
+        assert!(
+            unknown.contains("`bytes_per_memroy`") && unknown.contains("`bytes_per_memory`"),
+            "{unknown}"
+        );
+        for bad in [
+            json!(-1),
+            json!(1.5),
+            json!("1"),
+            json!((1_u64 << 53) + 1),
+            json!([]),
+        ] {
+            let refused = read(&json!({"bytes_per_memory": bad})).unwrap_err();
+            assert!(refused.contains("whole numbers up to"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! API keys: rare operations, each in a transaction.
+
+use async_trait::async_trait;
+use keepsake_core::{ApiKeyId, TenantId, Timestamp};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::SqliteIndex;
+use super::audit::audit;
+use super::reads::earlier_call;
+use super::stores::tell;
+use super::tenants::stays;
+use crate::commit::Idempotency;
+use crate::model::{ApiKey, AuditAction, Audited, IssuedKey, KeyCreation};
+use crate::statements::RECORD_CALL;
+use crate::statements::operator::{INSERT_CREDENTIAL, INSERT_KEY, KEY, KEYS, REVOKE_KEY};
+use crate::{IndexError, KeyIndex};
+
+#[async_trait]
+impl KeyIndex for SqliteIndex {
+    async fn create_api_key(
+        &self,
+        key: &ApiKey,
+        secret_sha256: &[u8; 32],
+        idempotency: Option<&Idempotency>,
+        audited: &Audited,
+    ) -> Result<KeyCreation, IndexError> {
+        let (tenant_id, key_id) = (key.tenant_id, key.api_key_id.uuid());
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        if !stays(connection, tenant_id).await? {
+            return Ok(KeyCreation::NoTenant);
+        }
+        if let Some(call) = idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *connection, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_key(call) {
+                Some(api_key_id) => KeyCreation::Replayed { api_key_id },
+                None => KeyCreation::KeyReused,
+            });
+        }
+        sqlx::query(INSERT_KEY)
+            .bind(tenant_id.uuid())
+            .bind(key_id)
+            .bind(&key.name)
+            .bind(Json(&key.scopes))
+            .bind(key.store_ids.as_ref().map(Json))
+            .bind(key.created_at.as_micros())
+            .bind(key.expires_at.map(Timestamp::as_micros))
+            .execute(&mut *connection)
+            .await?;
+        sqlx::query(INSERT_CREDENTIAL)
+            .bind(secret_sha256.as_slice())
+            .bind(tenant_id.uuid())
+            .bind(key_id)
+            .execute(&mut *connection)
+            .await?;
+        if let Some(call) = idempotency {
+            sqlx::query(RECORD_CALL)
+                .bind(tenant_id.uuid())
+                .bind(call.scope_sha256.as_slice())
+                .bind(call.request_sha256.as_slice())
+                .bind(key_id)
+                .bind(None::<Uuid>)
+                .bind(None::<i64>)
+                .bind(key.created_at.as_micros())
+                .execute(&mut *connection)
+                .await?;
+        }
+        tell(connection, "api_key", tenant_id, Some(key_id), key.created_at).await?;
+        let action = AuditAction::KeyCreated;
+        audit(connection, tenant_id, audited, action, Some(key_id)).await?;
+        writer.commit().await?;
+        Ok(KeyCreation::Created)
+    }
+
+    async fn api_key(
+        &self,
+        tenant_id: TenantId,
+        api_key_id: ApiKeyId,
+    ) -> Result<Option<IssuedKey>, IndexError> {
+        let row = sqlx::query(KEY)
+            .bind(tenant_id.uuid())
+            .bind(api_key_id.uuid())
+            .fetch_optional(&self.readers)
+            .await?;
+        row.map(|row| key_of(tenant_id, &row)).transpose()
+    }
+
+    async fn api_keys(
+        &self,
+        tenant_id: TenantId,
+        before: Option<ApiKeyId>,
+        limit: u32,
+    ) -> Result<Vec<IssuedKey>, IndexError> {
+        let rows = sqlx::query(KEYS)
+            .bind(tenant_id.uuid())
+            .bind(before.map_or(Uuid::max(), ApiKeyId::uuid))
+            .bind(i64::from(limit))
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().map(|row| key_of(tenant_id, row)).collect()
+    }
+
+    async fn revoke_api_key(
+        &self,
+        tenant_id: TenantId,
+        api_key_id: ApiKeyId,
+        audited: &Audited,
+    ) -> Result<Option<IssuedKey>, IndexError> {
+        let key_id = api_key_id.uuid();
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        if !stays(connection, tenant_id).await? {
+            return Ok(None);
+        }
+        sqlx::query(REVOKE_KEY)
+            .bind(tenant_id.uuid())
+            .bind(key_id)
+            .bind(audited.at.as_micros())
+            .execute(&mut *connection)
+            .await?;
+        let row = sqlx::query(KEY)
+            .bind(tenant_id.uuid())
+            .bind(key_id)
+            .fetch_optional(&mut *connection)
+            .await?;
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        let revoked = key_of(tenant_id, &row)?;
+        tell(connection, "api_key", tenant_id, Some(key_id), audited.at).await?;
+        let action = AuditAction::KeyRevoked;
+        audit(connection, tenant_id, audited, action, Some(key_id)).await?;
+        writer.commit().await?;
+        Ok(Some(revoked))
+    }
+}
+
+/// Reads a key's row, in the order of the columns of [`KEY`].
+fn key_of(tenant_id: TenantId, row: &SqliteRow) -> Result<IssuedKey, IndexError> {
+    let time =
+        |column| Ok::<_, IndexError>(row.try_get::<Option<i64>, _>(column)?.map(Timestamp::from_micros));
+    Ok(IssuedKey {
+        key: ApiKey {
+            api_key_id: ApiKeyId::from_uuid(row.try_get(0)?),
+            tenant_id,
+            name: row.try_get(1)?,
+            scopes: row.try_get::<Json<_>, _>(2)?.0,
+            store_ids: row.try_get::<Option<Json<_>>, _>(3)?.map(|ids| ids.0),
+            created_at: Timestamp::from_micros(row.try_get(4)?),
+            expires_at: time(5)?,
+        },
+        last_used_at: time(6)?,
+        revoked_at: time(7)?,
+    })
+}

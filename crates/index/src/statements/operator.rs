@@ -1,0 +1,136 @@
+//! Statements of the operator's side that both databases understand.
+
+/// A new tenant, unless its id or its external id is taken.
+pub(crate) const INSERT_TENANT: &str = "INSERT INTO tenant (tenant_id, external_id, name, status, limits, store_count, granted_bytes, \
+    created_at) VALUES ($1, $2, $3, $4, $5, 0, 0, $6) ON CONFLICT DO NOTHING";
+
+/// A tenant. In this order its row is read everywhere.
+pub(crate) const TENANT: &str =
+    "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant WHERE tenant_id = $1";
+
+/// Tenants before one, the newest id first.
+pub(crate) const TENANTS: &str = "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant \
+    WHERE tenant_id < $1 ORDER BY tenant_id DESC LIMIT $2";
+
+/// The tenant of an external id, if it is before one.
+pub(crate) const TENANTS_CALLED: &str = "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant \
+    WHERE tenant_id < $1 AND external_id = $3 ORDER BY tenant_id DESC LIMIT $2";
+
+/// All of a tenant that may be changed.
+pub(crate) const UPDATE_TENANT: &str =
+    "UPDATE tenant SET external_id = $2, name = $3, status = $4, limits = $5 WHERE tenant_id = $1";
+
+/// What a tenant holds.
+pub(crate) const USAGE: &str = "SELECT t.store_count, t.granted_bytes, CAST(coalesce(sum(s.memory_count), 0) AS bigint), \
+    CAST(coalesce(sum(s.live_bytes), 0) AS bigint), CAST(coalesce(sum(s.version_count), 0) AS bigint), \
+    CAST(coalesce(sum(s.version_bytes), 0) AS bigint), \
+    (SELECT count(*) FROM api_key k WHERE k.tenant_id = $1 AND k.revoked_at IS NULL) \
+    FROM tenant t LEFT JOIN store s ON s.tenant_id = $1 AND s.deleted_at IS NULL \
+    WHERE t.tenant_id = $1 GROUP BY t.tenant_id, t.store_count, t.granted_bytes";
+
+/// A new key.
+pub(crate) const INSERT_KEY: &str = "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+/// By what it is looked up.
+pub(crate) const INSERT_CREDENTIAL: &str =
+    "INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)";
+
+/// A key. In this order its row is read everywhere.
+pub(crate) const KEY: &str = "SELECT api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
+    FROM api_key WHERE tenant_id = $1 AND api_key_id = $2";
+
+/// Keys of a tenant before one, the newest id first.
+pub(crate) const KEYS: &str = "SELECT api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
+    FROM api_key WHERE tenant_id = $1 AND api_key_id < $2 ORDER BY api_key_id DESC LIMIT $3";
+
+/// Makes a key good for nothing; the first time stays.
+pub(crate) const REVOKE_KEY: &str = "UPDATE api_key SET revoked_at = coalesce(revoked_at, $3) \
+    WHERE tenant_id = $1 AND api_key_id = $2";
+
+/// What concerns a tenant.
+pub(crate) const INSERT_AUDIT: &str =
+    "INSERT INTO audit (tenant_id, id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5, $6)";
+
+/// What the operator did.
+pub(crate) const INSERT_OPERATOR_AUDIT: &str =
+    "INSERT INTO operator_audit (id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5)";
+
+/// A tenant's audit before a place, newest first.
+pub(crate) const AUDIT: &str = "SELECT id, at, actor, action, object_id FROM audit \
+    WHERE tenant_id = $1 AND (at, id) < ($2, $3) ORDER BY at DESC, id DESC LIMIT $4";
+
+/// The operator's audit before a place, newest first.
+pub(crate) const OPERATOR_AUDIT: &str = "SELECT id, at, actor, action, object_id FROM operator_audit \
+    WHERE (at, id) < ($1, $2) ORDER BY at DESC, id DESC LIMIT $3";
+
+/// A tenant's deletion. In this order its row is read everywhere.
+pub(crate) const DELETION: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
+    blob_bytes, blob_cursor FROM tenant_deletion WHERE tenant_id = $1";
+
+/// Deletions with something to do, the oldest first.
+pub(crate) const DUE_DELETIONS: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
+    blob_bytes, blob_cursor FROM tenant_deletion \
+    WHERE ended_at IS NULL AND coalesce(settles_at, 0) <= $1 ORDER BY requested_at LIMIT $2";
+
+/// Begins a deletion.
+pub(crate) const INSERT_DELETION: &str = "INSERT INTO tenant_deletion (tenant_id, state, requested_at, row_counts, blob_count, blob_bytes) \
+    VALUES ($1, 'removing', $2, '{}', 0, 0)";
+
+/// Keeps a tenant from being served.
+pub(crate) const MARK_TENANT: &str = "UPDATE tenant SET status = 'deleting' WHERE tenant_id = $1";
+
+/// Makes stores of a tenant gone for every reader and every commit.
+pub(crate) const END_STORE: &str = "UPDATE store SET deleted_at = $3, granted_bytes = 0, \
+    purge_epoch = purge_epoch + 1 WHERE tenant_id = $1 AND store_id = $2";
+
+/// Counts what a batch removed.
+pub(crate) const COUNT_ROWS: &str = "UPDATE tenant_deletion SET row_counts = $2 WHERE tenant_id = $1";
+
+/// Counts blobs that are about to be removed.
+pub(crate) const COUNT_BLOBS: &str = "UPDATE tenant_deletion SET blob_count = blob_count + $3, \
+    blob_bytes = blob_bytes + $4, blob_cursor = $2 WHERE tenant_id = $1 AND ended_at IS NULL";
+
+/// Waits for what may come late; what comes is counted anew.
+pub(crate) const SETTLE: &str = "UPDATE tenant_deletion SET state = 'settling', settles_at = $2, blob_cursor = NULL \
+    WHERE tenant_id = $1 AND state = 'removing'";
+
+/// Ends a deletion.
+pub(crate) const FINISH: &str = "UPDATE tenant_deletion SET state = 'done', ended_at = $2, row_counts = $3 \
+    WHERE tenant_id = $1 AND ended_at IS NULL";
+
+/// Removes the tenant itself.
+pub(crate) const DELETE_TENANT: &str = "DELETE FROM tenant WHERE tenant_id = $1";
+
+/// Every table with rows of tenants but `tenant` itself and the report of its
+/// deletion, with the rest of its key: the versions first, which name the blobs.
+///
+/// A test asks the databases for tables that are missing here.
+pub(crate) const TENANT_TABLES: [(&str, &str); 13] = [
+    ("version", "store_id, seq"),
+    ("memory", "store_id, memory_id"),
+    ("memory_access", "store_id, memory_id"),
+    ("search_doc", "store_id, memory_id"),
+    ("directory", "store_id, path"),
+    ("blob_deletion", "store_id, blob_id"),
+    ("store", "store_id"),
+    ("idempotency", "scope_sha256"),
+    ("erasure", "id"),
+    ("credential", "api_key_id, secret_sha256"),
+    ("api_key", "api_key_id"),
+    ("change_feed", "seq"),
+    ("audit", "id"),
+];
+
+/// Removes a batch of a tenant's rows from a table.
+pub(crate) fn purge_table(table: &str, key: &str) -> String {
+    format!(
+        "DELETE FROM {table} WHERE tenant_id = $1 AND ({key}) IN ( \
+         SELECT {key} FROM {table} WHERE tenant_id = $1 ORDER BY {key} LIMIT $2)"
+    )
+}
+
+/// Whether a tenant has a row in a table.
+pub(crate) fn has_rows(table: &str) -> String {
+    format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE tenant_id = $1)")
+}
