@@ -8,6 +8,7 @@
 
 mod drain;
 mod stores;
+mod tenants;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::{Engine, EngineError};
 
 pub use drain::DrainDeletions;
 pub use stores::PurgeStores;
+pub use tenants::DeleteTenants;
 
 /// How long a run may go without renewing its lease.
 const LEASE: Duration = Duration::from_mins(1);
@@ -158,7 +160,11 @@ fn slot_of(now: Timestamp, period: Duration) -> Timestamp {
 
 /// Every job of the worker role.
 fn fleet_jobs() -> Vec<Arc<dyn Job>> {
-    vec![Arc::new(DrainDeletions), Arc::new(PurgeStores)]
+    vec![
+        Arc::new(DrainDeletions),
+        Arc::new(PurgeStores),
+        Arc::new(DeleteTenants),
+    ]
 }
 
 /// Writes access times on every replica, half-minutely.

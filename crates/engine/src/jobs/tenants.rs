@@ -1,0 +1,184 @@
+//! `delete-tenants`: removes every row and blob of tenants that are to go.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_blobs::ListedBlob;
+use keepsake_index::{DeletionState, TenantDeletion};
+use serde_json::{Value, json};
+
+use super::{Job, Lease};
+use crate::{Engine, EngineError};
+
+/// Tenants looked for at a time.
+const TENANTS: u32 = 10;
+/// Rows of one batch: one transaction, which others may have to wait for.
+const BATCH_ROWS: u32 = 1000;
+/// Blobs listed at a time.
+const BATCH_BLOBS: usize = 1000;
+/// Blobs removed at the same time.
+const REMOVALS_AT_ONCE: usize = 16;
+/// How long after the first removal a request of before may still be under
+/// way, and leave a row or a blob behind: longer than any could take.
+const SETTLES_AFTER: Duration = Duration::from_hours(1);
+
+/// Removes tenants, each minute, in batches: the rows, then whatever the blob
+/// store has below the tenant's name, named by a row or not. An hour later it
+/// looks again, and only then tells that nothing is left.
+///
+/// Where a run ended, the next one goes on: what is left says itself what is to
+/// be done, and the report is written beside it.
+#[derive(Debug, Clone, Copy)]
+pub struct DeleteTenants;
+
+#[async_trait]
+impl Job for DeleteTenants {
+    fn name(&self) -> &'static str {
+        "delete-tenants"
+    }
+
+    fn schedule(&self) -> &'static str {
+        "40 * * * * *"
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_mins(1)
+    }
+
+    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut removed = Removed::default();
+        loop {
+            let due = engine.0.index.due_tenant_deletions(engine.now(), TENANTS).await?;
+            let ended_before = removed.settling + removed.done;
+            for deletion in due {
+                match remove(engine, lease, &deletion, &mut removed).await {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(removed.counts()),
+                    // It must not keep the others from their end.
+                    Err(error) => {
+                        removed.failed += 1;
+                        tracing::warn!(
+                            tenant.id = %deletion.tenant_id, error = %error,
+                            "job.delete_tenants: a tenant could not be removed; the next run tries again"
+                        );
+                    }
+                }
+            }
+            if removed.settling + removed.done == ended_before {
+                return Ok(removed.counts());
+            }
+        }
+    }
+}
+
+/// What a run has done.
+#[derive(Debug, Default)]
+struct Removed {
+    /// Tenants of which nothing is left, that are looked at again.
+    settling: u64,
+    /// Tenants that are gone.
+    done: u64,
+    rows: u64,
+    blobs: u64,
+    failed: u64,
+}
+
+impl Removed {
+    fn counts(&self) -> Value {
+        json!({
+            "settling": self.settling,
+            "done": self.done,
+            "rows": self.rows,
+            "blobs": self.blobs,
+            "failed": self.failed,
+        })
+    }
+}
+
+/// Removes one tenant as far as it can go now; `false`: the run is to stop.
+async fn remove(
+    engine: &Engine,
+    lease: &Lease<'_>,
+    deletion: &TenantDeletion,
+    removed: &mut Removed,
+) -> Result<bool, EngineError> {
+    if !remove_rows(engine, lease, deletion, removed).await?
+        || !remove_blobs(engine, lease, deletion, removed).await?
+    {
+        return Ok(false);
+    }
+    let (index, tenant_id) = (&engine.0.index, deletion.tenant_id);
+    match deletion.state {
+        DeletionState::Removing => {
+            let settles_at = engine.now().plus(SETTLES_AFTER);
+            index.settle_tenant(tenant_id, settles_at).await?;
+            removed.settling += 1;
+        }
+        DeletionState::Settling => {
+            removed.done += u64::from(index.finish_tenant(tenant_id, engine.now()).await?);
+        }
+        DeletionState::Done => {}
+    }
+    Ok(true)
+}
+
+async fn remove_rows(
+    engine: &Engine,
+    lease: &Lease<'_>,
+    deletion: &TenantDeletion,
+    removed: &mut Removed,
+) -> Result<bool, EngineError> {
+    loop {
+        let batch = engine
+            .0
+            .index
+            .purge_tenant(deletion.tenant_id, engine.now(), BATCH_ROWS)
+            .await?;
+        removed.rows += batch.rows;
+        if !lease.renew(None).await? {
+            return Ok(false);
+        }
+        if batch.is_done {
+            return Ok(true);
+        }
+    }
+}
+
+/// Removes what the blob store lists of the tenant.
+///
+/// A batch is counted before it is removed, up to its last key: what a kill
+/// left of it is listed again, and not counted twice.
+async fn remove_blobs(
+    engine: &Engine,
+    lease: &Lease<'_>,
+    deletion: &TenantDeletion,
+    removed: &mut Removed,
+) -> Result<bool, EngineError> {
+    let (blobs, tenant_id) = (&engine.0.blobs, deletion.tenant_id);
+    let mut after = None;
+    loop {
+        let batch = blobs.list_tenant(tenant_id, after.as_ref(), BATCH_BLOBS).await?;
+        let Some(last) = batch.last().map(|blob| blob.key) else {
+            return Ok(true);
+        };
+        let is_new = |blob: &&ListedBlob| deletion.blob_cursor.is_none_or(|counted| blob.key > counted);
+        let (many, bytes) = batch
+            .iter()
+            .filter(is_new)
+            .fold((0, 0), |(many, bytes), blob| (many + 1, bytes + blob.size_bytes));
+        if many > 0 {
+            engine.0.index.count_blobs(tenant_id, &last, many, bytes).await?;
+        }
+        removed.blobs += batch.len() as u64;
+        stream::iter(batch)
+            .map(|blob| async move { blobs.delete(&blob.key).await })
+            .buffer_unordered(REMOVALS_AT_ONCE)
+            .try_collect::<()>()
+            .await?;
+        after = Some(last);
+        if !lease.renew(None).await? {
+            return Ok(false);
+        }
+    }
+}
