@@ -1,9 +1,9 @@
 //! The domain of Keepsake, pure: what a memory is and what may be done to it.
 //!
-//! Ids, memory paths, content and its hash, cursors, limits, and the text
-//! semantics of the memory tool. Nothing here does I/O, waits, or reads a clock: time and
-//! randomness are handed in by the engine, so every function can be tested by
-//! its arguments alone.
+//! Ids, memory paths, content and its hash, cursors, limits, the text semantics
+//! of the memory tool, and the sensitive-data scanner. Nothing here does I/O,
+//! waits, or reads a clock: time and randomness are handed in by the engine, so
+//! every function can be tested by its arguments alone.
 
 pub mod actor;
 pub mod api_key;
@@ -14,6 +14,7 @@ pub mod id;
 pub mod limits;
 pub mod path;
 pub mod policy;
+pub mod sensitive;
 pub mod time;
 pub mod tool;
 

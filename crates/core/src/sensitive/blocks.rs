@@ -1,0 +1,109 @@
+//! Secrets of several lines: private keys in PEM, `OpenPGP` and `PuTTY` form.
+
+use std::ops::Range;
+
+/// The dashes around the label of a PEM or `OpenPGP` block.
+const DASHES: &str = "-----";
+/// A label is shorter than this, dashes included.
+const LABEL_BYTES: usize = 80;
+/// Less of a key than this is a mention of it.
+const FEWEST_KEY_BYTES: usize = 40;
+/// Lines of a `PuTTY` key that hold its private part, at most.
+const MOST_PUTTY_LINES: usize = 200;
+
+/// The private key whose `-----BEGIN ` stands at `start`.
+///
+/// Looks no further than the next dashes, so no two looks share a stretch.
+pub(super) fn private_key(text: &str, start: usize) -> Option<Range<usize>> {
+    let after_begin = text[start..].strip_prefix("-----BEGIN ")?;
+    let label_end = after_begin[..after_begin.floor_char_boundary(LABEL_BYTES)].find(DASHES)?;
+    let label = &after_begin[..label_end];
+    if !label.contains("PRIVATE KEY") || label.contains('\n') {
+        return None;
+    }
+    let body_start = text.len() - after_begin.len() + label_end + DASHES.len();
+    let body = &text[body_start..];
+    let (body, end) = match memchr::memmem::find(body.as_bytes(), DASHES.as_bytes()) {
+        Some(at) => (&body[..at], footer(&body[at..])),
+        None => (body, None),
+    };
+    let key = leading_key(body);
+    if key.bytes < FEWEST_KEY_BYTES {
+        return None;
+    }
+    // Without its end the block was cut off; what is there is as secret.
+    let length = match end {
+        Some(end) => body.len() + end,
+        None => key.length,
+    };
+    Some(start..body_start + length)
+}
+
+/// Bytes of an `-----END …-----` that `text` starts with.
+fn footer(text: &str) -> Option<usize> {
+    let label = text.strip_prefix("-----END ")?;
+    let end = label[..label.floor_char_boundary(LABEL_BYTES)].find(DASHES)?;
+    Some(text.len() - label.len() + end + DASHES.len())
+}
+
+/// What a body starts with that can be a key.
+struct LeadingKey {
+    /// Bytes of base64 in it.
+    bytes: usize,
+    /// Bytes up to the last base64.
+    length: usize,
+}
+
+fn leading_key(body: &str) -> LeadingKey {
+    let mut key = LeadingKey { bytes: 0, length: 0 };
+    let mut at = 0;
+    // A line break may be written as `\n`, where the key stands in a string.
+    for line in body.split_inclusive(['\n', '\\']) {
+        let end = at + line.len();
+        at = end;
+        let escape = usize::from(
+            line.starts_with(['n', 'r', 't']) && end > line.len() && is_escaped(body, end - line.len()),
+        );
+        let part = line[escape..]
+            .trim_matches(|sign: char| sign.is_whitespace() || "\\\"'`+,;>|#*.(){}".contains(sign));
+        let is_base64 = part
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+        let is_header = part.contains(": ") && part.len() < LABEL_BYTES;
+        if is_base64 {
+            key.bytes += part.len();
+            key.length = end - (line.len() - line.trim_end_matches(['\n', '\r', '\\']).len());
+        } else if !is_header {
+            return key;
+        }
+    }
+    key
+}
+
+fn is_escaped(body: &str, at: usize) -> bool {
+    body.as_bytes()[..at].last() == Some(&b'\\')
+}
+
+/// The private lines of a `PuTTY` key whose `Private-Lines:` stands at `start`.
+pub(super) fn putty_key(text: &str, start: usize) -> Option<Range<usize>> {
+    let after = text[start..].strip_prefix("Private-Lines: ")?;
+    let mut lines = after.split_inclusive('\n');
+    let first = lines.next()?;
+    let count: usize = first.trim().parse().ok()?;
+    let mut end = text.len() - after.len() + first.len();
+    let mut key_bytes = 0;
+    for line in lines.take(count.min(MOST_PUTTY_LINES)) {
+        let part = line.trim();
+        if part.len() > LABEL_BYTES
+            || !part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
+        {
+            break;
+        }
+        key_bytes += part.len();
+        end += line.len();
+    }
+    let end = start + text[start..end].trim_end().len();
+    (key_bytes >= FEWEST_KEY_BYTES).then_some(start..end)
+}

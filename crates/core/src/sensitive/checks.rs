@@ -1,0 +1,310 @@
+//! What tells a secret from a placeholder, a hash, a name or a piece of code.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
+/// Words that stand where a secret is to be put in.
+const PLACEHOLDERS: [&str; 20] = [
+    "example",
+    "your",
+    "xxxx",
+    "placeholder",
+    "redacted",
+    "dummy",
+    "changeme",
+    "change_me",
+    "change-me",
+    "insert",
+    "replace",
+    "1234567",
+    "abcdefg",
+    "****",
+    "....",
+    "----",
+    "____",
+    "_here",
+    "-here",
+    "sample",
+];
+
+/// Passwords that every manual has; a secret to nobody.
+const WELL_KNOWN_PASSWORDS: [&str; 27] = [
+    "password",
+    "passwd",
+    "pass",
+    "pwd",
+    "secret",
+    "secretpassword",
+    "mypassword",
+    "mysecretpassword",
+    "pw",
+    "postgres",
+    "mysql",
+    "mongo",
+    "redis",
+    "root",
+    "admin",
+    "guest",
+    "user",
+    "test",
+    "testing",
+    "default",
+    "token",
+    "key",
+    "hidden",
+    "none",
+    "null",
+    "password123",
+    "x",
+];
+
+/// Longer values are no passwords, and no keys, whatever they are called.
+const LONGEST_PASSWORD: usize = 256;
+const LONGEST_CREDENTIAL: usize = 4_096;
+
+/// Whether a text is a stand-in: one of the words, or hardly varied.
+pub(super) fn is_placeholder(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    PLACEHOLDERS.iter().any(|word| lower.contains(word)) || distinct(text) < least_distinct(text.len())
+}
+
+/// Fewer different characters than any random text of the length has.
+fn least_distinct(length: usize) -> usize {
+    match length {
+        0..8 => 2,
+        8..16 => 5,
+        16..30 => 7,
+        _ => 8,
+    }
+}
+
+fn distinct(text: &str) -> usize {
+    let mut seen = [false; 256];
+    for byte in text.bytes() {
+        seen[usize::from(byte)] = true;
+    }
+    seen.iter().filter(|&&is_seen| is_seen).count()
+}
+
+/// Whether a text has digits and letters and is no placeholder: what a token
+/// with a prefix of its own must be.
+pub(super) fn is_random(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_digit())
+        && text.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && !is_placeholder(text)
+}
+
+/// Whether a text has letters of both cases and is no placeholder.
+pub(super) fn is_mixed_case(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_lowercase())
+        && text.bytes().any(|byte| byte.is_ascii_uppercase())
+        && !is_placeholder(text)
+}
+
+/// [`is_mixed_case`] with digits: base64 of random bytes, not hexadecimal.
+pub(super) fn is_random_base64(text: &str) -> bool {
+    is_mixed_case(text) && is_random(text)
+}
+
+/// Whether the value of something labelled as a token or key is one.
+pub(super) fn is_credential(text: &str) -> bool {
+    (16..=LONGEST_CREDENTIAL).contains(&text.len())
+        && is_random(text)
+        && entropy(text) >= 3.2
+        && !is_something_else(text)
+}
+
+/// Whether the value of something labelled as a password is one.
+///
+/// A short one must have three of lower case, upper case, digits and signs:
+/// what people call a strong password, and what words and names are not.
+pub(super) fn is_password(text: &str) -> bool {
+    if !(8..=LONGEST_PASSWORD).contains(&text.len()) || is_placeholder(text) || is_something_else(text) {
+        return false;
+    }
+    let has = |class: fn(&u8) -> bool| usize::from(text.as_bytes().iter().any(class));
+    let classes = has(u8::is_ascii_lowercase)
+        + has(u8::is_ascii_uppercase)
+        + has(u8::is_ascii_digit)
+        + has(|byte| byte.is_ascii_punctuation() && !matches!(byte, b'_' | b'-' | b'.' | b'/' | b':'));
+    classes >= 3 || text.len() >= 16 && is_random(text) && entropy(text) >= 3.5
+}
+
+/// Whether a password in a URL or connection string is one.
+pub(super) fn is_connection_password(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let is_variable = text.starts_with(['$', '<', '{', '[', '%', '*']) && !text.starts_with("%2")
+        || text.contains("${")
+        || text.contains("{{");
+    let is_port = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_masked = text
+        .bytes()
+        .all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.' | b'-' | b'_'));
+    // `PASSWORD`, `DB_PASS`: where a secret is to be put in.
+    let is_name = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    let is_word = [
+        "password",
+        "passwd",
+        "example",
+        "your",
+        "changeme",
+        "placeholder",
+        "secret",
+        "redacted",
+    ]
+    .iter()
+    .any(|word| lower.contains(word));
+    !(text.len() < 4
+        || text.len() > LONGEST_PASSWORD
+        || is_variable
+        || is_port
+        || is_masked
+        || is_name
+        || is_word
+        || WELL_KNOWN_PASSWORDS.contains(&lower.as_str()))
+}
+
+/// Bits for each byte, as the frequencies in the text itself tell.
+fn entropy(text: &str) -> f64 {
+    let mut counts = [0_u32; 256];
+    for byte in text.bytes() {
+        counts[usize::from(byte)] += 1;
+    }
+    let total = f64::from(u32::try_from(text.len()).unwrap_or(u32::MAX));
+    let bits = |count: &u32| {
+        let share = f64::from(*count) / total;
+        -share * share.log2()
+    };
+    counts.iter().filter(|&&count| count > 0).map(bits).sum()
+}
+
+/// Whether a labelled value is a reference, a name, an id or a hash.
+fn is_something_else(text: &str) -> bool {
+    let starts = [
+        "$",
+        "%",
+        "{",
+        "<",
+        "[",
+        "/",
+        "./",
+        "../",
+        "~/",
+        "@",
+        "#",
+        "&",
+        "http:",
+        "https:",
+        "env:",
+        "env.",
+        "file:",
+        "vault:",
+        "op://",
+        "arn:",
+        "aws:",
+        "sha1",
+        "sha2",
+        "sha5",
+        "md5",
+        "process.",
+        "os.",
+        "secrets.",
+        "projects/",
+        "ssm:",
+        "keyring:",
+        "argon2",
+        "bcrypt",
+        "gcp:",
+        "azure:",
+        "config.",
+        "settings.",
+        "self.",
+        "this.",
+        "ref:",
+        "ssh-",
+        "blake",
+        "var.",
+        "data.",
+        "*",
+        "ENC[",
+        "!",
+        ":",
+    ];
+    starts.iter().any(|start| text.starts_with(start)) || is_uuid(text) || is_words(text) || is_time(text)
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(position, byte)| match position {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// Whether a text is words and numbers as names have them: `orders-api-v2`,
+/// `config.dbPassword2`, `X509KeyUsage`. What is random changes between upper
+/// case, lower case and digits at every second letter.
+fn is_words(text: &str) -> bool {
+    const LEAST_MEAN_LENGTH: usize = 4;
+    const MOST_DIGITS: usize = 5;
+    let mut pieces = 0;
+    for part in text
+        .split(['-', '_', '.', '/', ':'])
+        .filter(|part| !part.is_empty())
+    {
+        let bytes = part.as_bytes();
+        let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
+        if digits > MOST_DIGITS || !bytes.iter().all(u8::is_ascii_alphanumeric) {
+            return false;
+        }
+        let changes = bytes.windows(2).filter(|pair| {
+            pair[0].is_ascii_digit() != pair[1].is_ascii_digit()
+                || pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()
+        });
+        pieces += changes.count() + 1;
+    }
+    pieces * LEAST_MEAN_LENGTH < text.len() + LEAST_MEAN_LENGTH
+}
+
+/// Whether a text is a date or time, as `2026-01-31T10:00:00Z`.
+fn is_time(text: &str) -> bool {
+    text.len() <= 35
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || b"-:.+TZ/".contains(&byte))
+}
+
+/// Whether a text is a JWT (or JWE): its first part is a JSON object that names
+/// an algorithm.
+pub(super) fn is_jwt(text: &str) -> bool {
+    let header = text.split('.').next().unwrap_or_default();
+    let Ok(header) = URL_SAFE_NO_PAD.decode(header) else {
+        return false;
+    };
+    serde_json::from_slice::<serde_json::Map<_, _>>(&header).is_ok_and(|header| header.contains_key("alg"))
+}
+
+/// Whether a text is base64 of `user:password`.
+pub(super) fn is_basic_credentials(text: &str) -> bool {
+    let decoded = STANDARD_NO_PAD.decode(text.trim_end_matches('='));
+    decoded.is_ok_and(|decoded| {
+        let user_and_password = str::from_utf8(&decoded)
+            .ok()
+            .and_then(|text| text.split_once(':'));
+        user_and_password.is_some_and(|(_, password)| is_connection_password(password))
+    })
+}
+
+/// Whether the first part of a Discord token is base64 of a user's number.
+pub(super) fn is_discord_token(text: &str) -> bool {
+    let user = text.split('.').next().unwrap_or_default();
+    URL_SAFE_NO_PAD
+        .decode(user)
+        .is_ok_and(|decoded| (17..=20).contains(&decoded.len()) && decoded.iter().all(u8::is_ascii_digit))
+        && is_random_base64(text)
+}
+
+/// Whether a text of letters, digits and signs is a Keepsake key.
+pub(super) fn is_keepsake_key(text: &str) -> bool {
+    crate::api_key::ApiKeySecret::parse(text).is_ok()
+}

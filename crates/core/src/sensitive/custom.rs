@@ -1,0 +1,142 @@
+//! The operator's own rules.
+
+use std::iter;
+use std::ops::Range;
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+use super::{Candidate, Kind, MARKER_START, rules};
+
+/// What a compiled pattern may measure.
+const PATTERN_LIMIT_BYTES: usize = 1 << 20;
+/// Longer names are none.
+const KIND_LIMIT_BYTES: usize = 64;
+/// Matches of one rule in one text; what follows the last is taken as a whole,
+/// since a pattern can be made that looks at all the rest for each match.
+const MOST_MATCHES: usize = 1_000;
+
+/// A rule that an operator adds to the scanner's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CustomRule {
+    /// What it finds, in `snake_case`.
+    pub kind: String,
+    /// A regular expression of the `regex` crate; `^` and `$` are a line's.
+    pub pattern: String,
+}
+
+/// Why an operator's rule cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("rules[{position}].{field} {rule}")]
+pub struct RuleError {
+    /// Which of the rules, from 0.
+    pub position: usize,
+    /// The field that is wrong.
+    pub field: &'static str,
+    /// The rule that it breaks, as a phrase that follows the field.
+    pub rule: String,
+}
+
+/// A rule that can be used.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    kind: Kind,
+    pattern: Regex,
+}
+
+pub(super) fn compile(rules: &[CustomRule]) -> Result<Arc<[Compiled]>, RuleError> {
+    let compiled = rules.iter().enumerate().map(|(position, rule)| {
+        let error = |field, rule| RuleError {
+            position,
+            field,
+            rule,
+        };
+        Ok(Compiled {
+            kind: parse_kind(&rule.kind).map_err(|why| error("kind", why))?,
+            pattern: parse_pattern(rule).map_err(|why| error("pattern", why))?,
+        })
+    });
+    compiled.collect()
+}
+
+fn parse_kind(kind: &str) -> Result<Kind, String> {
+    let is_snake_case = kind.starts_with(|first: char| first.is_ascii_lowercase())
+        && kind
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    if !is_snake_case || kind.len() > KIND_LIMIT_BYTES {
+        return Err(format!(
+            "must be a name such as `employee_id`: a lowercase letter, then lowercase letters, digits and `_`, \
+             at most {KIND_LIMIT_BYTES}"
+        ));
+    }
+    Ok(Kind(kind.into()))
+}
+
+fn parse_pattern(rule: &CustomRule) -> Result<Regex, String> {
+    let pattern = RegexBuilder::new(&rule.pattern)
+        .multi_line(true)
+        .size_limit(PATTERN_LIMIT_BYTES)
+        .build()
+        .map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => {
+                format!("is too large: compiled it may measure {PATTERN_LIMIT_BYTES} bytes")
+            }
+            error => format!("is no regular expression: {}", last_line(&error.to_string())),
+        })?;
+    if pattern.is_match("") {
+        return Err("must not match the empty text: it would match everywhere".to_owned());
+    }
+    Ok(pattern)
+}
+
+/// The part of a parser's message that says what is wrong.
+fn last_line(message: &str) -> &str {
+    let line = message.lines().last().unwrap_or_default().trim();
+    line.strip_prefix("error: ").unwrap_or(line)
+}
+
+/// Finds what the rules match, apart from what was redacted before.
+pub(super) fn find(rules: &[Compiled], text: &str, found: &mut Vec<Candidate>) {
+    if rules.is_empty() {
+        return;
+    }
+    let mut start = 0;
+    for marker in markers(text).chain(iter::once(text.len()..text.len())) {
+        for (position, rule) in rules.iter().enumerate() {
+            find_one(rule, position, start, &text[start..marker.start], found);
+        }
+        start = marker.end;
+    }
+}
+
+fn find_one(rule: &Compiled, position: usize, start: usize, text: &str, found: &mut Vec<Candidate>) {
+    for (count, found_at) in rule.pattern.find_iter(text).enumerate() {
+        let is_last = count == MOST_MATCHES;
+        let end = if is_last { text.len() } else { found_at.end() };
+        // `$` and the like can match nothing at all.
+        if found_at.start() < end {
+            found.push(Candidate {
+                rank: rules::CUSTOM_RANK + position,
+                kind: rule.kind.clone(),
+                range: start + found_at.start()..start + end,
+            });
+        }
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// Where a redaction put `[redacted:{kind}]`.
+fn markers(text: &str) -> impl Iterator<Item = Range<usize>> {
+    memchr::memmem::find_iter(text.as_bytes(), MARKER_START).filter_map(|start| {
+        let kind = &text.as_bytes()[start + MARKER_START.len()..];
+        let length = kind
+            .iter()
+            .take(KIND_LIMIT_BYTES + 1)
+            .position(|byte| !(byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_'))?;
+        let end = start + MARKER_START.len() + length + 1;
+        (length > 0 && kind[length] == b']').then_some(start..end)
+    })
+}

@@ -1,0 +1,319 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Parts of secrets and of what surrounds them, none a secret by itself.
+const PARTS: [&str; 30] = [
+    "ghp_",
+    "sk-",
+    "sk-ant-api03-",
+    "AKIA",
+    "eyJ",
+    "://",
+    "@",
+    ":",
+    "-----BEGIN RSA PRIVATE KEY-----\n",
+    "-----END RSA PRIVATE KEY-----",
+    "password=",
+    "token: ",
+    "secret_key = ",
+    "Bearer ",
+    "Private-Lines: 3\n",
+    "hooks.slack.com/services/",
+    "[redacted:",
+    "]",
+    "4539 ",
+    "4111111111111111",
+    " ",
+    "\n",
+    "é",
+    "\\n",
+    "%3D",
+    "abcDEF123",
+    "Q7xkP2mZ",
+    "0123456789",
+    ";",
+    "\"",
+];
+
+/// Letters that no check takes for a placeholder.
+fn random_text(length: usize) -> String {
+    "q7XkP2mZ9vRtL4wNc8Ys".chars().cycle().take(length).collect()
+}
+
+fn github_token() -> String {
+    format!("ghp_{}", random_text(36))
+}
+
+fn pem(lines: usize) -> String {
+    let line = format!("{}\n", random_text(64));
+    let label = "RSA PRIVATE KEY";
+    format!(
+        "-----BEGIN {label}-----\n{}-----END {label}-----",
+        line.repeat(lines)
+    )
+}
+
+fn kinds(text: &str) -> Vec<String> {
+    Scanner::default()
+        .scan(text)
+        .iter()
+        .map(|finding| format!("{} {}", finding.kind, finding.line))
+        .collect()
+}
+
+fn with_rule(kind: &str, pattern: &str) -> Result<Scanner, RuleError> {
+    Scanner::new(&[CustomRule {
+        kind: kind.to_owned(),
+        pattern: pattern.to_owned(),
+    }])
+}
+
+#[test]
+fn finding_says_kind_line_and_place() {
+    let token = github_token();
+    let text = format!("notes\n\nuse {token} here\n");
+    let findings = Scanner::default().scan(&text);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].kind.as_str(), "github_token");
+    assert_eq!(findings[0].line, 3);
+    assert_eq!(&text[findings[0].range.clone()], token);
+}
+
+#[test]
+fn secret_is_in_no_debug_text() {
+    let token = github_token();
+    let scanner = Scanner::default();
+    let findings = scanner.scan(&token);
+    let shown = format!("{findings:?} {scanner:?} {}", findings[0].kind);
+    assert!(
+        shown.contains("github_token") && !shown.contains(&token[8..20]),
+        "{shown}"
+    );
+}
+
+#[test]
+fn redaction_puts_the_kind_in_the_place_of_the_secret_alone() {
+    let text = format!("a: {}\nb: {}\n", github_token(), "4111 1111 1111 1111");
+    let findings = Scanner::default().scan(&text);
+    assert_eq!(
+        redact(&text, &findings),
+        "a: [redacted:github_token]\nb: [redacted:payment_card]\n"
+    );
+}
+
+#[test]
+fn password_of_a_url_goes_and_the_rest_of_it_stays() {
+    let text = format!("db at postgres://app:{}@db.test/app", random_text(16));
+    let redacted = Scanner::default().redact_change(None, &text).unwrap();
+    assert_eq!(
+        redacted.text,
+        "db at postgres://app:[redacted:connection_string]@db.test/app"
+    );
+}
+
+#[test]
+fn overlapping_secrets_are_one_under_the_name_that_tells_more() {
+    let scanner = with_rule("access", "access[^;]*;").unwrap();
+    let text = format!("access {} and more;", github_token());
+    let findings = scanner.scan(&text);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].kind.as_str(), "github_token");
+    assert_eq!(findings[0].range, 0..text.len());
+}
+
+#[test]
+fn only_new_lines_are_looked_at() {
+    let scanner = Scanner::default();
+    let token = github_token();
+    let old = format!("head\ntoken {token}\ntail");
+    let lines = |after: &str| {
+        let findings = scanner.scan_change(Some(&old), after);
+        findings.iter().map(|finding| finding.line).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&old), [0; 0]);
+    assert_eq!(lines(&format!("new head\ntoken {token}\nnew tail\nmore")), [0; 0]);
+    assert_eq!(
+        lines(&format!("tail\ntoken {token}\nhead")),
+        [0; 0],
+        "lines that moved are old"
+    );
+    assert_eq!(lines(&format!("head\ntoken {token}!\ntail")), [2]);
+    assert_eq!(lines(&format!("{old}\ntoken {token}")), [4], "a copy is new");
+    assert_eq!(scanner.scan_change(None, &old).len(), 1);
+    assert_eq!(scanner.scan_change(Some(""), &old).len(), 1);
+}
+
+#[test]
+fn secret_of_several_lines_is_new_when_one_of_them_or_their_order_is() {
+    let scanner = Scanner::default();
+    let key = pem(5);
+    let old = format!("a\n{key}\nb\n");
+    let new = |before: &str, after: &str| scanner.scan_change(Some(before), after).len();
+    assert_eq!(new(&old, &format!("c\n{key}\nd\ne")), 0);
+    let lengthened = key.replacen('\n', &format!("\n{}\n", random_text(60)), 1);
+    assert_eq!(new(&old, &old.replace(&key, &lengthened)), 1);
+    // The header alone becomes new, and the whole block is one finding.
+    let headless = old.replace("-----BEGIN RSA PRIVATE KEY-----\n", "");
+    assert_eq!(new(&headless, &old), 1);
+    // A line taken out of its middle makes a key of lines that are all old.
+    let broken = key.replacen('\n', "\nthis is no key\n", 1);
+    assert_eq!(scanner.scan(&broken).len(), 0);
+    assert_eq!(new(&broken, &key), 1);
+}
+
+#[test]
+fn redaction_of_a_change_leaves_old_lines_as_they_are() {
+    let scanner = Scanner::default();
+    let (old, new) = (github_token(), format!("ghp_{}", random_text(40)));
+    let after = format!("old {old}\nnew {new}");
+    let redacted = scanner
+        .redact_change(Some(&format!("old {old}")), &after)
+        .unwrap();
+    assert_eq!(redacted.text, format!("old {old}\nnew [redacted:github_token]"));
+    assert_eq!(redacted.findings.len(), 1);
+    assert_eq!(scanner.redact_change(Some(&after), &after), None);
+}
+
+#[test]
+fn token_is_known_by_its_whole_word() {
+    let token = github_token();
+    assert_eq!(kinds(&format!("x{token}")), [""; 0]);
+    assert_eq!(kinds(&format!("x_{token}")), [""; 0]);
+    assert_eq!(kinds(&format!("\\n{token}\\n")), ["github_token 1"]);
+    assert_eq!(kinds(&format!("%3D{token}%26")), ["github_token 1"]);
+    assert_eq!(kinds(&format!("é{token}é")), ["github_token 1"]);
+    assert_eq!(kinds(&token[..30]), [""; 0]);
+}
+
+#[test]
+fn own_key_is_known_by_its_checksum() {
+    let key = crate::api_key::ApiKeySecret::from_random([7; 32]);
+    assert_eq!(kinds(key.expose()), ["keepsake_key 1"]);
+    let mistyped = format!("{}0", &key.expose()[..56]);
+    assert_eq!(kinds(&mistyped), [""; 0]);
+}
+
+#[test]
+fn token_longer_than_any_window_is_found_whole() {
+    let token = format!("ya29.{}", random_text(5_000));
+    let findings = Scanner::default().scan(&token);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].range, 0..token.len());
+}
+
+#[test]
+fn operators_rules_are_found_and_redacted() {
+    let scanner = with_rule("employee_id", "EMP-[0-9]{6}").unwrap();
+    let redacted = scanner.redact_change(None, "see EMP-004711\nand EMP-1").unwrap();
+    assert_eq!(redacted.text, "see [redacted:employee_id]\nand EMP-1");
+    assert_eq!(redacted.findings[0].line, 1);
+}
+
+#[test]
+fn operators_rule_that_cannot_be_used_is_named() {
+    let refusal = |kind: &str, pattern: &str| with_rule(kind, pattern).unwrap_err().to_string();
+    assert!(refusal("Employee", "x").starts_with("rules[0].kind must be a name such as"));
+    assert!(refusal("", "x").starts_with("rules[0].kind must be"));
+    assert!(refusal("ok", "(").starts_with("rules[0].pattern is no regular expression: unclosed group"));
+    assert!(refusal("ok", "a*").starts_with("rules[0].pattern must not match the empty text"));
+    assert!(refusal("ok", "(?:x{1000}){1000}").starts_with("rules[0].pattern is too large"));
+    let two = [("fine", "a"), ("fine_too", "[")].map(|(kind, pattern)| CustomRule {
+        kind: kind.to_owned(),
+        pattern: pattern.to_owned(),
+    });
+    assert_eq!(Scanner::new(&two).unwrap_err().position, 1);
+}
+
+#[test]
+fn rule_that_matches_its_own_marker_comes_to_an_end() {
+    let scanner = with_rule("anything", ".+").unwrap();
+    let redacted = scanner.redact_change(None, "one\ntwo").unwrap();
+    assert_eq!(redacted.text, "[redacted:anything]\n[redacted:anything]");
+    assert_eq!(scanner.scan(&redacted.text), []);
+}
+
+#[test]
+fn rule_with_a_thousand_matches_takes_the_rest_as_one() {
+    let scanner = with_rule("letter", "x").unwrap();
+    assert_eq!(scanner.scan(&"x ".repeat(5_000)).len(), 1_001);
+}
+
+/// What each look costs is bounded, so a text of 32 times the length takes 32
+/// times the time, where quadratic time is a thousand times: a bound between
+/// them that a busy machine does not break.
+#[test]
+fn time_is_linear_in_texts_made_to_waste_it() {
+    let scanner = Scanner::default();
+    let best = |text: &str| {
+        let run = || {
+            let start = std::time::Instant::now();
+            std::hint::black_box(scanner.scan(text));
+            start.elapsed()
+        };
+        (0..3).map(|_| run()).min().unwrap()
+    };
+    for unit in hostile_units() {
+        let text = |bytes: usize| unit.repeat(bytes / unit.len() + 1);
+        let (short, long) = (best(&text(10_000)), best(&text(320_000)));
+        assert!(
+            long < short * 250 + std::time::Duration::from_millis(5),
+            "{:?}…: {short:?} and {long:?}",
+            &unit[..unit.floor_char_boundary(20)]
+        );
+    }
+}
+
+/// Texts which, repeated, have as many starts of secrets as can be.
+fn hostile_units() -> Vec<String> {
+    let mut units: Vec<String> = PARTS.iter().map(|part| (*part).to_owned()).collect();
+    units.extend(PARTS.iter().map(|part| format!("{part} ")));
+    units.extend(
+        [
+            "a.bcdefg.",
+            "1",
+            "1 ",
+            "4539-",
+            "eyJ.",
+            "://a:",
+            "sk-aaaaaaaa ",
+            "a.b.c.d.e.f.",
+        ]
+        .map(str::to_owned),
+    );
+    units.push(github_token());
+    units.push(format!("{} ", github_token()));
+    units.push(format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n", random_text(64)));
+    units
+}
+
+proptest! {
+    #[test]
+    fn findings_are_in_order_apart_and_within_the_text(parts in prop::collection::vec(0..PARTS.len(), 0..60)) {
+        let text: String = parts.into_iter().map(|part| PARTS[part]).collect();
+        let mut end = 0;
+        for finding in Scanner::default().scan(&text) {
+            prop_assert!(finding.range.start >= end && finding.range.start < finding.range.end);
+            prop_assert!(text.get(finding.range.clone()).is_some());
+            prop_assert_eq!(finding.line, text[..finding.range.start].matches('\n').count() + 1);
+            end = finding.range.end;
+        }
+    }
+
+    #[test]
+    fn redacted_text_has_nothing_more_to_find(parts in prop::collection::vec(0..PARTS.len(), 0..60), at in 0..60_usize) {
+        let token = github_token();
+        let mut parts: Vec<_> = parts.into_iter().map(|part| PARTS[part]).collect();
+        parts.insert(at.min(parts.len()), &token);
+        let text = parts.concat();
+        let scanner = Scanner::default();
+        if let Some(redacted) = scanner.redact_change(None, &text) {
+            prop_assert_eq!(scanner.scan(&redacted.text), []);
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,200}", before in "\\PC{0,200}") {
+        let _ = Scanner::default().scan_change(Some(&before), &text);
+    }
+}
