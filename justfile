@@ -47,3 +47,7 @@ deny:
 # Dependencies that nothing uses
 machete:
     cargo machete
+
+# Fuzz targets, 30 seconds each: `just fuzz 600 path cursor` for longer and for some
+fuzz *arguments:
+    ./tests/fuzz/run {{ arguments }}

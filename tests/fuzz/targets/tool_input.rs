@@ -1,0 +1,250 @@
+//! The memory tool: any calls, one after the other, on a store that is a map.
+//!
+//! The input is JSON values in a row, each the input of a call. Every edit is
+//! compared with a naive one, every view with what it is a view of.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use keepsake_core::tool::{Command, Edit, ToolError, ToolPath, insert, str_replace, view_file};
+use keepsake_core::{Content, DirPath, MemoryPath};
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Map, Value};
+
+const LIMIT_BYTES: u64 = 2_000;
+const VIEW_CHARS: u64 = 120;
+
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Store(BTreeMap<MemoryPath, String>);
+
+impl Store {
+    fn file(&self, path: &ToolPath) -> Option<&String> {
+        self.0.get(path.memory()?)
+    }
+
+    /// The files below a directory.
+    fn below(&self, directory: &DirPath) -> Vec<MemoryPath> {
+        self.0
+            .keys()
+            .filter(|path| path.is_below(directory))
+            .cloned()
+            .collect()
+    }
+
+    fn is_free(&self, path: &MemoryPath) -> bool {
+        let is_file = |path: &str| self.0.keys().any(|file| file.as_str() == path);
+        !is_file(path.as_str())
+            && self.below(&path.as_dir()).is_empty()
+            && !path.ancestor_files().any(is_file)
+    }
+
+    fn write(&mut self, path: &MemoryPath, text: String) {
+        if let Ok(content) = Content::new(text, LIMIT_BYTES) {
+            assert!(content.first_line().chars().count() <= 120);
+            self.0.insert(path.clone(), content.as_str().to_owned());
+        }
+    }
+
+    fn apply(&mut self, command: &Command) {
+        match command {
+            Command::View { path, view_range } => {
+                if let Some(text) = self.file(path) {
+                    check_view(path, text, *view_range);
+                }
+            }
+            Command::Create { path, file_text } => {
+                if let Some(path) = path.memory().filter(|path| self.is_free(path)) {
+                    self.write(path, file_text.clone());
+                }
+            }
+            Command::StrReplace {
+                path,
+                old_str,
+                new_str,
+            } => {
+                if let Some(edit) = self
+                    .file(path)
+                    .and_then(|text| replaced(path, text, old_str, new_str))
+                {
+                    self.keep(path, edit);
+                }
+            }
+            Command::Insert {
+                path,
+                insert_line,
+                insert_text,
+            } => {
+                let edit = self
+                    .file(path)
+                    .and_then(|text| inserted(path, text, *insert_line, insert_text));
+                if let Some(edit) = edit {
+                    self.keep(path, edit);
+                }
+            }
+            Command::Delete { path } => {
+                let directory = path.dir();
+                self.0
+                    .retain(|file, _| Some(file) != path.memory() && !file.is_below(&directory));
+            }
+            Command::Rename { old_path, new_path } => self.rename(old_path, new_path),
+        }
+    }
+
+    fn keep(&mut self, path: &ToolPath, edit: Edit) {
+        assert!(!edit.message.is_empty());
+        if let Some(path) = path.memory() {
+            self.write(path, edit.content);
+        }
+    }
+
+    /// Moves a file or a directory, all of it or nothing.
+    fn rename(&mut self, old_path: &ToolPath, new_path: &ToolPath) {
+        let (Some(old), Some(new)) = (old_path.memory(), new_path.memory()) else {
+            return;
+        };
+        if !self.is_free(new) || new.is_below(&old.as_dir()) {
+            return;
+        }
+        if let Some(text) = self.0.remove(old) {
+            if self.is_free(new) {
+                self.0.insert(new.clone(), text);
+            } else {
+                self.0.insert(old.clone(), text);
+            }
+            return;
+        }
+        let (from, to) = (old.as_dir(), new.as_dir());
+        let files = self.below(&from);
+        let Ok(moved) = files
+            .iter()
+            .map(|file| file.rebased(&from, &to))
+            .collect::<Result<Vec<_>, _>>()
+        else {
+            return;
+        };
+        for (file, moved) in files.iter().zip(moved) {
+            assert_eq!(moved.rebased(&to, &from).as_ref(), Ok(file));
+            let text = self.0.remove(file).unwrap();
+            self.0.insert(moved, text);
+        }
+    }
+
+    /// What holds of every store.
+    fn assert_whole(&self) {
+        for (path, text) in &self.0 {
+            assert!(text.len() as u64 <= LIMIT_BYTES && !text.contains('\0'));
+            assert_eq!(MemoryPath::parse(path.as_str()).as_ref(), Ok(path));
+            assert!(
+                !path
+                    .ancestor_files()
+                    .any(|above| self.0.keys().any(|file| file.as_str() == above))
+            );
+        }
+    }
+}
+
+fn replaced(path: &ToolPath, text: &str, old_str: &str, new_str: &str) -> Option<Edit> {
+    let starts = |old_str: &str| {
+        let places = text.char_indices().map(|(place, _)| place);
+        places
+            .filter(|place| text[*place..].starts_with(old_str))
+            .collect::<Vec<_>>()
+    };
+    match str_replace(path, text, old_str, new_str) {
+        Ok(edit) => {
+            assert_eq!(starts(old_str).len(), 1);
+            assert_eq!(edit.content, text.replacen(old_str, new_str, 1));
+            Some(edit)
+        }
+        Err(ToolError::EmptyOldStr) => {
+            assert!(old_str.is_empty());
+            None
+        }
+        Err(ToolError::NoMatch { .. }) => {
+            assert!(!text.contains(old_str));
+            None
+        }
+        Err(ToolError::ManyMatches { lines, .. }) => {
+            let line_of = |place: &usize| text[..*place].matches('\n').count() + 1;
+            assert_eq!(lines, starts(old_str).iter().map(line_of).collect::<Vec<_>>());
+            None
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn inserted(path: &ToolPath, text: &str, line: i64, insert_text: &str) -> Option<Edit> {
+    let mut lines: Vec<&str> = text.split('\n').collect();
+    if lines.last() == Some(&"") {
+        lines.pop();
+    }
+    let place = usize::try_from(line).ok().filter(|place| *place <= lines.len());
+    let edit = insert(path, text, line, insert_text).ok();
+    assert_eq!(edit.is_some(), place.is_some());
+    lines.insert(place?, insert_text.trim_end_matches('\n'));
+    let expected: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+    assert_eq!(
+        edit.as_ref().map(|edit| edit.content.as_str()),
+        Some(expected.as_str())
+    );
+    edit
+}
+
+/// Views from a range on to its end: the lines come once each, in their order.
+fn check_view(path: &ToolPath, text: &str, view_range: Option<(i64, i64)>) {
+    let lines: Vec<_> = text.split('\n').collect();
+    let (first, last) = view_range.unwrap_or((1, -1));
+    let mut next = first;
+    loop {
+        let Ok(shown) = view_file(path, text, Some((next, last)), VIEW_CHARS) else {
+            let (count, is_open) = (lines.len() as i64, last == -1);
+            assert!(
+                next < 1 || next > count || !is_open && last < next,
+                "{next} {last}"
+            );
+            return;
+        };
+        let body = shown.split_once(" with line numbers:\n").unwrap().1;
+        let (body, notice) = match body.rsplit_once("\n\n[Line") {
+            Some((body, notice)) if body.chars().count() as u64 <= VIEW_CHARS => (body, Some(notice)),
+            _ => (body, None),
+        };
+        assert!(body.chars().count() as u64 <= VIEW_CHARS);
+        // A text may have a line that looks like a notice.
+        if text.contains("[Line") || text.contains("with line numbers:") {
+            return;
+        }
+        let numbered: Vec<_> = body
+            .split('\n')
+            .map(|line| line.split_once('\t').unwrap())
+            .collect();
+        for (number, line) in &numbered {
+            assert_eq!(number.trim(), next.to_string());
+            let whole = lines[usize::try_from(next).unwrap() - 1];
+            assert!(*line == whole || notice.is_some() && whole.starts_with(line));
+            next += 1;
+        }
+        let is_done = next > lines.len() as i64 || last != -1 && next > last;
+        assert!(is_done || notice.is_some());
+        if is_done {
+            return;
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut store = Store::default();
+    let calls = serde_json::Deserializer::from_slice(data).into_iter::<Map<String, Value>>();
+    for input in calls.map_while(Result::ok).take(32) {
+        let before = store.clone();
+        match Command::parse(&input) {
+            Ok(command) => {
+                store.apply(&command);
+                assert!(command.is_change() || store == before);
+                store.assert_whole();
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+});
