@@ -49,6 +49,8 @@ id_kinds! {
     ApiKeyId, ApiKeyKind, "apikey_";
     /// A session: an attachment of stores with a life of its own.
     SessionId, SessionKind, "sesn_";
+    /// A removal of all that was stored of something, and its receipt.
+    ErasureId, ErasureKind, "erasure_";
     /// One HTTP request.
     RequestId, RequestKind, "req_";
 }

@@ -21,7 +21,7 @@ pub mod tool;
 pub use actor::Actor;
 pub use blob_key::BlobKey;
 pub use content::{Content, ContentError, ContentHash};
-pub use id::{ApiKeyId, Id, IdKind, MemoryId, SessionId, StoreId, TenantId, VersionId};
+pub use id::{ApiKeyId, ErasureId, Id, IdKind, MemoryId, SessionId, StoreId, TenantId, VersionId};
 pub use limits::Limits;
 pub use path::{DirPath, MemoryPath, PathError};
 pub use policy::SensitiveDataPolicy;

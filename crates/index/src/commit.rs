@@ -249,6 +249,16 @@ impl CommitPlan {
         plan
     }
 
+    /// Works out what follows when memories go, of these paths and sizes.
+    pub(crate) fn leaving(memories: &[(MemoryPath, u64)]) -> Self {
+        let mut plan = Self::default();
+        for (path, size_bytes) in memories {
+            plan.shift(path, -1, -signed(*size_bytes));
+        }
+        plan.directories_may_go = !memories.is_empty();
+        plan
+    }
+
     fn shift(&mut self, path: &MemoryPath, files: i64, size_bytes: i64) {
         self.count_delta += files;
         self.byte_delta += size_bytes;

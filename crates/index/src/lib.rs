@@ -7,6 +7,8 @@
 //! [`MaintenanceIndex`], [`JobIndex`]) is for the operator and the jobs.
 
 mod commit;
+mod directories;
+mod erasure;
 mod error;
 mod grants;
 mod listing;
@@ -26,6 +28,10 @@ use uuid::Uuid;
 
 pub use commit::{
     Change, Commit, CommitOutcome, CommitPlan, DirectoryDelta, Guard, HeadChange, Idempotency, Refusal,
+};
+pub use erasure::{
+    ErasedBlobs, Erasure, ErasureCreation, ErasureIndex, ErasureListing, ErasureState, ErasureStep,
+    NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
 };
 pub use error::IndexError;
 pub use model::{
@@ -194,7 +200,8 @@ pub trait PurgeIndex: Send + Sync {
         now: Timestamp,
     ) -> Result<bool, IndexError>;
 
-    /// Deleted stores that are not purged yet, of any tenant, oldest first.
+    /// Deleted stores that are not purged yet, of any tenant, oldest first;
+    /// those of a tenant with an erasure that has not ended wait for it.
     async fn deleted_stores(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError>;
 
     /// Takes one batch of rows off a deleted store, and queues their blobs.
@@ -291,7 +298,8 @@ pub trait CredentialIndex: Send + Sync {
 pub trait MaintenanceIndex: Send + Sync {
     /// Writes last-accessed times, in one transaction, never moving one back.
     ///
-    /// Those of a store that was deleted meanwhile are dropped.
+    /// Those of a store that was deleted meanwhile, and of a memory that was
+    /// erased, are dropped.
     async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError>;
 
     /// Tells that a replica lives and how far its access times are written.
@@ -369,6 +377,7 @@ pub trait Index:
     MemoryIndex
     + VersionIndex
     + PurgeIndex
+    + ErasureIndex
     + StoreIndex
     + CredentialIndex
     + OperatorIndex

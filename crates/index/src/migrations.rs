@@ -36,6 +36,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/postgres/0005_operator.sql"),
     ),
     (
+        6,
+        "erasures",
+        include_str!("../../../migrations/postgres/0006_erasures.sql"),
+    ),
+    (
         7,
         "functions v3",
         include_str!("../../../migrations/postgres/0007_functions_v3.sql"),
@@ -57,6 +62,11 @@ const SQLITE: &[(i64, &str, &str)] = &[
         5,
         "operator",
         include_str!("../../../migrations/sqlite/0005_operator.sql"),
+    ),
+    (
+        6,
+        "erasures",
+        include_str!("../../../migrations/sqlite/0006_erasures.sql"),
     ),
 ];
 

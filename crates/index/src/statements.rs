@@ -87,16 +87,23 @@ pub(crate) const DELETE_STORE: &str = "UPDATE store SET deleted_at = $3, granted
 
 /// Deleted stores of every tenant, oldest first.
 ///
-/// Not those of a tenant that is to go: what is removed of it is counted by one.
-pub(crate) const DELETED_STORES: &str = "SELECT tenant_id, store_id FROM store WHERE deleted_at IS NOT NULL \
-    AND NOT EXISTS (SELECT 1 FROM tenant_deletion d WHERE d.tenant_id = store.tenant_id) \
-    ORDER BY deleted_at LIMIT $1";
+/// Who counts what goes takes it away alone: not those of a tenant that is to
+/// go, nor of one with an erasure under way, which may be at one of them.
+pub(crate) const DELETED_STORES: &str = "SELECT tenant_id, store_id FROM store s WHERE s.deleted_at IS NOT NULL \
+    AND NOT EXISTS (SELECT 1 FROM tenant_deletion d WHERE d.tenant_id = s.tenant_id) \
+    AND NOT EXISTS (SELECT 1 FROM erasure e WHERE e.tenant_id = s.tenant_id AND e.ended_at IS NULL) \
+    ORDER BY s.deleted_at LIMIT $1";
 
 /// Queues the blobs of the versions that [`PURGE`] removes next.
 pub(crate) const QUEUE_PURGED: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
     SELECT DISTINCT $1, $2, v.blob_id, $4, 0, 'store deleted' FROM (SELECT blob_id FROM version \
         WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3) v \
     WHERE v.blob_id IS NOT NULL ON CONFLICT (tenant_id, store_id, blob_id) DO NOTHING";
+
+/// The bytes that the versions brought which [`PURGE`] removes next.
+pub(crate) const BYTES_PURGED: &str = "SELECT CAST(coalesce(sum(CASE WHEN v.blob_id = v.version_id THEN v.size_bytes \
+    ELSE 0 END), 0) AS BIGINT) FROM (SELECT version_id, blob_id, size_bytes FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3) v";
 
 /// Removes a batch of a deleted store's rows from each of its tables; the
 /// versions first, which are the last to name the blobs.
@@ -116,3 +123,68 @@ pub(crate) const PURGE: [&str; 5] = [
 /// Removes the row of a store of which nothing else is left.
 pub(crate) const PURGE_STORE: &str =
     "DELETE FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NOT NULL";
+
+/// An erasure. In this order its row is read everywhere.
+pub(crate) const ERASURE: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, \
+    attempts, error FROM erasure WHERE tenant_id = $1 AND id = $2";
+
+/// A new erasure.
+pub(crate) const INSERT_ERASURE: &str = "INSERT INTO erasure (tenant_id, id, selector, state, cursor, counts, created_at, kind, store_id) \
+    VALUES ($1, $2, $3, 'pending', $4, $5, $6, $7, $8)";
+
+/// A line of the audit.
+pub(crate) const INSERT_AUDIT: &str =
+    "INSERT INTO audit (tenant_id, id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5, $6)";
+
+/// The place of a store's last version, and whether it is deleted.
+pub(crate) const STORE_TO_ERASE: &str =
+    "SELECT seq, deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2";
+
+/// Erasures that nobody works on, oldest first.
+pub(crate) const OPEN_ERASURES: &str = "SELECT tenant_id, id FROM erasure WHERE ended_at IS NULL \
+    AND (lease_until IS NULL OR lease_until <= $1) ORDER BY created_at LIMIT $2";
+
+/// Where an erasure is now.
+pub(crate) const MOVE_ERASURE: &str = "UPDATE erasure SET state = 'running', started_at = coalesce(started_at, $3), \
+    lease_until = $4, selector = CASE WHEN $5 THEN selector END, cursor = $6, counts = $7 \
+    WHERE tenant_id = $1 AND id = $2";
+
+/// What an erasure has counted, and how long it is held.
+pub(crate) const COUNT_ERASURE: &str =
+    "UPDATE erasure SET lease_until = $3, counts = $4 WHERE tenant_id = $1 AND id = $2";
+
+/// An erasure that was broken off.
+pub(crate) const FAIL_ERASURE: &str = "UPDATE erasure SET attempts = attempts + 1, error = $3, lease_until = $4 \
+    WHERE tenant_id = $1 AND id = $2 AND ended_at IS NULL";
+
+/// The end of an erasure.
+pub(crate) const END_ERASURE: &str = "UPDATE erasure SET state = 'done', ended_at = $3, counts = $4, selector = NULL, \
+    cursor = NULL, lease_until = NULL, error = NULL WHERE tenant_id = $1 AND id = $2";
+
+/// Blobs that an erasure has queued.
+pub(crate) const QUEUED_BLOBS: &str = "SELECT store_id, blob_id FROM blob_deletion \
+    WHERE erasure_id = $2 AND tenant_id = $1 LIMIT $3";
+
+/// Makes every queued blob of a store an erasure's.
+pub(crate) const CLAIM_BLOBS: &str = "UPDATE blob_deletion SET reason = 'erased', erasure_id = $3, not_before = $4 \
+    WHERE tenant_id = $1 AND store_id = $2 AND erasure_id IS NULL";
+
+/// A part of a store's history in its order: place, memory, and whether it
+/// stood between two paths.
+pub(crate) const HISTORY_BELOW: &str = "SELECT v.seq, v.memory_id, coalesce(v.path >= $6 AND v.path < $7, FALSE) \
+    FROM (SELECT seq, memory_id, path FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 AND seq <= $4 ORDER BY seq LIMIT $5) v ORDER BY v.seq";
+
+/// Takes memories, live bytes, versions and their bytes off a store's counters;
+/// caches drop what they hold of the store.
+pub(crate) const COUNT_ERASED: &str = "UPDATE store SET purge_epoch = purge_epoch + 1, memory_count = memory_count - $3, \
+    live_bytes = live_bytes - $4, version_count = version_count - $5, version_bytes = version_bytes - $6 \
+    WHERE tenant_id = $1 AND store_id = $2";
+
+/// The last of the next records of a tenant's calls; none where they end before.
+pub(crate) const CALLS_THROUGH: &str = "SELECT scope_sha256 FROM idempotency \
+    WHERE tenant_id = $1 AND scope_sha256 > $2 ORDER BY scope_sha256 LIMIT 1 OFFSET $3";
+
+/// Forgets what the request of a call was.
+pub(crate) const FORGET_REQUEST: &str =
+    "UPDATE idempotency SET request_sha256 = $3 WHERE tenant_id = $1 AND scope_sha256 = $2";

@@ -1,10 +1,13 @@
 //! Memories: what stands where, and lists of them.
 
-use keepsake_core::{ApiKeyId, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
+use keepsake_core::{
+    ApiKeyId, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, StoreId, Timestamp, VersionId,
+};
 use uuid::Uuid;
 
 use super::store::{Expiry, StoreState};
 use crate::commit::Idempotency;
+use crate::erasure::FORGOTTEN;
 
 /// A live memory's current state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +105,14 @@ impl Replayed {
     pub(crate) fn same_key(&self, call: &Idempotency) -> Option<ApiKeyId> {
         let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
         self.object_id.filter(|_| is_same).map(ApiKeyId::from_uuid)
+    }
+
+    /// The erasure that the same call made; `None`: it was another call. Once
+    /// the erasure has removed what it selects, its request is forgotten.
+    pub(crate) fn same_erasure(&self, call: &Idempotency) -> Option<ErasureId> {
+        let is_same = self.request_sha256 == call.request_sha256 || self.request_sha256 == FORGOTTEN;
+        let is_same = is_same && self.seq.is_none();
+        self.object_id.filter(|_| is_same).map(ErasureId::from_uuid)
     }
 }
 

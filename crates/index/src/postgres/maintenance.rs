@@ -29,6 +29,8 @@ impl MaintenanceIndex for PostgresIndex {
                   AS r(tenant_id, store_id, memory_id, at, reader) \
              WHERE EXISTS (SELECT FROM store s \
                  WHERE s.tenant_id = r.tenant_id AND s.store_id = r.store_id AND s.deleted_at IS NULL) \
+               AND EXISTS (SELECT FROM memory m WHERE m.tenant_id = r.tenant_id AND m.store_id = r.store_id \
+                 AND m.memory_id = r.memory_id) \
              ORDER BY r.tenant_id, r.store_id, r.memory_id, r.at DESC \
              ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE \
              SET last_read_at = excluded.last_read_at, last_read_by = excluded.last_read_by, \

@@ -8,6 +8,7 @@
 
 mod audit;
 mod commit;
+mod erasure;
 mod keys;
 mod maintenance;
 mod memories;

@@ -5,18 +5,20 @@ use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::{Postgres, Row, Transaction};
 
 use super::PostgresIndex;
+use super::reads::unsigned;
 use super::stores::tell;
 use super::versions::version_of;
+use crate::erasure::Purged;
 use crate::model::{Operation, Redaction, RedactionOutcome, StorePurge, Version};
 use crate::statements::{
-    BLOB_IS_LIVE, BLOB_IS_NAMED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH, FREE_TENANT, PURGE,
-    PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,
+    BLOB_IS_LIVE, BLOB_IS_NAMED, BYTES_PURGED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH,
+    FREE_TENANT, PURGE, PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,
 };
 use crate::{IndexError, PurgeIndex};
 
 /// Makes the transaction's plans for what it asks and the tables as they are: a
 /// plan for any batch reads a table from end to end, and removals are rare.
-const PLAN_ANEW: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
+pub(super) const PLAN_ANEW: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
 
 /// The lock of a store's commits; answers what the tenant granted it.
 const LOCK_STORE: &str = "SELECT granted_bytes FROM store \
@@ -75,27 +77,9 @@ impl PurgeIndex for PostgresIndex {
         now: Timestamp,
     ) -> Result<bool, IndexError> {
         let mut transaction = self.begin(tenant_id).await?;
-        sqlx::query("SELECT granted_bytes FROM tenant WHERE tenant_id = $1 FOR NO KEY UPDATE")
-            .bind(tenant_id.uuid())
-            .execute(&mut *transaction)
-            .await?;
-        let Some(granted_bytes) = lock_store(&mut transaction, tenant_id, store_id).await? else {
-            return Ok(false);
-        };
-        sqlx::query(FREE_TENANT)
-            .bind(tenant_id.uuid())
-            .bind(granted_bytes)
-            .execute(&mut *transaction)
-            .await?;
-        sqlx::query(DELETE_STORE)
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid())
-            .bind(now.as_micros())
-            .execute(&mut *transaction)
-            .await?;
-        tell(&mut transaction, "store", tenant_id, Some(store_id.uuid()), now).await?;
+        let is_ended = end_store(&mut transaction, tenant_id, store_id, now).await?;
         transaction.commit().await?;
-        Ok(true)
+        Ok(is_ended)
     }
 
     async fn deleted_stores(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
@@ -118,48 +102,106 @@ impl PurgeIndex for PostgresIndex {
         now: Timestamp,
         limit: u32,
     ) -> Result<StorePurge, IndexError> {
-        let mut purge = StorePurge::default();
         let mut transaction = self.jobs.begin().await?;
         sqlx::query(PLAN_ANEW).execute(&mut *transaction).await?;
-        // Two that purge one store take turns, batch by batch.
-        let is_deleted: Option<bool> = sqlx::query_scalar(
-            "SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2 FOR UPDATE",
+        let purged = purge_batch(
+            &mut transaction,
+            tenant_id,
+            store_id,
+            now,
+            i64::from(limit.max(1)),
         )
+        .await?;
+        transaction.commit().await?;
+        Ok(StorePurge {
+            rows: purged.rows(),
+            blobs: purged.blobs,
+            is_done: purged.is_done,
+        })
+    }
+}
+
+/// Makes a store gone for every reader; `false`: there is none that is not.
+pub(super) async fn end_store(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    now: Timestamp,
+) -> Result<bool, IndexError> {
+    sqlx::query("SELECT granted_bytes FROM tenant WHERE tenant_id = $1 FOR NO KEY UPDATE")
+        .bind(tenant_id.uuid())
+        .execute(&mut **transaction)
+        .await?;
+    let Some(granted_bytes) = lock_store(transaction, tenant_id, store_id).await? else {
+        return Ok(false);
+    };
+    sqlx::query(FREE_TENANT)
+        .bind(tenant_id.uuid())
+        .bind(granted_bytes)
+        .execute(&mut **transaction)
+        .await?;
+    sqlx::query(DELETE_STORE)
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
-        .fetch_optional(&mut *transaction)
+        .bind(now.as_micros())
+        .execute(&mut **transaction)
         .await?;
-        if is_deleted != Some(true) {
-            purge.is_done = true;
-            return Ok(purge);
-        }
-        let limit = i64::from(limit.max(1));
-        let queued = sqlx::query(QUEUE_PURGED)
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid())
-            .bind(limit)
-            .bind(now.as_micros())
-            .execute(&mut *transaction)
-            .await?;
-        purge.blobs = queued.rows_affected();
-        let mut left = limit;
-        for statement in PURGE.into_iter().chain([PURGE_STORE]) {
-            if left == 0 {
-                break;
-            }
-            let query = sqlx::query(statement)
-                .bind(tenant_id.uuid())
-                .bind(store_id.uuid());
-            let is_last = statement == PURGE_STORE;
-            let query = if is_last { query } else { query.bind(left) };
-            let removed = query.execute(&mut *transaction).await?.rows_affected();
-            purge.rows += removed;
-            purge.is_done = is_last;
-            left -= i64::try_from(removed).unwrap_or(left);
-        }
-        transaction.commit().await?;
-        Ok(purge)
+    tell(transaction, "store", tenant_id, Some(store_id.uuid()), now).await?;
+    Ok(true)
+}
+
+/// Takes a batch of rows off a deleted store, and queues their blobs.
+pub(super) async fn purge_batch(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    not_before: Timestamp,
+    limit: i64,
+) -> Result<Purged, IndexError> {
+    let mut purged = Purged::default();
+    // Two that purge one store take turns, batch by batch.
+    let is_deleted: Option<bool> = sqlx::query_scalar(
+        "SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2 FOR UPDATE",
+    )
+    .bind(tenant_id.uuid())
+    .bind(store_id.uuid())
+    .fetch_optional(&mut **transaction)
+    .await?;
+    if is_deleted != Some(true) {
+        purged.is_done = true;
+        return Ok(purged);
     }
+    let bytes: i64 = sqlx::query_scalar(BYTES_PURGED)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(limit)
+        .fetch_one(&mut **transaction)
+        .await?;
+    purged.bytes = unsigned(bytes);
+    let queued = sqlx::query(QUEUE_PURGED)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(limit)
+        .bind(not_before.as_micros())
+        .execute(&mut **transaction)
+        .await?;
+    purged.blobs = queued.rows_affected();
+    let mut left = limit;
+    for (table, statement) in PURGE.into_iter().chain([PURGE_STORE]).enumerate() {
+        if left == 0 {
+            break;
+        }
+        let query = sqlx::query(statement)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid());
+        let is_last = statement == PURGE_STORE;
+        let query = if is_last { query } else { query.bind(left) };
+        let removed = query.execute(&mut **transaction).await?.rows_affected();
+        purged.count(table, removed);
+        purged.is_done = is_last;
+        left -= i64::try_from(removed).unwrap_or(left);
+    }
+    Ok(purged)
 }
 
 async fn lock_store(

@@ -4,10 +4,10 @@
 //! and all writes at once. Those that wait for the connection at the same time
 //! share a transaction, so that one flush of the disk serves them all.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use keepsake_core::path::is_visible;
 use keepsake_core::{Actor, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
 use serde_json::{Value, json};
 use sqlx::Row;
@@ -20,6 +20,7 @@ use super::memories::expiry_of;
 use super::reads::unsigned;
 use super::{SqliteIndex, Writer};
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Refusal};
+use crate::directories::Directories;
 use crate::model::{FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed};
 use crate::{IndexError, MemoryIndex};
 
@@ -319,7 +320,8 @@ async fn run_one(
     }
 
     let (seq, last_version_at): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    let directories = Directories::of(plan.directories.iter(), &row.try_get::<String, _>(13)?);
+    let existing = existing_directories(&row.try_get::<String, _>(13)?);
+    let directories = Directories::of(&plan.directories, &existing);
     let at = commit.now.max(Timestamp::from_micros(last_version_at));
     let new_seq = seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
     sqlx::query(WRITE)
@@ -330,8 +332,8 @@ async fn run_one(
         .bind(&changes)
         .bind(commit.actor.as_ref().map(Actor::kind))
         .bind(commit.actor.as_ref().map(Actor::id))
-        .bind(Value::from(directories.moved).to_string())
-        .bind(json!(directories.emptied).to_string())
+        .bind(moved_rows(&directories))
+        .bind(emptied_paths(&directories))
         .bind(new_seq)
         .bind(plan.count_delta)
         .bind(plan.byte_delta)
@@ -445,59 +447,35 @@ fn new_version_bytes(changes: &[Change]) -> i64 {
     i64::try_from(brought.sum::<u64>()).unwrap_or(i64::MAX)
 }
 
-/// What the directory rows become.
-struct Directories {
-    moved: Vec<Value>,
-    emptied: Vec<String>,
+/// The directory rows there are, of the gate's JSON: `[[path, files]…]`.
+fn existing_directories(json: &str) -> BTreeMap<String, i64> {
+    let rows: Vec<(String, i64)> = serde_json::from_str(json).unwrap_or_default();
+    rows.into_iter().collect()
 }
 
-impl Directories {
-    /// Adds to the deltas which directories appear and which go, since each
-    /// moves the count of children of the one above it.
-    ///
-    /// `existing` is the gate's JSON of the rows there are: `[[path, files]…]`.
-    fn of<'a>(
-        deltas: impl Iterator<Item = (&'a DirPath, &'a crate::DirectoryDelta)>,
-        existing: &str,
-    ) -> Self {
-        let existing: Vec<(String, i64)> = serde_json::from_str(existing).unwrap_or_default();
-        let existing: std::collections::BTreeMap<_, _> = existing.into_iter().collect();
-        let mut deltas: std::collections::BTreeMap<_, _> = deltas
-            .map(|(directory, delta)| (directory.clone(), *delta))
-            .collect();
-        let mut emptied = Vec::new();
-        for (directory, delta) in deltas.clone() {
-            let before = existing.get(directory.as_str()).copied();
-            let (appears, goes) = (
-                before.is_none(),
-                before.is_some_and(|files| files + delta.files == 0),
-            );
-            if directory.is_root() || !(appears || goes) {
-                continue;
-            }
-            if goes {
-                emptied.push(directory.as_str().to_owned());
-            }
-            if let Some(parent) = directory.parent().filter(|_| is_visible(directory.name())) {
-                deltas.entry(parent).or_default().visible_children += if appears { 1 } else { -1 };
-            }
-        }
-        let moved = deltas.iter().map(|(directory, delta)| {
-            let parent = directory.parent().unwrap_or_else(DirPath::root);
-            json!([
-                directory.as_str(),
-                parent.as_str(),
-                directory.name(),
-                delta.files,
-                delta.size_bytes,
-                delta.visible_children,
-            ])
-        });
-        Self {
-            moved: moved.collect(),
-            emptied,
-        }
-    }
+/// Directories that move, as the statements that write them index them.
+pub(super) fn moved_rows(directories: &Directories) -> String {
+    let rows = directories.moved.iter().map(|(directory, delta)| {
+        let parent = directory.parent().unwrap_or_else(DirPath::root);
+        json!([
+            directory.as_str(),
+            parent.as_str(),
+            directory.name(),
+            delta.files,
+            delta.size_bytes,
+            delta.visible_children,
+        ])
+    });
+    rows.collect::<Value>().to_string()
+}
+
+/// The paths of directories that go, as JSON.
+pub(super) fn emptied_paths(directories: &Directories) -> String {
+    let paths = directories
+        .emptied
+        .iter()
+        .map(|directory| json!(directory.as_str()));
+    paths.collect::<Value>().to_string()
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ impl MaintenanceIndex for SqliteIndex {
                  r.value ->> 3 FROM json_each($1) r WHERE EXISTS (SELECT 1 FROM store s \
                      WHERE s.tenant_id = unhex(r.value ->> 0) AND s.store_id = unhex(r.value ->> 1) \
                      AND s.deleted_at IS NULL) \
+                 AND EXISTS (SELECT 1 FROM memory m WHERE m.tenant_id = unhex(r.value ->> 0) \
+                     AND m.store_id = unhex(r.value ->> 1) AND m.memory_id = unhex(r.value ->> 2)) \
              ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE \
              SET last_read_at = excluded.last_read_at, last_read_by = excluded.last_read_by, \
                  active_at = max(active_at, excluded.active_at) \

@@ -8,6 +8,7 @@
 
 mod audit;
 mod commit;
+mod erasure;
 mod keys;
 mod maintenance;
 mod memories;
@@ -56,15 +57,21 @@ struct Writer {
 impl Writer {
     /// Begins a transaction; one that an abandoned task left open is undone.
     async fn begin(&mut self) -> Result<&mut SqliteConnection, IndexError> {
-        if self.is_open {
-            // Fails where SQLite has already rolled back by itself.
-            let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
-        }
+        self.idle().await;
         self.is_open = true;
         sqlx::query("BEGIN IMMEDIATE")
             .execute(&mut self.connection)
             .await?;
         Ok(&mut self.connection)
+    }
+
+    /// The connection with no transaction open.
+    async fn idle(&mut self) -> &mut SqliteConnection {
+        if std::mem::take(&mut self.is_open) {
+            // Fails where SQLite has already rolled back by itself.
+            let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
+        }
+        &mut self.connection
     }
 
     async fn commit(&mut self) -> Result<(), IndexError> {

@@ -6,12 +6,14 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteIndex;
+use super::reads::unsigned;
 use super::stores::tell;
 use super::versions::version_of;
+use crate::erasure::Purged;
 use crate::model::{Operation, Redaction, RedactionOutcome, StorePurge, Version};
 use crate::statements::{
-    BLOB_IS_LIVE, BLOB_IS_NAMED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH, FREE_TENANT, PURGE,
-    PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,
+    BLOB_IS_LIVE, BLOB_IS_NAMED, BYTES_PURGED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH,
+    FREE_TENANT, PURGE, PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,
 };
 use crate::{IndexError, PurgeIndex};
 
@@ -73,23 +75,9 @@ impl PurgeIndex for SqliteIndex {
     ) -> Result<bool, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
-        let Some(granted_bytes) = granted_bytes(connection, tenant_id, store_id).await? else {
-            return Ok(false);
-        };
-        sqlx::query(FREE_TENANT)
-            .bind(tenant_id.uuid())
-            .bind(granted_bytes)
-            .execute(&mut *connection)
-            .await?;
-        sqlx::query(DELETE_STORE)
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid())
-            .bind(now.as_micros())
-            .execute(&mut *connection)
-            .await?;
-        tell(connection, "store", tenant_id, Some(store_id.uuid()), now).await?;
+        let is_ended = end_store(connection, tenant_id, store_id, now).await?;
         writer.commit().await?;
-        Ok(true)
+        Ok(is_ended)
     }
 
     async fn deleted_stores(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
@@ -112,47 +100,93 @@ impl PurgeIndex for SqliteIndex {
         now: Timestamp,
         limit: u32,
     ) -> Result<StorePurge, IndexError> {
-        let mut purge = StorePurge::default();
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
-        let is_deleted: Option<bool> = sqlx::query_scalar(
-            "SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2",
-        )
+        let purged = purge_batch(connection, tenant_id, store_id, now, i64::from(limit.max(1))).await?;
+        writer.commit().await?;
+        Ok(StorePurge {
+            rows: purged.rows(),
+            blobs: purged.blobs,
+            is_done: purged.is_done,
+        })
+    }
+}
+
+/// Makes a store gone for every reader; `false`: there is none that is not.
+pub(super) async fn end_store(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    now: Timestamp,
+) -> Result<bool, IndexError> {
+    let Some(granted_bytes) = granted_bytes(connection, tenant_id, store_id).await? else {
+        return Ok(false);
+    };
+    sqlx::query(FREE_TENANT)
+        .bind(tenant_id.uuid())
+        .bind(granted_bytes)
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query(DELETE_STORE)
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
-        .fetch_optional(&mut *connection)
+        .bind(now.as_micros())
+        .execute(&mut *connection)
         .await?;
-        if is_deleted != Some(true) {
-            purge.is_done = true;
-            return Ok(purge);
-        }
-        let limit = i64::from(limit.max(1));
-        let queued = sqlx::query(QUEUE_PURGED)
+    tell(connection, "store", tenant_id, Some(store_id.uuid()), now).await?;
+    Ok(true)
+}
+
+/// Takes a batch of rows off a deleted store, and queues their blobs.
+pub(super) async fn purge_batch(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    not_before: Timestamp,
+    limit: i64,
+) -> Result<Purged, IndexError> {
+    let mut purged = Purged::default();
+    let is_deleted: Option<bool> =
+        sqlx::query_scalar("SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2")
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())
-            .bind(limit)
-            .bind(now.as_micros())
-            .execute(&mut *connection)
+            .fetch_optional(&mut *connection)
             .await?;
-        purge.blobs = queued.rows_affected();
-        let mut left = limit;
-        for statement in PURGE.into_iter().chain([PURGE_STORE]) {
-            if left == 0 {
-                break;
-            }
-            let query = sqlx::query(statement)
-                .bind(tenant_id.uuid())
-                .bind(store_id.uuid());
-            let is_last = statement == PURGE_STORE;
-            let query = if is_last { query } else { query.bind(left) };
-            let removed = query.execute(&mut *connection).await?.rows_affected();
-            purge.rows += removed;
-            purge.is_done = is_last;
-            left -= i64::try_from(removed).unwrap_or(left);
-        }
-        writer.commit().await?;
-        Ok(purge)
+    if is_deleted != Some(true) {
+        purged.is_done = true;
+        return Ok(purged);
     }
+    let bytes: i64 = sqlx::query_scalar(BYTES_PURGED)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(limit)
+        .fetch_one(&mut *connection)
+        .await?;
+    purged.bytes = unsigned(bytes);
+    let queued = sqlx::query(QUEUE_PURGED)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(limit)
+        .bind(not_before.as_micros())
+        .execute(&mut *connection)
+        .await?;
+    purged.blobs = queued.rows_affected();
+    let mut left = limit;
+    for (table, statement) in PURGE.into_iter().chain([PURGE_STORE]).enumerate() {
+        if left == 0 {
+            break;
+        }
+        let query = sqlx::query(statement)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid());
+        let is_last = statement == PURGE_STORE;
+        let query = if is_last { query } else { query.bind(left) };
+        let removed = query.execute(&mut *connection).await?.rows_affected();
+        purged.count(table, removed);
+        purged.is_done = is_last;
+        left -= i64::try_from(removed).unwrap_or(left);
+    }
+    Ok(purged)
 }
 
 async fn granted_bytes(

@@ -6,7 +6,7 @@ use keepsake_index::{AccessRow, Index};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::place::{Place, after_seconds, next_uuid};
+use crate::place::{Place, after_seconds, created};
 use crate::subject::{Subject, TextRow};
 
 const ONE: Uuid = Uuid::from_u128(1);
@@ -38,6 +38,16 @@ async fn access_times(place: &Place) -> Vec<TextRow> {
         .await
 }
 
+/// Makes memories.
+async fn memories(place: &Place, count: u32) -> Vec<MemoryId> {
+    let changes: Vec<_> = (0..count)
+        .map(|number| created(&format!("/{number}"), 0))
+        .collect();
+    let made = changes.iter().map(|change| change.memory_id).collect();
+    place.change(changes).await;
+    made
+}
+
 fn access(seconds: i64, read_by: i64) -> TextRow {
     let at = after_seconds(seconds).as_micros().to_string();
     vec![Some(at.clone()), Some(reader(read_by).id()), Some(at)]
@@ -45,7 +55,7 @@ fn access(seconds: i64, read_by: i64) -> TextRow {
 
 pub(crate) async fn access_time_never_moves_back(subject: &Subject) {
     let place = Place::new(subject).await;
-    let (first, second) = (MemoryId::from_uuid(next_uuid()), MemoryId::from_uuid(next_uuid()));
+    let [first, second] = memories(&place, 2).await.try_into().unwrap();
     let flush = async |rows: &[AccessRow]| place.index.flush_access(rows).await.unwrap();
     flush(&[read_of(&place, second, 10, 1), read_of(&place, first, 10, 1)]).await;
     assert_eq!(access_times(&place).await, [access(10, 1), access(10, 1)]);
@@ -57,7 +67,7 @@ pub(crate) async fn access_time_never_moves_back(subject: &Subject) {
 
 pub(crate) async fn activity_later_than_a_read_stays(subject: &Subject) {
     let place = Place::new(subject).await;
-    let memory_id = MemoryId::from_uuid(next_uuid());
+    let memory_id = memories(&place, 1).await[0];
     place
         .index
         .flush_access(&[read_of(&place, memory_id, 10, 1)])
@@ -78,7 +88,7 @@ pub(crate) async fn activity_later_than_a_read_stays(subject: &Subject) {
 
 pub(crate) async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
     let place = Place::new(subject).await;
-    let memory_id = MemoryId::from_uuid(next_uuid());
+    let memory_id = memories(&place, 1).await[0];
     let now = after_seconds(1);
     let deleted = place.index.delete_store(place.tenant_id, place.store_id, now);
     assert!(deleted.await.unwrap());
@@ -89,7 +99,7 @@ pub(crate) async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
 
 pub(crate) async fn latest_of_two_reads_in_one_flush_stays(subject: &Subject) {
     let place = Place::new(subject).await;
-    let memory_id = MemoryId::from_uuid(next_uuid());
+    let memory_id = memories(&place, 1).await[0];
     let rows = [(10, 1), (30, 3), (20, 2)];
     let rows = rows.map(|(seconds, read_by)| read_of(&place, memory_id, seconds, read_by));
     place.index.flush_access(&rows).await.unwrap();
@@ -98,7 +108,7 @@ pub(crate) async fn latest_of_two_reads_in_one_flush_stays(subject: &Subject) {
 
 pub(crate) async fn flushes_at_the_same_time_all_land(subject: &Subject) {
     let place = Place::new(subject).await;
-    let memories: Vec<_> = (0..200).map(|_| MemoryId::from_uuid(next_uuid())).collect();
+    let memories = memories(&place, 200).await;
     let flushes = (0..8).map(|flush: i64| {
         let (place, mut memories) = (place.clone(), memories.clone());
         tokio::spawn(async move {

@@ -10,6 +10,8 @@ mod commits;
 mod cost;
 mod deletions;
 mod endings;
+mod erasure_rows;
+mod erasures;
 mod grants;
 mod heads;
 mod idempotency;
@@ -183,6 +185,26 @@ hold_on_both_databases! {
         purge_finds_blobs_whose_own_version_was_redacted,
         store_that_is_not_deleted_is_not_purged,
         deleted_stores_come_oldest_first_and_limited,
+    ]
+    erasure_rows: [
+        records_of_calls_go_with_what_they_made,
+        call_that_is_sent_again_finds_its_erasure,
+        row_of_an_erasure_holds_no_path_at_its_end,
+        erasures_are_listed_newest_first_and_by_store,
+        erasure_is_one_workers_until_it_stops,
+        erasure_of_another_tenant_is_not_found,
+    ]
+    erasures: [
+        memories_below_go_and_their_neighbours_stay,
+        memory_that_once_stood_below_goes_wholly,
+        what_is_made_after_the_request_stays,
+        erased_memory_takes_no_change_any_more,
+        blobs_are_the_erasures_until_they_are_gone,
+        store_goes_with_its_row,
+        store_that_was_deleted_before_is_erased,
+        stores_are_selected_by_all_their_pairs,
+        two_workers_take_everything_once,
+        any_history_loses_what_ever_stood_below,
     ]
     batches: [
         ten_thousand_files_are_deleted_at_once,
