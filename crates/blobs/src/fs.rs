@@ -19,10 +19,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use keepsake_core::{BlobKey, StoreId, TenantId};
+use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use tracing::instrument;
 
-use crate::{BlobError, BlobStore, ListedBlob};
+use self::list::sorted_names;
+use crate::{BlobError, BlobStore, Erased, ListedBlob};
 
 /// The folder of blobs being written; no tenant's id looks like it.
 const TEMP_FOLDER: &str = "tmp";
@@ -107,6 +108,22 @@ impl BlobStore for FileBlobs {
         let key = *key;
         self.blocking("delete a blob", move |shared| shared.delete(&key))
             .await
+    }
+
+    #[instrument(name = "blob.erase", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
+    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+        self.delete(key).await?;
+        Ok(Erased::NotVersioned)
+    }
+
+    #[instrument(name = "blob.erase_store", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError> {
+        let erased = self
+            .blocking("delete the blobs of a store", move |shared| {
+                shared.erase_store(tenant_id, store_id)
+            })
+            .await?;
+        Ok((erased, Erased::NotVersioned))
     }
 
     #[instrument(name = "blob.list", level = "debug", skip_all)]
@@ -245,6 +262,18 @@ impl Shared {
             Some(()) => fsync_folder(&self.store_folder(key)),
             None => Ok(()),
         }
+    }
+
+    fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> io::Result<u64> {
+        let folder = self.root.join(tenant_id.to_string()).join(store_id.to_string());
+        let blobs = sorted_names::<VersionId>(&folder)?;
+        for blob_id in &blobs {
+            absent_as_none(std::fs::remove_file(folder.join(blob_id.to_string())))?;
+        }
+        if !blobs.is_empty() {
+            fsync_folder(&folder)?;
+        }
+        Ok(blobs.len() as u64)
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use keepsake_core::{BlobKey, TenantId, Timestamp};
+use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp};
 
 pub use error::BlobError;
 pub use fs::FileBlobs;
@@ -51,6 +51,24 @@ pub trait BlobStore: Send + Sync + Debug {
     /// [`BlobError`] when the bytes may still be there.
     async fn delete(&self, key: &BlobKey) -> Result<(), BlobError>;
 
+    /// Removes the bytes under `key` for good, with every older version that the
+    /// store keeps of them; erasing what is absent succeeds.
+    ///
+    /// Costs more than [`Self::delete`]: for what nobody may find again.
+    ///
+    /// # Errors
+    /// [`BlobError`] when the bytes may still be there.
+    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError>;
+
+    /// Erases what is left of a store that takes no more blobs, older versions of
+    /// blobs that were deleted before included.
+    ///
+    /// Answers how many blobs went. Safe to run twice.
+    ///
+    /// # Errors
+    /// [`BlobError`] when something may still be there.
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError>;
+
     /// The first `limit` blobs whose keys follow `after`, in key order.
     ///
     /// Fewer than `limit` are the last ones. Objects whose names are not blob
@@ -77,6 +95,18 @@ pub trait BlobStore: Send + Sync + Debug {
     /// # Errors
     /// [`BlobError`] when it cannot.
     async fn check(&self) -> Result<(), BlobError>;
+}
+
+/// What became of the older versions of an erased blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Erased {
+    /// Every version is deleted.
+    EveryVersion,
+    /// The store keeps none.
+    NotVersioned,
+    /// The blob is gone, older versions of it may be there: the store does not
+    /// let them be looked for or be deleted.
+    OlderVersionsKept,
 }
 
 /// A blob as a listing shows it.

@@ -4,11 +4,14 @@
 //! credentials need `s3:GetObject`, `s3:PutObject`, `s3:DeleteObject` and
 //! `s3:ListBucket`; without the last, AWS answers "access denied" instead of
 //! "absent". In a bucket that keeps versions, a deleted blob stays until the
-//! bucket's own lifecycle rules remove it.
+//! bucket's own lifecycle rules remove it; an erased one goes with its versions,
+//! for which the credentials need `s3:GetBucketVersioning`,
+//! `s3:ListBucketVersions` and `s3:DeleteObjectVersion`.
 
 mod client;
 mod error;
 mod list;
+mod versions;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,11 +24,11 @@ use aws_sdk_s3::operation::get_object::GetObjectError;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::ServerSideEncryption;
 use bytes::Bytes;
-use keepsake_core::{BlobKey, TenantId};
+use keepsake_core::{BlobKey, StoreId, TenantId};
 use secrecy::SecretString;
 use tracing::instrument;
 
-use crate::{BlobError, BlobStore, ListedBlob};
+use crate::{BlobError, BlobStore, Erased, ListedBlob};
 
 /// How long one attempt may take to answer, and after it the body to arrive.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -182,6 +185,26 @@ impl BlobStore for S3Blobs {
             Err(error) if error.as_service_error().and_then(code_of_delete) == Some("NoSuchKey") => Ok(()),
             Err(error) => Err(error::translate(&error)),
         }
+    }
+
+    #[instrument(name = "blob.erase", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
+    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+        self.delete(key).await?;
+        let name = self.object_name(key);
+        let (_, erased) = self.delete_versions(&name, |object| object == name).await?;
+        Ok(erased)
+    }
+
+    #[instrument(name = "blob.erase_store", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError> {
+        let deleted = self.delete_current(tenant_id, store_id).await?;
+        let folder = format!("{}{tenant_id}/{store_id}/", self.prefix);
+        let is_blob = |object: &str| {
+            let key = object.strip_prefix(&self.prefix).map(str::parse::<BlobKey>);
+            key.is_some_and(|key| key.is_ok())
+        };
+        let (versions, erased) = self.delete_versions(&folder, is_blob).await?;
+        Ok((deleted.max(versions), erased))
     }
 
     #[instrument(name = "blob.list", level = "debug", skip_all)]

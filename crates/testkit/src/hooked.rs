@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use keepsake_blobs::{BlobError, BlobStore, ListedBlob};
-use keepsake_core::{BlobKey, TenantId};
+use keepsake_blobs::{BlobError, BlobStore, Erased, ListedBlob};
+use keepsake_core::{BlobKey, StoreId, TenantId};
 
 /// Runs at its step; an error is what the caller of the store gets.
 type Hook = Arc<dyn Fn(&BlobKey) -> BoxFuture<'static, Result<(), BlobError>> + Send + Sync>;
@@ -191,6 +191,23 @@ impl BlobStore for HookedBlobs {
         Ok(())
     }
 
+    /// A deletion, as the hooks and counts see it.
+    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+        let before = {
+            let mut state = self.state();
+            state.calls.delete += 1;
+            state.before_delete.clone()
+        };
+        run(before, key).await?;
+        let erased = self.inner.erase(key).await?;
+        self.state().keys_deleted.push(*key);
+        Ok(erased)
+    }
+
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError> {
+        self.inner.erase_store(tenant_id, store_id).await
+    }
+
     async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
         self.state().calls.list += 1;
         self.inner.list(after, limit).await
@@ -215,7 +232,7 @@ impl BlobStore for HookedBlobs {
 #[cfg(test)]
 mod tests {
     use keepsake_blobs::FileBlobs;
-    use keepsake_core::{StoreId, VersionId};
+    use keepsake_core::VersionId;
     use uuid::Uuid;
 
     use super::*;

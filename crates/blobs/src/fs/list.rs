@@ -59,7 +59,7 @@ impl Shared {
 }
 
 /// The entries of `folder` whose names are ids of one kind, in order.
-fn sorted_names<T: FromStr + Ord>(folder: &Path) -> io::Result<Vec<T>> {
+pub(super) fn sorted_names<T: FromStr + Ord>(folder: &Path) -> io::Result<Vec<T>> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         // Gone meanwhile, or a foreign file with a folder's name.

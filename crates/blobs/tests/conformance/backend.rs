@@ -79,7 +79,8 @@ impl Backend {
     }
 }
 
-fn raw_client() -> aws_sdk_s3::Client {
+/// The S3 client itself.
+pub(crate) fn raw_client() -> aws_sdk_s3::Client {
     let settings = s3_options("").settings;
     let credentials = settings.credentials.unwrap();
     let secret = credentials.secret_access_key.expose_secret();

@@ -6,6 +6,7 @@ mod backend;
 mod files;
 mod s3;
 mod suite;
+mod versioned;
 
 /// Runs the whole suite against one kind of store.
 macro_rules! runs_the_suite {
@@ -29,6 +30,8 @@ runs_the_suite![
     bytes_come_back_as_they_were,
     absent_blob_is_none,
     delete_is_idempotent,
+    erased_blob_is_gone_and_its_neighbours_stay,
+    erased_store_is_empty_and_its_neighbours_stay,
     listing_is_in_key_order_and_pages,
     listing_of_a_tenant_has_its_blobs_alone,
     listing_skips_foreign_objects,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use keepsake_blobs::BlobStore;
+use keepsake_blobs::{BlobStore, Erased};
 use keepsake_core::{BlobKey, Timestamp};
 
 use crate::backend::{Backend, key};
@@ -66,6 +66,32 @@ pub(crate) async fn delete_is_idempotent(backend: &Backend) {
     assert_eq!(keys(&*store, None, 10).await, [key(1, 1, 2)]);
     store.delete(&key(1, 1, 2)).await.unwrap();
     assert_eq!(keys(&*store, None, 10).await, []);
+}
+
+pub(crate) async fn erased_blob_is_gone_and_its_neighbours_stay(backend: &Backend) {
+    let store = backend.open().await;
+    // Absent: nothing to do.
+    assert_eq!(store.erase(&key(1, 1, 1)).await.unwrap(), Erased::NotVersioned);
+    put_all(&*store, &[key(1, 1, 1), key(1, 1, 2)]).await;
+    assert_eq!(store.erase(&key(1, 1, 1)).await.unwrap(), Erased::NotVersioned);
+    assert_eq!(store.get(&key(1, 1, 1)).await.unwrap(), None);
+    assert_eq!(keys(&*store, None, 10).await, [key(1, 1, 2)]);
+}
+
+pub(crate) async fn erased_store_is_empty_and_its_neighbours_stay(backend: &Backend) {
+    let store = backend.open().await;
+    let (one, other) = (
+        [key(1, 2, 1), key(1, 2, u128::MAX)],
+        [key(1, 1, 9), key(1, 3, 1), key(2, 2, 1)],
+    );
+    put_all(&*store, &one).await;
+    put_all(&*store, &other).await;
+    let (tenant_id, store_id) = (one[0].tenant_id, one[0].store_id);
+    let erased = store.erase_store(tenant_id, store_id).await.unwrap();
+    assert_eq!(erased, (2, Erased::NotVersioned));
+    assert_eq!(keys(&*store, None, 10).await, other);
+    let again = store.erase_store(tenant_id, store_id).await.unwrap();
+    assert_eq!(again, (0, Erased::NotVersioned));
 }
 
 pub(crate) async fn listing_is_in_key_order_and_pages(backend: &Backend) {
