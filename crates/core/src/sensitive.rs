@@ -64,6 +64,26 @@ pub struct Finding {
     pub range: Range<usize>,
 }
 
+/// Names findings for people and models: `jwt in line 3, password in line 7`.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed<'a>(pub &'a [Finding]);
+
+/// Findings that a list names; the others are counted.
+const MOST_LISTED: usize = 10;
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, Finding { kind, line, .. }) in self.0.iter().take(MOST_LISTED).enumerate() {
+            let separator = if position == 0 { "" } else { ", " };
+            write!(f, "{separator}{kind} in line {line}")?;
+        }
+        match self.0.len().saturating_sub(MOST_LISTED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
 /// What a redaction leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {

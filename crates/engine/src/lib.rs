@@ -26,6 +26,7 @@ mod memories;
 mod operator;
 mod protocol;
 mod purge;
+mod sensitive;
 mod stores;
 mod tool;
 mod versions;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_blobs::{BlobError, BlobStore};
+use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
 use keepsake_index::{Index, IndexError};
 use tokio_util::task::TaskTracker;
@@ -58,6 +60,8 @@ pub use versions::{Restoration, ShownVersion, VersionQuery};
 pub struct EngineOptions {
     /// Limits of a tenant that has none of its own.
     pub limits: Limits,
+    /// What finds sensitive data, for all tenants.
+    pub scanner: Scanner,
     /// Bytes of content kept in memory, for all tenants together.
     pub cache_bytes: u64,
     /// What this process does, as its heartbeat tells.
@@ -72,6 +76,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
+            scanner: Scanner::default(),
             cache_bytes: 256 << 20,
             role: "all",
             clock: Arc::new(SystemClock),
@@ -89,6 +94,7 @@ struct Parts {
     index: Arc<dyn Index>,
     blobs: Arc<dyn BlobStore>,
     limits: Limits,
+    scanner: Scanner,
     role: &'static str,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
@@ -127,6 +133,7 @@ impl Engine {
             access: access::Log::default(),
             writes: TaskTracker::new(),
             limits: options.limits,
+            scanner: options.scanner,
             role: options.role,
             clock: options.clock,
             ids: options.ids,

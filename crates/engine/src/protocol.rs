@@ -13,7 +13,9 @@
 //! while this write was slow. The others are the caller's to answer, or to
 //! retry from a fresh read.
 
-use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{
+    BlobKey, Content, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp, VersionId,
+};
 use keepsake_index::{
     Change, Commit, CommitOutcome, Expiry, Grant, Guard, Head, HeadChange, Idempotency, Refusal,
     StoredContent,
@@ -85,6 +87,8 @@ pub(crate) struct Proposal {
     pub(crate) guard: Option<Guard>,
     /// The epoch under which content of earlier versions was read.
     pub(crate) purge_epoch: Option<i64>,
+    /// Under which what was found in new content was judged.
+    pub(crate) policy: Option<SensitiveDataPolicy>,
     pub(crate) idempotency: Option<Idempotency>,
 }
 
@@ -175,7 +179,7 @@ impl Engine {
                 idempotency: proposal.idempotency,
                 guard: proposal.guard.clone(),
                 purge_epoch: proposal.purge_epoch,
-                policy: None,
+                policy: proposal.policy,
                 changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
             };
             let refusal = match self.0.index.commit(tenant_id, &commit).await? {

@@ -352,6 +352,10 @@ async fn restore_once(
     let Some(text) = engine.text_of(principal, store_id, store, &version).await? else {
         return Ok(Try::Again);
     };
+    // All of it is new: it comes back.
+    let policy = engine
+        .judge_as_sent(principal, store_id, async || Ok(None), &text)
+        .await?;
     let change = Proposed::Restore {
         memory_id: version.memory_id,
         before: live.as_ref().map(|memory| memory.head.clone()),
@@ -360,7 +364,7 @@ async fn restore_once(
         content,
         first_line: first_line(&text),
     };
-    let outcome = writer.commit(change, Some(store.purge_epoch)).await?;
+    let outcome = writer.commit(change, Some(store.purge_epoch), policy).await?;
     if let (Some(Precondition::NotExists), Some(memory)) = (precondition, live)
         && let Committed::Refused(WriteRefusal::PathTaken { .. }) = outcome
     {

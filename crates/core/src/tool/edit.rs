@@ -3,6 +3,7 @@
 use super::error::ToolError;
 use super::view::push_numbered_lines;
 use crate::path::ToolPath;
+use crate::sensitive::{Listed, Redacted};
 
 /// Lines that a snippet shows before and after the change.
 const SNIPPET_CONTEXT_LINES: usize = 2;
@@ -14,6 +15,54 @@ pub struct Edit {
     pub content: String,
     /// The result that the model reads once the content is kept.
     pub message: String,
+    /// The first and last line of the change, where the result shows them.
+    shown_lines: Option<(usize, usize)>,
+}
+
+impl Edit {
+    /// An edit whose result shows nothing of the content.
+    pub const fn with_message(content: String, message: String) -> Self {
+        Self {
+            content,
+            message,
+            shown_lines: None,
+        }
+    }
+
+    /// The edit with what a redaction of its content left.
+    ///
+    /// The result is as if that had been the new content, and says after it
+    /// what was replaced.
+    #[must_use]
+    pub fn redacted(self, redacted: Redacted) -> Self {
+        let message = match self.shown_lines {
+            Some((first, last)) => {
+                let [first, last] = [first, last].map(|line| line_after(&self.content, &redacted, line));
+                snippet(&redacted.text, first, last)
+            }
+            None => self.message,
+        };
+        let count = redacted.findings.len();
+        let secrets = if count == 1 { "secret" } else { "secrets" };
+        Self {
+            message: format!(
+                "{message}\n{count} {secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data \
+                 policy asks: {}.",
+                Listed(&redacted.findings)
+            ),
+            content: redacted.text,
+            shown_lines: None,
+        }
+    }
+}
+
+/// Where a line of `content` is once redaction made one line of several.
+fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
+    let lost_before = redacted.findings.iter().map(|finding| {
+        let lines = count_newlines(&content[finding.range.clone()]);
+        line.saturating_sub(finding.line).min(lines)
+    });
+    line - lost_before.sum::<usize>()
 }
 
 /// Replaces `old_str`, which must appear in `content` exactly once.
@@ -48,10 +97,11 @@ pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str)
     let last_line = first_line + count_newlines(new_str);
     // What follows a line break was changed only if it did not start a line before.
     let rest_kept_its_start = new_str.ends_with('\n') && old_str.ends_with('\n');
-    let message = snippet(&edited, first_line, last_line - usize::from(rest_kept_its_start));
+    let last_line = last_line - usize::from(rest_kept_its_start);
     Ok(Edit {
+        message: snippet(&edited, first_line, last_line),
         content: edited,
-        message,
+        shown_lines: Some((first_line, last_line)),
     })
 }
 
@@ -149,10 +199,7 @@ pub fn insert(
     if !edited.ends_with('\n') {
         edited.push('\n');
     }
-    Ok(Edit {
-        content: edited,
-        message: super::inserted_message(path),
-    })
+    Ok(Edit::with_message(edited, super::inserted_message(path)))
 }
 
 fn count_newlines(text: &str) -> usize {

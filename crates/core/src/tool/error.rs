@@ -173,6 +173,17 @@ pub enum ToolError {
         /// The file.
         path: String,
     },
+    /// The store refuses what was found in the new content.
+    #[error(
+        "Error: The memory store's sensitive-data policy refuses {found} of {path}. Nothing was changed. \
+         Leave the secret out; note where it is kept instead."
+    )]
+    Sensitive {
+        /// The file.
+        path: String,
+        /// What was found and where, without the secrets.
+        found: String,
+    },
     /// The store would hold more files than it may.
     #[error(
         "Error: The memory store would hold {count} files, over its limit of {limit} files. \

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, StoreId};
-use keepsake_index::{FoundMemory, Idempotency, Memory, MemoryTarget, Scope, Target};
+use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId};
+use keepsake_index::{FoundMemory, Head, Idempotency, Memory, MemoryTarget, Scope, Target};
 
 use super::writer::{Past, Seen, Try, Writer, content_differs};
 use super::{ShownMemory, View};
@@ -229,12 +229,16 @@ impl Writer<'_> {
         content: &Content,
         on_taken: OnTaken,
     ) -> Result<Try, EngineError> {
+        let (engine, principal) = (self.engine, self.principal);
+        let policy = engine
+            .judge_as_sent(principal, self.store_id, async || Ok(None), content.as_str())
+            .await?;
         // No read first: that the path is free is the commit's to find out.
         let change = Proposed::Create {
             path: path.clone(),
             content: content.clone(),
         };
-        match self.commit(change, None).await? {
+        match self.commit(change, None, policy).await? {
             Committed::Refused(WriteRefusal::PathTaken {
                 memory_id: Some(memory_id),
                 ..
@@ -354,14 +358,19 @@ impl Writer<'_> {
             let is_pinned = edit.pinned.filter(|pinned| *pinned != memory.is_pinned);
             return self.pin(Seen::of(&found), memory, is_pinned).await;
         }
+        let new_content = edit.content.as_ref().filter(|_| !has_content);
+        let policy = match new_content {
+            Some(content) => self.judge_update(&found, head, content).await?,
+            None => None,
+        };
         let memory_id = head.memory_id;
         let change = Proposed::Change {
             before: head.clone(),
             to: edit.path.clone().unwrap_or_else(|| head.path.clone()),
-            content: edit.content.clone().filter(|_| !has_content),
+            content: new_content.cloned(),
             is_pinned: edit.pinned,
         };
-        let outcome = self.commit(change, None).await?;
+        let outcome = self.commit(change, None, policy).await?;
         if outcome == Committed::Refused(WriteRefusal::Stale) {
             self.engine
                 .claim(self.principal, self.store_id, memory_id)
@@ -376,6 +385,25 @@ impl Writer<'_> {
         self.settle(outcome, past).await
     }
 
+    /// Judges the lines of `content` that the memory does not have yet.
+    async fn judge_update(
+        &self,
+        found: &FoundMemory,
+        head: &Head,
+        content: &Content,
+    ) -> Result<Option<SensitiveDataPolicy>, EngineError> {
+        let (engine, principal, store_id) = (self.engine, self.principal, self.store_id);
+        let before = async || {
+            let purge_epoch = found.store.purge_epoch;
+            engine
+                .content_of(principal.tenant_id, store_id, purge_epoch, head)
+                .await
+        };
+        engine
+            .judge_as_sent(principal, store_id, before, content.as_str())
+            .await
+    }
+
     async fn delete(&self, memory_id: MemoryId, expected: Option<ContentHash>) -> Result<(), EngineError> {
         for _ in 0..CAS_ATTEMPTS {
             let (_, memory, _turn) = self.take(memory_id).await?;
@@ -383,7 +411,7 @@ impl Writer<'_> {
                 return Err(content_differs(&memory.head));
             }
             let change = Proposed::Delete { before: memory.head };
-            match self.commit(change, None).await? {
+            match self.commit(change, None, None).await? {
                 Committed::Done { .. } => return Ok(()),
                 Committed::Refused(WriteRefusal::Stale) => {}
                 outcome => {

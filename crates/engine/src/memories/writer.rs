@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{ContentHash, DirPath, MemoryId, StoreId, Timestamp};
+use keepsake_core::{ContentHash, DirPath, MemoryId, SensitiveDataPolicy, StoreId, Timestamp};
 use keepsake_index::{
     Change, Depth, Expiry, FoundMemory, Head, Idempotency, Memory, MemoryItem, MemoryListing, MemoryTarget,
     Pin, PinOutcome,
@@ -154,12 +154,14 @@ impl<'a> Writer<'a> {
         &self,
         change: Proposed,
         purge_epoch: Option<i64>,
+        policy: Option<SensitiveDataPolicy>,
     ) -> Result<Committed, EngineError> {
         let proposal = Proposal {
             store_id: self.store_id,
             changes: vec![change],
             guard: None,
             purge_epoch,
+            policy,
             idempotency: self.idempotency.copied(),
         };
         self.engine.commit(self.principal, proposal).await

@@ -1,15 +1,17 @@
 //! The five commands that change something.
 
+use keepsake_core::sensitive::Listed;
 use keepsake_core::tool::{
-    Command, ToolError, ToolPath, created_message, deleted_message, insert, renamed_message, str_replace,
-    tool_display,
+    Command, Edit, ToolError, ToolPath, created_message, deleted_message, insert, renamed_message,
+    str_replace, tool_display,
 };
-use keepsake_core::{Content, ContentError, MemoryPath, StoreId};
+use keepsake_core::{Content, ContentError, MemoryPath, SensitiveDataPolicy, StoreId};
 use keepsake_index::{Guard, Head, Idempotency, Lookup, Target};
 
 use super::{Found, Stop};
 use crate::claims::Patience;
 use crate::protocol::{CAS_ATTEMPTS, Committed, Proposal, Proposed, WriteRefusal};
+use crate::sensitive::Verdict;
 use crate::{Engine, EngineError, Principal};
 
 /// How one try ended.
@@ -117,18 +119,20 @@ impl Call<'_> {
             }
             .into());
         };
-        let content = self.content(path, file_text.to_owned())?;
+        let edit = Edit::with_message(file_text.to_owned(), created_message(path));
+        let (edit, policy) = self.judge(path, None, edit).await?;
+        let content = self.content(path, edit.content)?;
         // No read first: that the path is free is the commit's to find out.
         let change = Proposed::Create {
             path: memory_path.clone(),
             content,
         };
-        match self.commit(vec![change], None).await? {
+        match self.commit(vec![change], None, policy).await? {
             Committed::Refused(WriteRefusal::PathTaken { .. }) => Err(ToolError::AlreadyExists {
                 path: path.display().to_owned(),
             }
             .into()),
-            outcome => self.conclude(path, outcome, || created_message(path)),
+            outcome => self.conclude(path, outcome, || edit.message),
         }
     }
 
@@ -136,7 +140,7 @@ impl Call<'_> {
         &self,
         path: &ToolPath,
         missing: ToolError,
-        apply: impl Fn(&str) -> Result<keepsake_core::tool::Edit, ToolError>,
+        apply: impl Fn(&str) -> Result<Edit, ToolError>,
     ) -> Result<Try, Stop> {
         let (store, found) = self.find_unclaimed(path).await?;
         let Found::Memory(head, text) = found else {
@@ -146,10 +150,11 @@ impl Call<'_> {
         if store.is_archived {
             return Err(ToolError::Archived.into());
         }
+        let (edit, policy) = self.judge(path, Some(&text), edit).await?;
         let content = self.content(path, edit.content)?;
         let memory_id = head.memory_id;
         let change = Proposed::edit(head, content);
-        let outcome = self.commit(vec![change], None).await?;
+        let outcome = self.commit(vec![change], None, policy).await?;
         if outcome == Committed::Refused(WriteRefusal::Stale) {
             // Another replica was faster.
             self.engine
@@ -208,7 +213,7 @@ impl Call<'_> {
                 )
             }
         };
-        let outcome = self.commit(changes, guard).await?;
+        let outcome = self.commit(changes, guard, None).await?;
         self.conclude(path, outcome, || deleted_message(path))
     }
 
@@ -252,7 +257,7 @@ impl Call<'_> {
                 (moves.collect::<Result<_, _>>()?, Some(guard))
             }
         };
-        match self.commit(changes, guard).await? {
+        match self.commit(changes, guard, None).await? {
             Committed::Refused(WriteRefusal::PathTaken { .. }) => Err(destination_exists().into()),
             outcome => self.conclude(new_path, outcome, || renamed_message(old_path, new_path)),
         }
@@ -316,13 +321,42 @@ impl Call<'_> {
         })
     }
 
-    async fn commit(&self, changes: Vec<Proposed>, guard: Option<Guard>) -> Result<Committed, EngineError> {
+    /// Holds the lines that an edit brings against the store's policy: the edit
+    /// to be kept, and the policy to be committed under.
+    async fn judge(
+        &self,
+        path: &ToolPath,
+        before: Option<&str>,
+        edit: Edit,
+    ) -> Result<(Edit, Option<SensitiveDataPolicy>), Stop> {
+        let verdict = self
+            .engine
+            .judge(self.principal, self.store_id, before, &edit.content)
+            .await?;
+        match verdict {
+            Verdict::Keep(policy) => Ok((edit, policy)),
+            Verdict::Redact(redacted) => Ok((edit.redacted(redacted), Some(SensitiveDataPolicy::Redact))),
+            Verdict::Refuse(findings) => Err(ToolError::Sensitive {
+                path: path.display().to_owned(),
+                found: Listed(&findings).to_string(),
+            }
+            .into()),
+        }
+    }
+
+    async fn commit(
+        &self,
+        changes: Vec<Proposed>,
+        guard: Option<Guard>,
+        policy: Option<SensitiveDataPolicy>,
+    ) -> Result<Committed, EngineError> {
         let (store_id, idempotency) = (self.store_id, self.idempotency);
         let proposal = Proposal {
             store_id,
             changes,
             guard,
             purge_epoch: None,
+            policy,
             idempotency,
         };
         self.engine.commit(self.principal, proposal).await

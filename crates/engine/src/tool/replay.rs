@@ -2,12 +2,17 @@
 //!
 //! Nothing of an answer is stored. The request is at hand again, and the
 //! version that it made leads to the content it was applied to; the edits are
-//! pure, so applying one again gives the words it gave the first time.
+//! pure, so applying one again gives the words it gave the first time. Whether
+//! something was redacted the stored hash tells: it is that of the content as
+//! it was sent, or that of what a redaction leaves of it.
+
+use std::sync::Arc;
 
 use keepsake_core::tool::{
-    Command, created_message, deleted_message, inserted_message, renamed_message, str_replace,
+    Command, Edit, created_message, deleted_message, insert, inserted_message, renamed_message, str_replace,
 };
-use keepsake_core::{BlobKey, StoreId};
+use keepsake_core::{BlobKey, ContentHash, StoreId};
+use keepsake_index::Version;
 
 use crate::{Engine, EngineError, Principal};
 
@@ -20,23 +25,58 @@ impl Engine {
         command: &Command,
         seq: i64,
     ) -> Result<String, EngineError> {
-        match command {
-            Command::Create { path, .. } => Ok(created_message(path)),
-            Command::Delete { path } => Ok(deleted_message(path)),
-            Command::Rename { old_path, new_path } => Ok(renamed_message(old_path, new_path)),
-            Command::Insert { path, .. } => Ok(inserted_message(path)),
-            Command::View { .. } => Err(EngineError::Internal("a view was recorded as a change")),
+        // What is told where content was redacted or expired since: the edit
+        // stands, its snippet is gone.
+        let (edit, before, plain) = match command {
+            Command::Delete { path } => return Ok(deleted_message(path)),
+            Command::Rename { old_path, new_path } => return Ok(renamed_message(old_path, new_path)),
+            Command::View { .. } => return Err(EngineError::Internal("a view was recorded as a change")),
+            Command::Create { path, file_text } => {
+                let edit = Edit::with_message(file_text.clone(), created_message(path));
+                (Some(edit), None, created_message(path))
+            }
+            Command::Insert {
+                path,
+                insert_line,
+                insert_text,
+            } => {
+                let before = self.content_before(principal, store_id, seq).await?;
+                let applied = before
+                    .as_deref()
+                    .and_then(|text| insert(path, text, *insert_line, insert_text).ok());
+                (applied, before, inserted_message(path))
+            }
             Command::StrReplace {
                 path,
                 old_str,
                 new_str,
             } => {
                 let before = self.content_before(principal, store_id, seq).await?;
-                let edit = before.and_then(|text| str_replace(path, &text, old_str, new_str).ok());
-                // Redacted or expired since: the edit stands, its snippet is gone.
-                Ok(edit.map_or_else(|| inserted_message(path), |edit| edit.message))
+                let applied = before
+                    .as_deref()
+                    .and_then(|text| str_replace(path, text, old_str, new_str).ok());
+                (applied, before, inserted_message(path))
             }
+        };
+        let version = self
+            .0
+            .index
+            .version_at(principal.tenant_id, store_id, seq)
+            .await?;
+        let told = edit.and_then(|edit| self.told(edit, before.as_deref(), version.as_ref()));
+        Ok(told.unwrap_or(plain))
+    }
+
+    /// What was answered to an edit that made `version`; `None`: it cannot be
+    /// told any more.
+    fn told(&self, edit: Edit, before: Option<&str>, version: Option<&Version>) -> Option<String> {
+        let stored = version?.content?.sha256;
+        if ContentHash::of(edit.content.as_bytes()) == stored {
+            return Some(edit.message);
         }
+        // The operator's rules may be others by now; then it is not known.
+        let redacted = self.0.scanner.redact_change(before, &edit.content)?;
+        (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted).message)
     }
 
     /// The content that the version `seq` was made from, while it is kept.
@@ -45,7 +85,7 @@ impl Engine {
         principal: &Principal,
         store_id: StoreId,
         seq: i64,
-    ) -> Result<Option<std::sync::Arc<str>>, EngineError> {
+    ) -> Result<Option<Arc<str>>, EngineError> {
         let tenant_id = principal.tenant_id;
         let Some(version) = self.0.index.version_at(tenant_id, store_id, seq).await? else {
             return Ok(None);
@@ -72,7 +112,7 @@ impl Engine {
         else {
             return Ok(None);
         };
-        if keepsake_core::ContentHash::of(&bytes) != content.sha256 {
+        if ContentHash::of(&bytes) != content.sha256 {
             return Err(EngineError::Damaged("its hash is not the recorded one"));
         }
         Ok(std::str::from_utf8(&bytes).ok().map(Into::into))

@@ -8,6 +8,7 @@ mod history;
 mod jobs;
 mod listing;
 mod reads;
+mod sensitive;
 mod writes;
 
 /// Makes one test per fact and pair of backends.

@@ -2,6 +2,8 @@ use super::*;
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 
+use crate::sensitive::Scanner;
+
 fn replaced(content: &str, old_str: &str, new_str: &str) -> Result<Edit, ToolError> {
     str_replace(&at("/memories/a"), content, old_str, new_str)
 }
@@ -184,6 +186,40 @@ fn naive_insert(content: &str, line: usize, text: &str) -> Option<String> {
     }
     lines.insert(line, text.trim_end_matches('\n'));
     Some(lines.iter().flat_map(|line| [line, "\n"]).collect())
+}
+
+#[test]
+fn result_of_a_redacted_edit_shows_what_is_stored() {
+    let key_line = "q7XkP2mZ9vRtL4wNc8Ys".repeat(3);
+    let label = "RSA PRIVATE KEY";
+    let key = format!("-----BEGIN {label}-----\n{key_line}\n{key_line}\n-----END {label}-----");
+    let content = "one\ntwo\nthree\nfour\nHERE\nfive\nsix\nseven\n";
+    let redact = |new_str: &str| {
+        let edit = replaced(content, "HERE", new_str).unwrap();
+        let redacted = Scanner::default()
+            .redact_change(Some(content), &edit.content)
+            .unwrap();
+        edit.redacted(redacted)
+    };
+    let edit = redact(&format!("a\n{key}\nb"));
+    assert_eq!(
+        edit.content,
+        content.replace("HERE", "a\n[redacted:private_key]\nb")
+    );
+    assert_eq!(
+        edit.message,
+        "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n\
+         \u{20}    3\tthree\n\u{20}    4\tfour\n\u{20}    5\ta\n\u{20}    6\t[redacted:private_key]\n\
+         \u{20}    7\tb\n\u{20}    8\tfive\n\u{20}    9\tsix\n\
+         1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: private_key in \
+         line 6."
+    );
+    // Ends in the middle of what was replaced, and goes on after it.
+    let lines = redact(&format!("{key}\n{key}")).message;
+    assert!(
+        lines.contains("     6\t[redacted:private_key]\n     7\tfive\n     8\tsix\n2 secrets"),
+        "{lines}"
+    );
 }
 
 proptest! {

@@ -1,0 +1,369 @@
+//! What a store's policy makes of secrets, whichever way they come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use keepsake_core::ContentHash;
+use keepsake_engine::{EngineError, MemoryEdit, NewMemory, OnTaken, Restoration, StoreEdit, View};
+use serde_json::json;
+
+use crate::bed::{Bed, create, edit_of, insert, new_memory};
+
+crate::on_both_pairs! {
+    tool_refuses_secrets_where_the_policy_is_to_reject,
+    tool_redacts_secrets_and_says_so,
+    api_refuses_secrets_under_both_policies,
+    nothing_is_judged_where_the_policy_is_off,
+    only_lines_that_are_new_are_judged,
+    restored_content_is_judged_as_new,
+    what_brings_no_content_is_not_judged,
+    policy_that_changes_meanwhile_is_the_one_that_holds,
+    redacted_call_sent_again_gets_the_same_answer,
+    limit_counts_what_is_stored,
+}
+
+/// A token of a known form, and a part of it that must show nowhere.
+fn token() -> (String, String) {
+    let secret = "q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
+    (format!("ghp_{secret}"), secret[5..25].to_owned())
+}
+
+async fn set_policy(bed: &Bed, policy: &str) {
+    let edit = StoreEdit {
+        policy: Some(policy.to_owned()),
+        ..StoreEdit::default()
+    };
+    bed.engine
+        .update_store(&bed.principal, bed.store_id, edit, None)
+        .await
+        .unwrap();
+}
+
+fn replace(path: &str, old: &str, new: &str) -> serde_json::Value {
+    json!({"command": "str_replace", "path": path, "old_str": old, "new_str": new})
+}
+
+/// The rule by which the API refuses the token in `line`.
+fn refusal(policy: &str, found: &str) -> String {
+    format!("`content` has what the memory store's sensitive-data policy (`{policy}`) refuses: {found}")
+}
+
+async fn blobs_hold(bed: &Bed, text: &str) -> bool {
+    for key in bed.blobs_there().await {
+        let bytes = bed.blobs.inner().get(&key).await.unwrap().unwrap();
+        if str::from_utf8(&bytes).unwrap().contains(text) {
+            return true;
+        }
+    }
+    false
+}
+
+async fn tool_refuses_secrets_where_the_policy_is_to_reject(bed: Bed) {
+    set_policy(&bed, "reject").await;
+    bed.create("/memories/kept.md", "one\ntwo\n").await;
+    let puts = Arc::new(AtomicBool::new(false));
+    let has_put = Arc::clone(&puts);
+    bed.blobs.before_put(move |_| {
+        has_put.store(true, Ordering::SeqCst);
+        async { Ok(()) }
+    });
+    let (token, secret) = token();
+    let calls = [
+        (create("/memories/a.md", &format!("\nuse {token}")), "a.md", 2),
+        (replace("/memories/kept.md", "two", &token), "kept.md", 2),
+        (insert("/memories/kept.md", 2, &token), "kept.md", 3),
+    ];
+    for (call, file, line) in calls {
+        let answer = bed.try_call(call).await.unwrap();
+        assert!(answer.is_error);
+        assert_eq!(
+            answer.content,
+            format!(
+                "Error: The memory store's sensitive-data policy refuses github_token in line {line} of \
+                 /memories/{file}. Nothing was changed. Leave the secret out; note where it is kept instead."
+            )
+        );
+        assert!(!answer.content.contains(&secret));
+    }
+    assert!(!puts.load(Ordering::SeqCst), "refused before it is stored");
+    assert_eq!(bed.operations().await, ["created"]);
+}
+
+async fn tool_redacts_secrets_and_says_so(bed: Bed) {
+    set_policy(&bed, "redact").await;
+    let (token, secret) = token();
+    let said = bed
+        .create(
+            "/memories/a.md",
+            &format!("use {token}\ncard 4111 1111 1111 1111\n"),
+        )
+        .await;
+    assert_eq!(
+        said,
+        "File created successfully at: /memories/a.md\n2 secrets replaced by `[redacted:…]`, as the memory \
+         store's sensitive-data policy asks: github_token in line 1, payment_card in line 2."
+    );
+    let said = bed
+        .call(insert("/memories/a.md", 0, &format!("first {token}")))
+        .await;
+    assert_eq!(
+        said,
+        "The file /memories/a.md has been edited.\n1 secret replaced by `[redacted:…]`, as the memory store's \
+         sensitive-data policy asks: github_token in line 1."
+    );
+    let said = bed
+        .call(replace("/memories/a.md", "use ", &format!("{token} and ")))
+        .await;
+    assert_eq!(
+        said,
+        "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n\
+         \u{20}    1\tfirst [redacted:github_token]\n\
+         \u{20}    2\t[redacted:github_token] and [redacted:github_token]\n\
+         \u{20}    3\tcard [redacted:payment_card]\n\
+         \u{20}    4\t\n\
+         1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: github_token \
+         in line 2."
+    );
+    assert!(!blobs_hold(&bed, &secret).await && !blobs_hold(&bed, "4111").await);
+}
+
+async fn api_refuses_secrets_under_both_policies(bed: Bed) {
+    let (token, secret) = token();
+    for policy in ["reject", "redact"] {
+        set_policy(&bed, policy).await;
+        let memory = bed.make(&format!("/{policy}.md"), "one\n").await;
+        let refused = [
+            bed.try_make(new_memory("/new.md", &format!("a\nb {token}")))
+                .await,
+            bed.update(&memory, edit_of(Some(&format!("one\n{token}")), None, None))
+                .await,
+            bed.update(
+                &memory,
+                edit_of(Some(&format!("one\n{token}")), Some("/moved.md"), None),
+            )
+            .await,
+            bed.try_make(NewMemory {
+                on_taken: OnTaken::Replace,
+                ..new_memory(&format!("/{policy}.md"), &format!("one\n{token}"))
+            })
+            .await,
+            bed.try_make(NewMemory {
+                on_taken: OnTaken::Replace,
+                ..new_memory("/new.md", &format!("\n{token}"))
+            })
+            .await,
+        ];
+        for refused in refused {
+            let refused = refused.unwrap_err();
+            assert!(
+                matches!(refused, EngineError::Invalid { field: "content", .. }),
+                "{refused:?}"
+            );
+            assert_eq!(refused.to_string(), refusal(policy, "github_token in line 2"));
+            assert!(!format!("{refused:?}").contains(&secret));
+        }
+    }
+    assert_eq!(bed.operations().await, ["created", "created"]);
+    assert!(!blobs_hold(&bed, &secret).await);
+}
+
+async fn nothing_is_judged_where_the_policy_is_off(bed: Bed) {
+    let (token, _) = token();
+    assert_eq!(
+        bed.create("/memories/a.md", &token).await,
+        "File created successfully at: /memories/a.md"
+    );
+    let memory = bed.make("/b.md", &token).await;
+    bed.update(&memory, edit_of(Some(&format!("{token}\n{token}")), None, None))
+        .await
+        .unwrap();
+    assert_eq!(bed.content_of(&memory).await, format!("{token}\n{token}"));
+}
+
+async fn only_lines_that_are_new_are_judged(bed: Bed) {
+    let (token, _) = token();
+    let memory = bed.make("/old.md", &format!("head\n{token}\n")).await;
+    set_policy(&bed, "reject").await;
+    bed.call(insert("/memories/old.md", 0, "new")).await;
+    bed.call(replace("/memories/old.md", "head", "other head")).await;
+    let kept = format!("all new\n{token}\n");
+    bed.update(&memory, edit_of(Some(&kept), None, None))
+        .await
+        .unwrap();
+    assert_eq!(bed.content_of(&memory).await, kept);
+    let touched = bed
+        .try_call(replace("/memories/old.md", "ghp_", "x ghp_"))
+        .await
+        .unwrap();
+    assert!(touched.is_error, "the line is new");
+    let copied = edit_of(Some(&format!("{kept}{token}\n")), None, None);
+    assert_eq!(
+        bed.update(&memory, copied).await.unwrap_err().to_string(),
+        refusal("reject", "github_token in line 3")
+    );
+    set_policy(&bed, "redact").await;
+    bed.call(insert("/memories/old.md", 2, &token)).await;
+    assert_eq!(
+        bed.content_of(&memory).await,
+        format!("{kept}[redacted:github_token]\n"),
+        "the old line stays"
+    );
+}
+
+async fn restored_content_is_judged_as_new(bed: Bed) {
+    let (token, _) = token();
+    let memory = bed.make("/a.md", &token).await;
+    bed.update(&memory, edit_of(Some("clean"), None, None))
+        .await
+        .unwrap();
+    let restore = || {
+        let restoration = Restoration {
+            precondition: None,
+            view: View::Basic,
+            idempotency: None,
+        };
+        let version_id = memory.memory.head.version_id;
+        bed.engine
+            .restore_version(&bed.principal, bed.store_id, version_id, restoration)
+    };
+    for policy in ["reject", "redact"] {
+        set_policy(&bed, policy).await;
+        assert_eq!(
+            restore().await.unwrap_err().to_string(),
+            refusal(policy, "github_token in line 1")
+        );
+    }
+    assert_eq!(bed.content_of(&memory).await, "clean");
+    set_policy(&bed, "off").await;
+    restore().await.unwrap();
+    assert_eq!(bed.content_of(&memory).await, token);
+}
+
+async fn what_brings_no_content_is_not_judged(bed: Bed) {
+    let (token, _) = token();
+    let memory = bed.make("/d/a.md", &token).await;
+    set_policy(&bed, "reject").await;
+    bed.update(&memory, edit_of(None, Some("/d/b.md"), None))
+        .await
+        .unwrap();
+    bed.update(&memory, edit_of(Some(&token), Some("/d/c.md"), None))
+        .await
+        .unwrap();
+    let pinned = MemoryEdit {
+        pinned: Some(true),
+        ..edit_of(None, None, None)
+    };
+    bed.update(&memory, pinned).await.unwrap();
+    bed.call(json!({"command": "rename", "old_path": "/memories/d", "new_path": "/memories/e"}))
+        .await;
+    bed.call(json!({"command": "delete", "path": "/memories/e"}))
+        .await;
+}
+
+async fn policy_that_changes_meanwhile_is_the_one_that_holds(bed: Bed) {
+    let (token, secret) = token();
+    let bed = Arc::new(bed);
+    let memory = bed.make("/a.md", "one\n").await;
+    let change_policy_at_the_next_put = |policy: &'static str| {
+        let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+        let is_done = Arc::new(AtomicBool::new(false));
+        bed.blobs.before_put(move |_| {
+            let (other, principal, is_done) = (other.clone(), Arc::clone(&principal), Arc::clone(&is_done));
+            async move {
+                if !is_done.swap(true, Ordering::SeqCst) {
+                    let edit = StoreEdit {
+                        policy: Some(policy.to_owned()),
+                        ..StoreEdit::default()
+                    };
+                    other
+                        .update_store(&principal, store_id, edit, None)
+                        .await
+                        .unwrap();
+                }
+                Ok(())
+            }
+        });
+    };
+
+    change_policy_at_the_next_put("reject");
+    let made = bed.try_make(new_memory("/b.md", &token)).await.unwrap_err();
+    assert_eq!(made.to_string(), refusal("reject", "github_token in line 1"));
+    set_policy(&bed, "off").await;
+    change_policy_at_the_next_put("redact");
+    let updated = bed
+        .update(&memory, edit_of(Some(&token), None, None))
+        .await
+        .unwrap_err();
+    assert_eq!(updated.to_string(), refusal("redact", "github_token in line 1"));
+    set_policy(&bed, "off").await;
+    change_policy_at_the_next_put("reject");
+    assert!(
+        bed.try_call(insert("/memories/a.md", 1, &token))
+            .await
+            .unwrap()
+            .is_error
+    );
+    set_policy(&bed, "off").await;
+    change_policy_at_the_next_put("redact");
+    let said = bed.create("/memories/c.md", &token).await;
+    assert!(said.contains("1 secret replaced"), "{said}");
+    assert_eq!(
+        bed.text_at(&bed.engine, "/memories/c.md").await,
+        "[redacted:github_token]"
+    );
+    assert!(!blobs_hold(&bed, &secret).await, "what was put before is removed");
+
+    // To a laxer one: what was judged is judged again, and kept as it is.
+    change_policy_at_the_next_put("off");
+    assert_eq!(
+        bed.create("/memories/d.md", &token).await,
+        "File created successfully at: /memories/d.md"
+    );
+    assert_eq!(bed.text_at(&bed.engine, "/memories/d.md").await, token);
+}
+
+async fn redacted_call_sent_again_gets_the_same_answer(bed: Bed) {
+    set_policy(&bed, "redact").await;
+    let (token, _) = token();
+    let calls = [
+        ("toolu_1", create("/memories/a.md", &format!("{token}\nsecond\n"))),
+        ("toolu_2", insert("/memories/a.md", 1, &format!("more {token}"))),
+        (
+            "toolu_3",
+            replace("/memories/a.md", "second", &format!("{token}\nthird")),
+        ),
+        ("toolu_4", insert("/memories/a.md", 0, "clean")),
+    ];
+    let mut answers = Vec::new();
+    for (id, call) in &calls {
+        answers.push(bed.call_on(&bed.engine, Some(id), call.clone()).await.unwrap());
+    }
+    assert!(
+        answers[..3]
+            .iter()
+            .all(|answer| answer.content.contains("1 secret replaced"))
+    );
+    // Under another policy too: it was made under that one.
+    for policy in ["redact", "reject", "off"] {
+        set_policy(&bed, policy).await;
+        for ((id, call), first) in calls.iter().zip(&answers) {
+            let again = bed.call_on(&bed.replica(), Some(id), call.clone()).await.unwrap();
+            assert_eq!(again, *first, "{id} under {policy}");
+        }
+    }
+    assert_eq!(bed.operations().await.len(), 4);
+}
+
+async fn limit_counts_what_is_stored(bed: Bed) {
+    set_policy(&bed, "redact").await;
+    let limit = usize::try_from(bed.principal.limits.bytes_per_memory).unwrap();
+    let (token, _) = token();
+    // Too long as it was sent, and not once it is redacted.
+    let text = format!("{}\n{token}\n", "x".repeat(limit - token.len()));
+    assert!(text.len() > limit);
+    bed.create("/memories/a.md", &text).await;
+    let head = bed.head("/a.md").await.unwrap();
+    assert!(head.size_bytes <= limit as u64);
+    let stored = text.replace(&token, "[redacted:github_token]");
+    assert_eq!(head.sha256, ContentHash::of(stored.as_bytes()));
+}
