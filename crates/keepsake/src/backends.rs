@@ -44,6 +44,7 @@ impl Backends {
     pub(crate) fn engine(&self, settings: &Settings) -> Engine {
         let options = EngineOptions {
             limits: settings.limits.clone(),
+            scanner: settings.scanner.clone(),
             cache_bytes: settings.cache_blob_bytes,
             role: settings.role.name(),
             ..EngineOptions::default()

@@ -31,6 +31,8 @@ pub(crate) enum Shown {
     BlobUrl,
     /// An HTTP server's URL, if it is a plain one.
     Endpoint,
+    /// A list of rules, if it is one.
+    Rules,
 }
 
 impl Key {
@@ -47,7 +49,7 @@ impl Key {
 
 /// Every key, in the order in which they are shown, sections together.
 pub(crate) fn all() -> Vec<Key> {
-    use Shown::{BlobUrl, Endpoint, IndexUrl, Nothing, Plain};
+    use Shown::{BlobUrl, Endpoint, IndexUrl, Nothing, Plain, Rules};
     let mut keys = vec![
         key("role", Some("all"), Plain),
         key("server.listen", Some("127.0.0.1:8080"), Plain),
@@ -73,6 +75,7 @@ pub(crate) fn all() -> Vec<Key> {
         shown: Plain,
     }));
     keys.extend([
+        key("sensitive_data.rules", None, Rules),
         key("log.format", Some("human"), Plain),
         key("log.filter", Some("info"), Plain),
     ]);

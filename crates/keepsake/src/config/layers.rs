@@ -9,11 +9,11 @@ use std::fmt;
 use std::path::Path;
 
 use config::{ConfigError, Map, Source, Value, ValueKind};
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Problem;
 use super::keys::Key;
+use super::rules::value_kind;
 
 /// What the names of Keepsake's environment variables begin with.
 const VARIABLE_PREFIX: &str = "KEEPSAKE_";
@@ -130,6 +130,8 @@ impl Layer {
                 DeValue::Table(table) if is_section => {
                     self.add_table(&full_name, table, lines, keys, problems);
                 }
+                // No key takes one, and merged as a section it has no origin.
+                DeValue::Table(_) if is_known => self.set(&full_name, &place, ValueKind::Nil),
                 _ if is_known => self.set(&full_name, &place, value_kind(value)),
                 _ if is_section => {
                     problems.push(Problem::new(format!(
@@ -195,19 +197,6 @@ impl Lines<'_> {
 
 fn is_section(name: &str, keys: &[Key]) -> bool {
     keys.iter().any(|key| key.parts().0 == name)
-}
-
-fn value_kind(value: &Spanned<DeValue<'_>>) -> ValueKind {
-    match value.get_ref() {
-        DeValue::String(text) => ValueKind::String(text.to_string()),
-        DeValue::Integer(number) => {
-            i64::from_str_radix(number.as_str(), number.radix()).map_or(ValueKind::Nil, ValueKind::I64)
-        }
-        DeValue::Float(number) => number.as_str().parse().map_or(ValueKind::Nil, ValueKind::Float),
-        DeValue::Boolean(truth) => ValueKind::Boolean(*truth),
-        // No key takes one of these; what they hold does not matter.
-        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => ValueKind::Array(Vec::new()),
-    }
 }
 
 /// Whether Kubernetes made this variable for a Service named `keepsake`.

@@ -10,6 +10,7 @@ mod layers;
 mod print;
 mod problem;
 mod reader;
+mod rules;
 mod settings;
 #[cfg(test)]
 mod tests;

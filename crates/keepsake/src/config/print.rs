@@ -7,6 +7,7 @@ use config::ValueKind;
 use super::Merged;
 use super::keys::{Key, Shown};
 use super::reader::value;
+use super::rules;
 use super::settings::{blob_url, endpoint, index_url};
 
 /// What stands for a value that may not be shown.
@@ -44,6 +45,7 @@ fn shown(value: &ValueKind, key: &Key) -> String {
         Shown::IndexUrl => hidden_unless(index_url(value).map(|url| url.to_string())),
         Shown::BlobUrl => hidden_unless(blob_url(value).map(|url| url.to_string())),
         Shown::Endpoint => hidden_unless(endpoint(value)),
+        Shown::Rules => rules::shown(value).unwrap_or_else(|_| quoted("?")),
     }
 }
 

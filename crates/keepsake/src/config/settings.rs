@@ -8,10 +8,12 @@ use clap::ValueEnum;
 use config::ValueKind;
 use keepsake_blobs::{BlobError, BlobUrl, S3Credentials, S3Settings};
 use keepsake_core::Limits;
+use keepsake_core::sensitive::Scanner;
 use secrecy::SecretString;
 
 use super::keys;
 use super::reader::{Reader, number, text, truth};
+use super::rules;
 use super::url::IndexUrl;
 
 /// What a process does.
@@ -60,6 +62,8 @@ pub(crate) struct Settings {
     pub(crate) cache_blob_bytes: u64,
     /// Limits of tenants that have none of their own.
     pub(crate) limits: Limits,
+    /// What finds sensitive data.
+    pub(crate) scanner: Scanner,
     /// What is logged.
     pub(crate) log: LogSettings,
 }
@@ -123,6 +127,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
     let blobs = read_blobs(reader);
     let cache_blob_bytes = reader.get("cache.blob_bytes", number(0));
     let limits = read_limits(reader);
+    let has_rules = reader.is_set("sensitive_data.rules");
+    let scanner = reader.get("sensitive_data.rules", rules::scanner);
     let log = read_log(reader);
     Some(Settings {
         role: role?,
@@ -131,6 +137,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
         blobs: blobs?,
         cache_blob_bytes: cache_blob_bytes?,
         limits: limits?,
+        scanner: if has_rules { scanner? } else { Scanner::default() },
         log: log?,
     })
 }
