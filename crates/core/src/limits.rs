@@ -18,6 +18,10 @@ pub struct Limits {
     pub stores_per_tenant: u64,
     /// Bytes of the live memories of all the tenant's stores.
     pub bytes_per_tenant: u64,
+    /// Requests in a second, over time; 0 lets none pass.
+    pub requests_per_second: u64,
+    /// Requests that may come at once after a quiet time; 0 lets none pass.
+    pub request_burst: u64,
 }
 
 impl Default for Limits {
@@ -29,6 +33,8 @@ impl Default for Limits {
             bytes_per_store: 100 << 20,
             stores_per_tenant: 1_000,
             bytes_per_tenant: 10 << 30,
+            requests_per_second: 1_000,
+            request_burst: 2_000,
         }
     }
 }
@@ -55,6 +61,12 @@ pub struct LimitOverrides {
     /// Overrides [`Limits::bytes_per_tenant`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_tenant: Option<u64>,
+    /// Overrides [`Limits::requests_per_second`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<u64>,
+    /// Overrides [`Limits::request_burst`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_burst: Option<u64>,
 }
 
 impl Limits {
@@ -68,6 +80,8 @@ impl Limits {
             bytes_per_store: own.bytes_per_store.unwrap_or(self.bytes_per_store),
             stores_per_tenant: own.stores_per_tenant.unwrap_or(self.stores_per_tenant),
             bytes_per_tenant: own.bytes_per_tenant.unwrap_or(self.bytes_per_tenant),
+            requests_per_second: own.requests_per_second.unwrap_or(self.requests_per_second),
+            request_burst: own.request_burst.unwrap_or(self.request_burst),
         }
     }
 }

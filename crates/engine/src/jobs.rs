@@ -170,6 +170,9 @@ fn fleet_jobs() -> Vec<Arc<dyn Job>> {
 /// Writes access times on every replica, half-minutely.
 const FLUSH_SCHEDULE: &str = "*/30 * * * * *";
 
+/// Counts the live gateways on every replica, each ten seconds.
+const COUNT_SCHEDULE: &str = "5/10 * * * * *";
+
 /// The schedule of one process.
 pub struct Runner {
     scheduler: JobScheduler,
@@ -178,12 +181,13 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Starts the schedule: the fleet's jobs where `is_worker`, and what every
-    /// replica does for itself.
+    /// Tells that this replica lives, and starts the schedule: the fleet's jobs
+    /// where `is_worker`, and what every replica does for itself.
     ///
     /// # Errors
     /// [`JobSchedulerError`] when the schedule cannot be set up.
     pub async fn start(engine: &Engine, is_worker: bool) -> Result<Self, JobSchedulerError> {
+        engine.announce().await;
         let scheduler = JobScheduler::new().await?;
         let (runs, stopping) = (TaskTracker::new(), CancellationToken::new());
         for job in fleet_jobs().into_iter().filter(|_| is_worker) {
@@ -200,6 +204,12 @@ impl Runner {
             };
             scheduler.add(CronJob::new(schedule, tick)?).await?;
         }
+        let (counting, counts) = (engine.clone(), runs.clone());
+        let count = move |_, _| {
+            let engine = counting.clone();
+            counts.spawn(async move { engine.recount().await });
+        };
+        scheduler.add(CronJob::new(COUNT_SCHEDULE, count)?).await?;
         let (engine, flushes) = (engine.clone(), runs.clone());
         let flush = move |_, _| {
             let engine = engine.clone();

@@ -26,6 +26,7 @@ mod memories;
 mod operator;
 mod protocol;
 mod purge;
+mod replicas;
 mod sensitive;
 mod stores;
 mod tool;
@@ -105,6 +106,7 @@ struct Parts {
     contents: content::Cache,
     edits: edits::Queue,
     access: access::Log,
+    gateways: replicas::Gateways,
     /// Writes under way: shutting down waits for them.
     writes: TaskTracker,
 }
@@ -131,6 +133,7 @@ impl Engine {
             contents: content::Cache::new(options.cache_bytes),
             edits: edits::Queue::default(),
             access: access::Log::default(),
+            gateways: replicas::Gateways::default(),
             writes: TaskTracker::new(),
             limits: options.limits,
             scanner: options.scanner,
@@ -162,13 +165,19 @@ impl Engine {
         self.0.ids.uuid(self.now())
     }
 
-    /// Waits for writes under way, at most `deadline`, and writes access times.
+    /// Waits for writes under way, at most `deadline`, writes access times, and
+    /// tells the others that this replica is gone.
     ///
     /// No new operation may be begun. Answers whether all writes ended in time.
     pub async fn shut_down(&self, deadline: Duration) -> bool {
         self.0.writes.close();
         let ended = tokio::time::timeout(deadline, self.0.writes.wait()).await.is_ok();
-        if let Err(error) = self.flush_access().await {
+        let last = async {
+            self.flush_access().await?;
+            // Only now: until then its access times are waited for.
+            self.0.index.retire(self.0.replica).await
+        };
+        if let Err(error) = last.await {
             tracing::warn!(error = %error, "engine.flush_access failed at shutdown: the last minute's reads are lost");
         }
         ended

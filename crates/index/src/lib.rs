@@ -20,6 +20,8 @@ pub mod sqlite;
 mod statements;
 mod updates;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use keepsake_core::{
     BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
@@ -293,6 +295,10 @@ pub trait CredentialIndex: Send + Sync {
     ) -> Result<Vec<u8>, IndexError>;
 }
 
+/// How long a replica is believed to live after its last sign of life: three
+/// of them, which come half-minutely.
+pub const LIVES_FOR: Duration = Duration::from_secs(90);
+
 /// What the jobs do to rows of every tenant.
 #[async_trait]
 pub trait MaintenanceIndex: Send + Sync {
@@ -310,6 +316,13 @@ pub trait MaintenanceIndex: Send + Sync {
         now: Timestamp,
         access_flushed_through: Timestamp,
     ) -> Result<(), IndexError>;
+
+    /// Tells that a replica has ended, its access times all written.
+    async fn retire(&self, replica: Uuid) -> Result<(), IndexError>;
+
+    /// How many replicas that serve requests told within [`LIVES_FOR`] that
+    /// they live.
+    async fn live_gateways(&self, now: Timestamp) -> Result<u32, IndexError>;
 
     /// Queues a blob for deletion under its store's lock, unless a row names it.
     ///

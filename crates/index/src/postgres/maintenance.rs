@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::PostgresIndex;
 use crate::model::{AccessRow, DueDeletion};
-use crate::{IndexError, JobIndex, MaintenanceIndex};
+use crate::{IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 #[async_trait]
 impl MaintenanceIndex for PostgresIndex {
@@ -66,6 +66,24 @@ impl MaintenanceIndex for PostgresIndex {
         .execute(&self.jobs)
         .await?;
         Ok(())
+    }
+
+    async fn retire(&self, replica: Uuid) -> Result<(), IndexError> {
+        sqlx::query("DELETE FROM replica WHERE id = $1")
+            .bind(replica)
+            .execute(&self.jobs)
+            .await?;
+        Ok(())
+    }
+
+    async fn live_gateways(&self, now: Timestamp) -> Result<u32, IndexError> {
+        let count: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1",
+        )
+        .bind(now.minus(LIVES_FOR).as_micros())
+        .fetch_one(&self.jobs)
+        .await?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {

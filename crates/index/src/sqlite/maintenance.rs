@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::SqliteIndex;
 use crate::model::{AccessRow, DueDeletion};
-use crate::{IndexError, JobIndex, MaintenanceIndex};
+use crate::{IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 /// Queues a blob that no version names: the one that brought it, or one that
 /// shares it, asked for by a range as in `statements.rs`.
@@ -80,6 +80,26 @@ impl MaintenanceIndex for SqliteIndex {
         .execute(connection)
         .await?;
         writer.commit().await
+    }
+
+    async fn retire(&self, replica: Uuid) -> Result<(), IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        sqlx::query("DELETE FROM replica WHERE id = $1")
+            .bind(replica)
+            .execute(connection)
+            .await?;
+        writer.commit().await
+    }
+
+    async fn live_gateways(&self, now: Timestamp) -> Result<u32, IndexError> {
+        let count: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1",
+        )
+        .bind(now.minus(LIVES_FOR).as_micros())
+        .fetch_one(&self.readers)
+        .await?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {

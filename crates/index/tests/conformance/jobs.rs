@@ -152,6 +152,28 @@ pub(crate) async fn heartbeat_is_kept_per_replica(subject: &Subject) {
     assert_eq!(replicas, [row("all", 5, 4), row("serve", 2, 1)]);
 }
 
+pub(crate) async fn gateway_lives_until_it_ends_or_falls_silent(subject: &Subject) {
+    let index = &subject.index;
+    let beat = async |replica, role, seconds| {
+        let now = after_seconds(seconds);
+        index.heartbeat(replica, role, now, now).await.unwrap();
+    };
+    let live = async |seconds| index.live_gateways(after_seconds(seconds)).await.unwrap();
+    assert_eq!(live(0).await, 0);
+    let worker = Uuid::from_u128(3);
+    beat(ONE, "all", 0).await;
+    beat(OTHER, "gateway", 30).await;
+    beat(worker, "worker", 30).await;
+    assert_eq!([live(30).await, live(89).await], [2, 2]);
+    // The first one was last heard of 90 seconds ago.
+    assert_eq!([live(90).await, live(119).await, live(120).await], [1, 1, 0]);
+    beat(ONE, "all", 100).await;
+    assert_eq!(live(101).await, 2);
+    index.retire(OTHER).await.unwrap();
+    index.retire(OTHER).await.unwrap();
+    assert_eq!(live(101).await, 1);
+}
+
 /// Claims a slot at a time for a minute.
 async fn claim(index: &dyn Index, slot: i64, owner: Uuid, at: i64) -> Option<i64> {
     let slot = after_seconds(slot);

@@ -326,6 +326,7 @@ hold_on_both_databases! {
         reads_of_a_deleted_store_are_dropped,
         flushes_at_the_same_time_all_land,
         heartbeat_is_kept_per_replica,
+        gateway_lives_until_it_ends_or_falls_silent,
         second_owner_is_refused_until_the_lease_ends,
         slot_that_ended_is_not_run_again,
         slot_whose_owner_died_is_run_again,

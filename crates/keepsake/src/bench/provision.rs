@@ -18,6 +18,8 @@ const LIMITS: LimitOverrides = LimitOverrides {
     bytes_per_store: Some(1 << 50),
     stores_per_tenant: Some(1 << 20),
     bytes_per_tenant: Some(1 << 50),
+    requests_per_second: Some(1 << 40),
+    request_burst: Some(1 << 40),
 };
 
 /// Makes the tenants and stores of a layout.
