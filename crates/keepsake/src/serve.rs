@@ -80,6 +80,8 @@ async fn serve(
         let options = ServerOptions {
             request_deadline: settings.server.request_deadline,
             shutdown_deadline: settings.server.shutdown_deadline,
+            max_requests_in_flight: settings.server.max_requests_in_flight,
+            max_connections: settings.server.max_connections,
         };
         keepsake_server::serve(engine.clone(), listener, options, shutdown)
             .await

@@ -3,25 +3,32 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, OriginalUri, Request};
 use axum::http::{HeaderMap, Method, header};
+use bytes::BytesMut;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body as HttpBody;
 use keepsake_engine::{Engine, Principal};
 use keepsake_index::Idempotency;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
+use crate::envelope::Deadline;
 use crate::error::ApiError;
 
 /// Room for what is around the content: a whole `tool_use` block, metadata.
 const BODY_OVERHEAD_BYTES: u64 = 64 << 10;
 /// JSON may write one byte of content as six characters (`\u0001`).
 const ESCAPED_BYTES: u64 = 6;
+/// How long a client may send nothing of a body that has not ended.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
 /// Makes a request one that may be sent again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// What an empty body stands for.
@@ -130,6 +137,7 @@ impl Received {
         // A PATCH may be sent again as it is; the protocol gives keys to POST.
         let is_post = request.method() == Method::POST;
         let key = if is_post { key_of(request.headers())? } else { None };
+        let deadline = extensions.get().map(|Deadline(deadline)| *deadline);
         let bytes_per_memory = principal.limits.bytes_per_memory;
         let limit_bytes = bytes_per_memory
             .saturating_mul(ESCAPED_BYTES)
@@ -139,7 +147,7 @@ impl Received {
             method: request.method().clone(),
             path,
             key,
-            bytes: read(request.into_body(), limit_bytes).await?,
+            bytes: read(request.into_body(), limit_bytes, deadline).await?,
         })
     }
 
@@ -193,12 +201,28 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     Ok(parsed)
 }
 
-async fn read(body: Body, limit_bytes: u64) -> Result<Bytes, ApiError> {
+/// Reads a body that is small enough and does not pause or last too long.
+async fn read(body: Body, limit_bytes: u64, deadline: Option<Instant>) -> Result<Bytes, ApiError> {
+    // What it says of its length is believed where that is too much already.
+    if body.size_hint().lower() > limit_bytes {
+        return Err(ApiError::body_too_large(limit_bytes));
+    }
     let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
-    match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::body_too_large(limit_bytes)),
-        Err(_) => Err(ApiError::invalid_request("the request body broke off")),
+    let mut body = Limited::new(body, limit);
+    let mut bytes = BytesMut::new();
+    loop {
+        let quiet_until = Instant::now() + QUIET_TIMEOUT;
+        let until = deadline.map_or(quiet_until, |deadline| deadline.min(quiet_until));
+        let frame = tokio::time::timeout_at(until, body.frame()).await;
+        match frame.map_err(|_| ApiError::body_too_slow())? {
+            None => return Ok(bytes.freeze()),
+            // Trailers say nothing here.
+            Some(Ok(frame)) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+            Some(Err(error)) if error.is::<LengthLimitError>() => {
+                return Err(ApiError::body_too_large(limit_bytes));
+            }
+            Some(Err(_)) => return Err(ApiError::invalid_request("the request body broke off")),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The outermost layer: names the request, bounds it, writes its error.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use axum::Json;
@@ -7,13 +8,27 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
 use keepsake_core::id::RequestId;
 use keepsake_engine::Engine;
 use serde::Serialize;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::auth::{WORKSPACE, Workspace};
 use crate::error::{ApiError, Details};
+use crate::listener::Overflowing;
+
+/// The longest path and query, in bytes; every route and cursor needs less.
+const MAX_URI_BYTES: usize = 8 << 10;
+/// The most that names and values of all headers take together.
+const MAX_HEADERS_BYTES: usize = 16 << 10;
+/// What may be asked whatever else is: whether the process is well.
+const PROBES: [&str; 2] = ["/livez", "/readyz"];
+
+/// When the request is given up: what reads its body ends by then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(pub(crate) Instant);
 
 #[derive(Serialize)]
 struct Envelope<'a> {
@@ -38,14 +53,18 @@ pub(crate) async fn wrap(
 ) -> Response {
     let workspace = Workspace::default();
     request.extensions_mut().insert(workspace.clone());
+    let deadline = Instant::now() + deadline;
+    request.extensions_mut().insert(Deadline(deadline));
     let request_id = RequestId::from_uuid(engine.new_uuid()).to_string();
     let span = tracing::info_span!(
         "http.request",
         request.id = request_id,
         tenant.id = tracing::field::Empty
     );
-    let answered = tokio::time::timeout(deadline, next.run(request).instrument(span)).await;
-    let mut response = answered.unwrap_or_else(|_| ApiError::timed_out().into_response());
+    let mut response = match check(&request) {
+        Ok(()) => answer(request, next, deadline).instrument(span).await,
+        Err(error) => error.into_response(),
+    };
     if response.status().is_client_error() || response.status().is_server_error() {
         response = enveloped(response, &request_id);
     }
@@ -56,6 +75,39 @@ pub(crate) async fn wrap(
         response.headers_mut().insert(WORKSPACE, value.clone());
     }
     response
+}
+
+/// Refuses what is too large for any route, and what comes over a connection
+/// too many.
+fn check(request: &Request) -> Result<(), ApiError> {
+    let uri = request.uri();
+    let is_probe = PROBES.contains(&uri.path());
+    if request.extensions().get::<Overflowing>().is_some() && !is_probe {
+        return Err(ApiError::too_many_connections());
+    }
+    if uri.path().len() + uri.query().map_or(0, str::len) > MAX_URI_BYTES {
+        return Err(ApiError::uri_too_long(MAX_URI_BYTES));
+    }
+    let headers = request.headers().iter();
+    let headers_bytes: usize = headers
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
+    if headers_bytes > MAX_HEADERS_BYTES {
+        return Err(ApiError::headers_too_large(MAX_HEADERS_BYTES));
+    }
+    Ok(())
+}
+
+/// Runs a request until its deadline; a panic ends it alone.
+async fn answer(request: Request, next: Next, deadline: Instant) -> Response {
+    // Nothing of the request outlives a panic but what locks tell as poisoned.
+    // What panicked and where, the process's hook has logged, without a payload.
+    let caught = AssertUnwindSafe(next.run(request)).catch_unwind();
+    match tokio::time::timeout_at(deadline, caught).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => ApiError::internal().into_response(),
+        Err(_) => ApiError::timed_out().into_response(),
+    }
 }
 
 /// Gives an error its body; one that is not ours (a rejection of the framework)

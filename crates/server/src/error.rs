@@ -70,6 +70,22 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
     }
 
+    pub(crate) fn body_too_slow() -> Self {
+        let message = "the request body did not come in time".to_owned();
+        Self::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", message)
+    }
+
+    pub(crate) fn uri_too_long(limit_bytes: usize) -> Self {
+        let message = format!("the URL is over the limit of {limit_bytes} bytes");
+        Self::new(StatusCode::URI_TOO_LONG, "invalid_request_error", message)
+    }
+
+    pub(crate) fn headers_too_large(limit_bytes: usize) -> Self {
+        let message = format!("the request's headers are over the limit of {limit_bytes} bytes");
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        Self::new(status, "invalid_request_error", message)
+    }
+
     pub(crate) fn unsupported_media_type() -> Self {
         let message = "the content type must be application/json".to_owned();
         Self::new(
@@ -124,9 +140,34 @@ impl ApiError {
     }
 
     fn overloaded(message: String) -> Self {
-        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", message);
-        error.retry = Retry::After(1);
-        error
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", message);
+        error.retried_after(1)
+    }
+
+    pub(crate) fn too_many_in_flight() -> Self {
+        Self::too_much("too many requests are under way")
+    }
+
+    pub(crate) fn too_many_connections() -> Self {
+        Self::too_much("too many connections are open")
+    }
+
+    fn too_much(what: &str) -> Self {
+        let message = format!("{what} at the moment; nothing was done: try again shortly");
+        // Not in the registry of statuses, and above 503, which says that a
+        // backend is away.
+        let status = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        Self::new(status, "overloaded_error", message).retried_after(1)
+    }
+
+    /// Over the tenant's rate, which a retry may mend: no quota.
+    pub(crate) fn over_rate(requests_per_second: u64, retry_after_seconds: u8) -> Self {
+        let message = format!(
+            "the tenant makes more requests than its limit of {requests_per_second} a second: \
+             try again after the time that `retry-after` tells"
+        );
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+            .retried_after(retry_after_seconds)
     }
 
     fn quota(message: String) -> Self {
@@ -160,6 +201,11 @@ impl ApiError {
         let mut error = Self::conflict("memory_path_conflict_error", message);
         error.details = Some(Box::new(details));
         error.never_retried()
+    }
+
+    const fn retried_after(mut self, seconds: u8) -> Self {
+        self.retry = Retry::After(seconds);
+        self
     }
 
     /// Clients try some statuses again by themselves; this one is in vain.
@@ -297,6 +343,21 @@ mod tests {
         let never = Some(HeaderValue::from_static("false"));
         assert_eq!(shown(&error), (409, "memory_path_conflict_error", never, details));
         assert_eq!(ApiError::from(&error).message, "taken: `/a`");
+    }
+
+    #[test]
+    fn rate_and_overload_tell_when_to_try_again() {
+        for (error, status, seconds) in [
+            (ApiError::over_rate(5, 17), 429, "17"),
+            (ApiError::too_many_in_flight(), 529, "1"),
+            (ApiError::too_many_connections(), 529, "1"),
+            (ApiError::not_ready(), 503, "1"),
+        ] {
+            let response = error.into_response();
+            assert_eq!(response.status().as_u16(), status);
+            assert_eq!(response.headers()[header::RETRY_AFTER], seconds);
+            assert!(!response.headers().contains_key("x-should-retry"));
+        }
     }
 
     #[test]

@@ -1,18 +1,23 @@
 //! The HTTP surface: who is it, what is asked, how an outcome is shown.
 //!
 //! A handler parses, calls one method of the engine and maps the result. The
-//! order of the layers, outermost first: `envelope` names the request and
-//! writes every error in one form, the deadline bounds it, `auth` finds the
-//! principal for everything under `/v1`.
+//! order of the layers, outermost first: `listener` bounds connections,
+//! `envelope` names the request, bounds it and writes every error in one form,
+//! `auth` finds the principal for everything under `/v1`, `admission` holds its
+//! tenant to its rate and its share of the places.
 
+mod admission;
 mod auth;
 mod body;
 mod envelope;
 mod error;
+mod listener;
 mod openapi;
 mod path;
+mod places;
 mod precondition;
 mod query;
+mod rate;
 mod reference;
 mod routes;
 mod schemas;
@@ -20,10 +25,12 @@ mod schemas;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::ListenerExt;
 use keepsake_engine::Engine;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use admission::Admission;
+pub use listener::run;
 
 /// How the server behaves.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +39,10 @@ pub struct ServerOptions {
     pub request_deadline: Duration,
     /// How long requests under way may take once the server shuts down.
     pub shutdown_deadline: Duration,
+    /// Authenticated requests under way at once; a tenant alone gets half.
+    pub max_requests_in_flight: usize,
+    /// Connections open at once.
+    pub max_connections: usize,
 }
 
 impl Default for ServerOptions {
@@ -39,6 +50,8 @@ impl Default for ServerOptions {
         Self {
             request_deadline: Duration::from_mins(1),
             shutdown_deadline: Duration::from_secs(30),
+            max_requests_in_flight: 1_024,
+            max_connections: 4_096,
         }
     }
 }
@@ -52,6 +65,10 @@ pub fn router(engine: Engine, options: &ServerOptions) -> Router {
     let authenticated = authenticated
         .fallback(routes::no_such_route)
         .method_not_allowed_fallback(routes::no_such_method)
+        .layer(axum::middleware::from_fn_with_state(
+            Admission::new(engine.clone(), options),
+            admission::admit,
+        ))
         .layer(axum::middleware::from_fn_with_state(
             engine.clone(),
             auth::require,
@@ -83,25 +100,5 @@ pub async fn serve(
     options: ServerOptions,
     shutdown: CancellationToken,
 ) -> std::io::Result<()> {
-    let router = router(engine, &options);
-    // Answers are small: waiting to fill a packet would only delay them.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(error = %error, "http.nodelay failed");
-        }
-    });
-    let serving = axum::serve(listener, router)
-        .with_graceful_shutdown(shutdown.clone().cancelled_owned())
-        .into_future();
-    let deadline = async {
-        shutdown.cancelled().await;
-        tokio::time::sleep(options.shutdown_deadline).await;
-    };
-    tokio::select! {
-        served = serving => served,
-        () = deadline => {
-            tracing::warn!("http.shutdown: requests were still under way at the deadline");
-            Ok(())
-        }
-    }
+    run(router(engine, &options), listener, options, shutdown).await
 }

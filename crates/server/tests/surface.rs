@@ -3,11 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, header};
+use futures::stream::{self, StreamExt};
 use http_body_util::BodyExt;
 use keepsake_blobs::FileBlobs;
 use keepsake_core::limits::LimitOverrides;
@@ -15,6 +18,7 @@ use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
 use keepsake_index::{Scope, SqliteIndex};
 use keepsake_server::{ServerOptions, openapi, router};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tower::ServiceExt;
 
 struct Server {
@@ -32,6 +36,14 @@ struct Answer {
 
 impl Server {
     async fn new() -> Self {
+        Self::with_limits(LimitOverrides::default()).await
+    }
+
+    async fn with_limits(limits: LimitOverrides) -> Self {
+        Self::with(limits, &ServerOptions::default()).await
+    }
+
+    async fn with(limits: LimitOverrides, options: &ServerOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
@@ -40,7 +52,7 @@ impl Server {
         let tenant = NewTenant {
             name: "tests".to_owned(),
             external_id: None,
-            limits: LimitOverrides::default(),
+            limits,
         };
         let tenant_id = engine.operator().create_tenant(tenant).await.unwrap().tenant_id;
         let key = NewKey {
@@ -53,7 +65,7 @@ impl Server {
         let (_, secret) = engine.operator().create_key(key).await.unwrap();
         let store = engine.operator().create_store(tenant_id, "notes").await.unwrap();
         Self {
-            router: router(engine, &ServerOptions::default()),
+            router: router(engine, options),
             secret: secret.expose().to_owned(),
             store: format!("/v1/memory_stores/{}", store.store_id),
             _folder: folder,
@@ -271,7 +283,7 @@ async fn key_makes_one_store_of_two_requests() {
 }
 
 #[tokio::test]
-async fn request_that_never_ends_is_answered_at_the_deadline_as_any_other() {
+async fn body_that_never_ends_is_answered_as_any_other() {
     let server = Server::new().await;
     let request = || {
         let request = Request::builder().method("POST").uri(&server.store);
@@ -285,10 +297,95 @@ async fn request_that_never_ends_is_answered_at_the_deadline_as_any_other() {
         StatusCode::OK
     );
     tokio::time::pause();
-    let body = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
-    let answer = server.send(request(), body).await;
-    assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
-    assert_eq!(answer.body["error"]["type"], "timeout_error");
-    assert!(answer.headers.contains_key("request-id"));
-    assert!(answer.headers.contains_key("anthropic-workspace-id"));
+    let quiet = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let trickling = Body::from_stream(stream::repeat(()).then(async |()| {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok::<_, std::io::Error>(vec![b' '])
+    }));
+    for (body, seconds) in [(quiet, 10), (trickling, 60)] {
+        let begun = Instant::now();
+        let answer = server.send(request(), body).await;
+        assert_eq!(begun.elapsed().as_secs(), seconds);
+        assert_eq!(answer.error(), (408, "timeout_error"));
+        assert!(answer.headers.contains_key("anthropic-workspace-id"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_for_any_route_is_refused() {
+    let server = Server::new().await;
+    let of = |bytes: usize| "x".repeat(bytes);
+    let long = server.ask("GET", &format!("/livez?{}", of(8 << 10))).await;
+    assert_eq!(long.error(), (414, "invalid_request_error"));
+    let large = server
+        .call_with("GET", "/livez", None, &[("x-large", &of(16 << 10))])
+        .await;
+    assert_eq!(large.error(), (431, "invalid_request_error"));
+    let most = server
+        .call_with(
+            "GET",
+            &format!("/livez?{}", of(8_000)),
+            None,
+            &[("x-large", &of(16_000))],
+        )
+        .await;
+    assert_eq!(most.status, StatusCode::OK);
+    let body = Body::from(of(6 * 102_400 + (64 << 10) + 1));
+    let request = Request::builder().method("POST").uri(&server.store);
+    let request = request
+        .header("x-api-key", &server.secret)
+        .header("content-type", "application/json");
+    assert_eq!(
+        server.send(request, body).await.error(),
+        (413, "invalid_request_error")
+    );
+}
+
+#[tokio::test]
+async fn rate_is_refused_with_the_time_to_come_again() {
+    let server = Server::with_limits(LimitOverrides {
+        requests_per_second: Some(1),
+        request_burst: Some(2),
+        ..LimitOverrides::default()
+    })
+    .await;
+    let ask = || server.call("GET", "/v1/memory_stores", None);
+    assert_eq!([ask().await.status, ask().await.status], [StatusCode::OK; 2]);
+    let refused = ask().await;
+    assert_eq!(refused.error(), (429, "rate_limit_error"));
+    assert_eq!(refused.headers[header::RETRY_AFTER], "1");
+    assert!(!refused.headers.contains_key("x-should-retry"));
+    assert!(refused.headers.contains_key("anthropic-workspace-id"));
+    assert!(refused.message().contains("1 a second"));
+    // Nothing is asked of who may ask without a credential.
+    assert_eq!(server.ask("GET", "/readyz").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn request_beyond_the_places_is_refused_at_once() {
+    let options = ServerOptions {
+        max_requests_in_flight: 2,
+        ..ServerOptions::default()
+    };
+    let server = Server::with(LimitOverrides::default(), &options).await;
+    let body = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let request = Request::builder().method("POST").uri(&server.store);
+    let request = request
+        .header("x-api-key", &server.secret)
+        .header("content-type", "application/json");
+    // The credential is known from here on, and the next one gets to its body.
+    let first = server.call("GET", "/v1/memory_stores", None).await;
+    assert_eq!(first.status, StatusCode::OK);
+    let mut under_way = pin!(server.send(request, body));
+    assert!(futures::poll!(under_way.as_mut()).is_pending());
+    // Alone, a tenant has one of two places.
+    let refused = server.call("GET", "/v1/memory_stores", None).await;
+    assert_eq!(refused.error(), (529, "overloaded_error"));
+    assert_eq!(refused.headers[header::RETRY_AFTER], "1");
+    assert_eq!(server.ask("GET", "/livez").await.status, StatusCode::OK);
+    tokio::time::pause();
+    assert_eq!(under_way.await.error(), (408, "timeout_error"));
+    tokio::time::resume();
+    let after = server.call("GET", "/v1/memory_stores", None).await;
+    assert_eq!(after.status, StatusCode::OK);
 }

@@ -55,6 +55,8 @@ pub(crate) fn all() -> Vec<Key> {
         key("server.listen", Some("127.0.0.1:8080"), Plain),
         key("server.request_deadline_seconds", Some("60"), Plain),
         key("server.shutdown_deadline_seconds", Some("30"), Plain),
+        key("server.max_requests_in_flight", Some("1024"), Plain),
+        key("server.max_connections", Some("4096"), Plain),
         key("index.url", None, IndexUrl),
         key("index.migrate_url", None, IndexUrl),
         key("index.jobs_url", None, IndexUrl),

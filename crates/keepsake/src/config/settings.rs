@@ -77,6 +77,10 @@ pub(crate) struct ServerSettings {
     pub(crate) request_deadline: Duration,
     /// How long requests under way may take once the server is to end.
     pub(crate) shutdown_deadline: Duration,
+    /// Authenticated requests under way at once, at most.
+    pub(crate) max_requests_in_flight: usize,
+    /// Connections open at once, at most.
+    pub(crate) max_connections: usize,
 }
 
 /// Where the index is.
@@ -146,10 +150,15 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
     let listen = reader.get("server.listen", listen);
     let request_deadline = reader.get("server.request_deadline_seconds", number(1));
     let shutdown_deadline = reader.get("server.shutdown_deadline_seconds", number(0));
+    // Two at least: a tenant alone gets half of them.
+    let max_requests_in_flight = reader.get("server.max_requests_in_flight", count(2));
+    let max_connections = reader.get("server.max_connections", count(1));
     Some(ServerSettings {
         listen: listen?,
         request_deadline: Duration::from_secs(request_deadline?),
         shutdown_deadline: Duration::from_secs(shutdown_deadline?),
+        max_requests_in_flight: max_requests_in_flight?,
+        max_connections: max_connections?,
     })
 }
 
@@ -307,6 +316,14 @@ pub(super) fn endpoint(value: &ValueKind) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("must be an http:// or https:// URL without credentials".to_owned())
+    }
+}
+
+/// A number of things that are in memory at once.
+fn count(min: u64) -> impl Fn(&ValueKind) -> Result<usize, String> {
+    move |value| {
+        let number = number(min)(value)?;
+        usize::try_from(number).map_err(|_| "is more than this machine can count".to_owned())
     }
 }
 

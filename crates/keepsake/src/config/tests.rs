@@ -17,6 +17,8 @@ role = "gateway"
 listen = "[::1]:9090"
 request_deadline_seconds = 61
 shutdown_deadline_seconds = 31
+max_requests_in_flight = 32
+max_connections = 33
 
 [index]
 url = "postgres://app:hunter2@db:5433/keepsake?sslmode=require"
@@ -44,6 +46,8 @@ memories_per_store = 3
 bytes_per_store = 4
 stores_per_tenant = 5
 bytes_per_tenant = 6
+requests_per_second = 7
+request_burst = 8
 
 [[sensitive_data.rules]]
 kind = "employee_id"
@@ -183,6 +187,8 @@ fn every_key_is_read_from_a_file() {
         settings.index.jobs_url.unwrap().expose_secret(),
         "postgres://jobs:hunter2@db:5433/keepsake"
     );
+    let server = settings.server;
+    assert_eq!((server.max_requests_in_flight, server.max_connections), (32, 33));
     assert_eq!(settings.index.max_connections, 17);
     assert_eq!(settings.blobs.url.to_string(), "s3://memories/prefix");
     let s3 = settings.blobs.s3;
@@ -206,7 +212,7 @@ fn every_key_is_read_from_a_file() {
             .values()
             .map(|value| value.as_u64().unwrap())
             .sum::<u64>(),
-        21
+        36
     );
     assert_eq!(settings.log.format, LogFormat::Json);
     assert_eq!(settings.log.filter, "keepsake=debug,info");
@@ -233,6 +239,12 @@ fn defaults_fill_what_is_not_set() {
     assert_eq!(settings.server.listen, "127.0.0.1:8080");
     assert_eq!(settings.server.request_deadline, Duration::from_mins(1));
     assert_eq!(settings.server.shutdown_deadline, Duration::from_secs(30));
+    let defaults = keepsake_server::ServerOptions::default();
+    assert_eq!(
+        settings.server.max_requests_in_flight,
+        defaults.max_requests_in_flight
+    );
+    assert_eq!(settings.server.max_connections, defaults.max_connections);
     assert_eq!(settings.index.max_connections, 16);
     assert!(settings.index.migrate_url.is_none() && settings.index.jobs_url.is_none());
     assert_eq!(settings.cache_blob_bytes, 256 << 20);
@@ -319,7 +331,7 @@ fn unknown_keys_are_named_with_where_they_are() {
         "unknown key blob (keepsake.toml, line 10); there are role, server, index, blobs, cache, limits, sensitive_data, log",
         "unknown key rol (keepsake.toml, line 5); there are role, server, index, blobs, cache, limits, sensitive_data, log",
         "unknown key server.lissten (keepsake.toml, line 8); server has listen, request_deadline_seconds, \
-         shutdown_deadline_seconds",
+         shutdown_deadline_seconds, max_requests_in_flight, max_connections",
         "unknown variable KEEPSAKE_BLOB_URL; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_INDEX_*, \
          KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_LOG_*",
         "unknown variable KEEPSAKE_INDEX_ULR; there are KEEPSAKE_INDEX_URL, KEEPSAKE_INDEX_MIGRATE_URL, \
@@ -520,11 +532,11 @@ fn printed_configuration_hides_secrets_and_tells_origins() {
     for line in [
         "role = \"gateway\" # {file}, line 2",
         "listen = \"host:1\" # KEEPSAKE_SERVER_LISTEN",
-        "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 10",
-        "secret_access_key = \"***\" # {file}, line 21",
-        "access_key_id = \"***\" # {file}, line 20",
-        "bytes_per_memory = 1 # {file}, line 29",
-        "path_style = true # {file}, line 19",
+        "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 12",
+        "secret_access_key = \"***\" # {file}, line 23",
+        "access_key_id = \"***\" # {file}, line 22",
+        "bytes_per_memory = 1 # {file}, line 31",
+        "path_style = true # {file}, line 21",
         "\n[limits]",
     ] {
         let line = line.replace("{file}", &path.display().to_string());

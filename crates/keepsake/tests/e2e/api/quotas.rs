@@ -66,12 +66,18 @@ async fn default_limits_are_these() {
         (100 << 20, 10 << 30)
     );
     assert_eq!(defaults.stores_per_tenant, 1_000);
+    assert_eq!(
+        (defaults.requests_per_second, defaults.request_burst),
+        (1_000, 2_000)
+    );
     let printed = keepsake(&["config", "check"]).await.stdout;
     for line in [
         "bytes_per_memory = 102400",
         "memories_per_store = 2000",
         "bytes_per_store = 104857600",
         "stores_per_tenant = 1000",
+        "requests_per_second = 1000",
+        "request_burst = 2000",
         "bytes_per_tenant = 10737418240",
     ] {
         assert!(printed.contains(line), "{line:?} is not in {printed}");

@@ -49,7 +49,15 @@ pub(crate) struct ServerConfig {
     pub(crate) log_filter: &'static str,
     /// The form of log lines.
     pub(crate) log_format: &'static str,
+    /// More of it as TOML; rates are out of the way where this does not set
+    /// them: how fast a test is must not decide what it meets.
+    pub(crate) more: &'static str,
 }
+
+/// Rates that no test reaches by chance.
+const FREE_RATES: &str = "[limits]\nrequests_per_second = 1_000_000_000\nrequest_burst = 1_000_000_000\n";
+/// For the default rates.
+pub(crate) const DEFAULT_RATES: &str = "[limits]\nrequests_per_second = 1_000\nrequest_burst = 2_000\n";
 
 impl Default for ServerConfig {
     fn default() -> Self {
@@ -57,6 +65,7 @@ impl Default for ServerConfig {
             endpoint: None,
             log_filter: "info",
             log_format: "human",
+            more: FREE_RATES,
         }
     }
 }
@@ -139,8 +148,8 @@ impl Deployment {
         };
         format!(
             "[server]\nlisten = \"127.0.0.1:{{port}}\"\n[index]\nurl = \"{index_url}\"\n[blobs]\n{blobs}\
-             [log]\nfilter = \"{}\"\nformat = \"{}\"\n",
-            config.log_filter, config.log_format,
+             [log]\nfilter = \"{}\"\nformat = \"{}\"\n{}",
+            config.log_filter, config.log_format, config.more,
         )
     }
 

@@ -1,0 +1,182 @@
+//! From a listening socket to the router: connections, bounded in every way.
+//!
+//! So many connections at once, and each of them bounded in the size of a
+//! request's head and in the time for it, for the next request and for taking
+//! an answer in. What a body may be and how long it may take is the
+//! extractors' business (`body.rs`).
+
+mod stream;
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{Request, Response};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::ServerOptions;
+use stream::{Activity, UnderWay, Watched};
+
+/// The most that is read of a request's head: above what `envelope.rs` answers
+/// in its own words; beyond this the protocol's own 431 has no body.
+const MAX_HEAD_BYTES: usize = 32 << 10;
+/// What is read ahead of a connection.
+const MAX_BUFFER_BYTES: usize = 64 << 10;
+/// Connections beyond the bound that are told so, and may ask how the server
+/// is; those beyond these are closed without a word.
+const SPARE_CONNECTIONS: usize = 64;
+/// How long nothing is accepted when the system has no room for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Marks the requests of a connection beyond the bound.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Overflowing;
+
+/// Serves a router until `shutdown`, then finishes what is under way up to a
+/// deadline.
+///
+/// # Errors
+/// [`io::Error`] when the listener fails for good.
+pub async fn run(
+    router: Router,
+    listener: TcpListener,
+    options: ServerOptions,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let connections = GracefulShutdown::new();
+    let (room, spare) = (places(options.max_connections), places(SPARE_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                pause_after(&error).await;
+                continue;
+            }
+        };
+        let (place, is_overflowing) = match Arc::clone(&room).try_acquire_owned() {
+            Ok(place) => (place, false),
+            Err(_) => match Arc::clone(&spare).try_acquire_owned() {
+                Ok(place) => (place, true),
+                Err(_) => continue,
+            },
+        };
+        let connection = Connection {
+            router: router.clone(),
+            is_overflowing,
+            place,
+        };
+        tokio::spawn(connection.serve(stream, connections.watcher()));
+    }
+    drop(listener);
+    let ended = tokio::time::timeout(options.shutdown_deadline, connections.shutdown()).await;
+    if ended.is_err() {
+        tracing::warn!("http.shutdown: requests were still under way at the deadline");
+    }
+    Ok(())
+}
+
+fn places(count: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
+}
+
+/// A connection that broke before it was accepted is no one's trouble; where
+/// the system has no room, trying again at once would only burn time.
+async fn pause_after(error: &io::Error) {
+    let is_the_peers = matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
+    );
+    if !is_the_peers {
+        tracing::warn!(error = %error, "http.accept failed; tried again");
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+/// What one connection is served with.
+struct Connection {
+    router: Router,
+    is_overflowing: bool,
+    /// Held as long as the connection is.
+    place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream, watcher: Watcher) {
+        // Answers are small: waiting to fill a packet would only delay them.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(error = %error, "http.nodelay failed");
+        }
+        let activity = Arc::new(Activity::default());
+        let stream = Watched::new(stream, Arc::clone(&activity));
+        let (router, is_overflowing) = (TowerToHyperService::new(self.router), self.is_overflowing);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let under_way = activity.begin();
+            if is_overflowing {
+                request.extensions_mut().insert(Overflowing);
+            }
+            let answered = router.call(request);
+            async move {
+                let response: Response<Body> = answered.await?;
+                Ok::<_, Infallible>(response.map(|body| Answering {
+                    body,
+                    _under_way: under_way,
+                }))
+            }
+        });
+        let connection = http1::Builder::new()
+            // The stream tells a head that is slow from a client that is quiet.
+            .header_read_timeout(None)
+            .max_header_size(MAX_HEAD_BYTES)
+            .max_buf_size(MAX_BUFFER_BYTES)
+            .keep_alive(!is_overflowing)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(error = %error, "http.connection broke");
+        }
+        drop(self.place);
+    }
+}
+
+/// An answer's body; the request is under way until it is written.
+struct Answering {
+    body: Body,
+    _under_way: UnderWay,
+}
+
+impl HttpBody for Answering {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        HttpBody::size_hint(&self.body)
+    }
+}

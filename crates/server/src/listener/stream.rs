@@ -1,0 +1,252 @@
+//! A connection's bytes, and how long they may take.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// How long the head of a request may take, from its first byte.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may be quiet between two requests: longer than the
+/// minute for which proxies commonly keep theirs.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// How long a client may take in nothing of an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Whether a request of the connection is under way, as the service knows.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    is_under_way: AtomicBool,
+    begun: AtomicU64,
+}
+
+/// A request that is under way; dropped when its answer is written.
+#[derive(Debug)]
+pub(super) struct UnderWay(Arc<Activity>);
+
+impl Activity {
+    /// Tells that a request's head was read.
+    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.is_under_way.store(true, Ordering::Relaxed);
+        UnderWay(Arc::clone(self))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.is_under_way.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What is waited for while no request is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// The first byte of the next request.
+    Request,
+    /// The rest of its head.
+    Head,
+}
+
+/// A stream that ends when its client is too slow.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    activity: Arc<Activity>,
+    awaited: Awaited,
+    /// Requests begun when the timer was last set for a quiet client.
+    begun: u64,
+    timer: Pin<Box<Sleep>>,
+    /// Set while the client takes nothing in.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
+        Self {
+            stream,
+            activity,
+            // One that connects has something to say: it is given no longer
+            // than for a head.
+            awaited: Awaited::Head,
+            begun: 0,
+            timer: Box::pin(tokio::time::sleep(HEAD_TIMEOUT)),
+            stalled: None,
+        }
+    }
+
+    fn await_next(&mut self, awaited: Awaited, timeout: Duration) {
+        self.awaited = awaited;
+        self.timer.as_mut().reset(Instant::now() + timeout);
+    }
+
+    /// Passes on what became of a write, unless none gets on for too long.
+    fn unless_stalled<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
+        ready!(stalled.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let is_under_way = self.activity.is_under_way.load(Ordering::Relaxed);
+        let begun = self.activity.begun.load(Ordering::Relaxed);
+        if !is_under_way && begun != self.begun {
+            self.begun = begun;
+            self.await_next(Awaited::Request, IDLE_TIMEOUT);
+        }
+        let filled_before = buffer.filled().len();
+        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
+            let is_more = buffer.filled().len() > filled_before;
+            if is_more && !is_under_way && self.awaited == Awaited::Request {
+                self.await_next(Awaited::Head, HEAD_TIMEOUT);
+            }
+            return Poll::Ready(read);
+        }
+        if is_under_way {
+            return Poll::Pending;
+        }
+        ready!(self.timer.as_mut().poll(context));
+        match self.awaited {
+            // As if the client had closed it.
+            Awaited::Request => Poll::Ready(Ok(())),
+            Awaited::Head => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.unless_stalled(written, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.unless_stalled(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.unless_stalled(flushed, context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.unless_stalled(shut, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    use super::*;
+
+    fn watched() -> (Watched<DuplexStream>, DuplexStream, Arc<Activity>) {
+        let (near, far) = tokio::io::duplex(8);
+        let activity = Arc::new(Activity::default());
+        (Watched::new(near, Arc::clone(&activity)), far, activity)
+    }
+
+    async fn read(stream: &mut Watched<DuplexStream>) -> Result<usize, io::ErrorKind> {
+        stream.read(&mut [0; 8]).await.map_err(|error| error.kind())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn head_that_trickles_ends_the_connection() {
+        let (mut stream, mut far, _) = watched();
+        let begun = Instant::now();
+        let trickling = tokio::spawn(async move {
+            while far.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        while read(&mut stream).await.is_ok() {}
+        assert_eq!(begun.elapsed().as_secs(), HEAD_TIMEOUT.as_secs());
+        drop(stream);
+        trickling.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn quiet_client_is_kept_for_a_while_after_each_request() {
+        let (mut stream, mut far, activity) = watched();
+        for _ in 0..2 {
+            far.write_all(b"request").await.unwrap();
+            assert_eq!(read(&mut stream).await, Ok(7));
+            drop(activity.begin());
+            let next = tokio::time::timeout(IDLE_TIMEOUT / 2, read(&mut stream)).await;
+            assert!(next.is_err());
+        }
+        let begun = Instant::now();
+        assert_eq!(read(&mut stream).await, Ok(0));
+        assert!(begun.elapsed() <= IDLE_TIMEOUT / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_under_way_is_not_hurried() {
+        let (mut stream, mut far, activity) = watched();
+        far.write_all(b"request").await.unwrap();
+        assert_eq!(read(&mut stream).await, Ok(7));
+        let under_way = activity.begin();
+        let next = tokio::time::timeout(Duration::from_hours(1), read(&mut stream)).await;
+        assert!(next.is_err());
+        drop(under_way);
+        let begun = Instant::now();
+        assert_eq!(read(&mut stream).await, Ok(0));
+        assert_eq!(begun.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_takes_nothing_in_ends_the_connection() {
+        let (mut stream, mut far, _) = watched();
+        let begun = Instant::now();
+        let sent = stream.write_all(&[0; 64]).await.map_err(|error| error.kind());
+        assert_eq!(sent, Err(io::ErrorKind::TimedOut));
+        assert_eq!(begun.elapsed().as_secs(), WRITE_TIMEOUT.as_secs());
+        // A slow one is no silent one.
+        let (mut stream, mut slow, _) = watched();
+        let taking = tokio::spawn(async move {
+            let mut taken = 0;
+            while taken < 64 {
+                tokio::time::sleep(WRITE_TIMEOUT / 2).await;
+                taken += slow.read(&mut [0; 8]).await.unwrap();
+            }
+        });
+        stream.write_all(&[0; 64]).await.unwrap();
+        taking.await.unwrap();
+        drop(far.shutdown().await);
+    }
+}

@@ -1,0 +1,364 @@
+//! How many requests a tenant may make in a second.
+//!
+//! A token bucket for each tenant (GCRA): it fills with the tenant's rate and
+//! holds its burst. Each gateway enforces its share, both divided by the
+//! gateways that live. What comes a little too fast waits for its turn in a
+//! short queue, in order; the rest is refused and told when to come again.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use governor::clock::{Clock, MonotonicClock};
+use governor::middleware::StateInformationMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use keepsake_core::{Limits, TenantId};
+use moka::Expiry;
+use moka::sync::Cache;
+
+/// The longest that a request waits for its turn in place of being refused.
+const QUEUE: Duration = Duration::from_millis(50);
+/// Tenants whose buckets are kept; one that is forgotten begins with a full one.
+const REMEMBERED: u64 = 100_000;
+/// How long a bucket is kept that is full again.
+const KEPT_FULL: Duration = Duration::from_mins(1);
+/// The longest time in which a bucket may fill: what its arithmetic holds.
+const LONGEST_FILL: Duration = Duration::from_hours(24 * 365);
+/// A tenant with more requests a second than this is not held back.
+const UNLIMITED: u64 = 1_000_000_000;
+/// The longest that a client is told to wait.
+const MAX_RETRY_AFTER_SECONDS: u64 = 30;
+
+type Limiter<C> = RateLimiter<NotKeyed, InMemoryState, C, StateInformationMiddleware>;
+
+/// What buckets fill by.
+pub(crate) trait Ticks: Clock<Instant = Instant> + Clone + Send + Sync + 'static {}
+
+impl<C: Clock<Instant = Instant> + Clone + Send + Sync + 'static> Ticks for C {}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It goes on after this time, mostly none.
+    Passes(Duration),
+    /// There is no room; a client may try again after so many seconds.
+    Refused { retry_after_seconds: u8 },
+}
+
+/// A tenant's share of its rate on this gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Share {
+    /// The time in which one request's room comes back.
+    period: Duration,
+    /// Requests that pass at once.
+    burst: u32,
+    /// Requests that wait beyond them.
+    queue: u32,
+}
+
+impl Share {
+    /// `None`: the tenant is not held back.
+    fn of(limits: &Limits, gateways: u32) -> Option<Self> {
+        let gateways = u64::from(gateways.max(1));
+        if limits.requests_per_second > UNLIMITED {
+            return None;
+        }
+        let second_nanos = Duration::from_secs(gateways).as_nanos();
+        let nanos = second_nanos / u128::from(limits.requests_per_second.max(1));
+        let period = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let period = period.clamp(Duration::from_nanos(1), LONGEST_FILL);
+        let most = LONGEST_FILL.as_nanos() / period.as_nanos();
+        let burst = u128::from(limits.request_burst.div_ceil(gateways)).min(most);
+        let queue = QUEUE.as_nanos() / period.as_nanos();
+        Some(Self {
+            period,
+            burst: u32::try_from(burst).unwrap_or(u32::MAX / 2),
+            queue: u32::try_from(queue).unwrap_or(u32::MAX / 2),
+        })
+    }
+
+    fn room(self) -> u32 {
+        self.burst.saturating_add(self.queue)
+    }
+
+    fn fills_within(self) -> Duration {
+        self.period.saturating_mul(self.room())
+    }
+}
+
+/// One tenant's bucket.
+#[derive(Debug)]
+struct Bucket<C: Ticks> {
+    share: Share,
+    limiter: Limiter<C>,
+}
+
+impl<C: Ticks> Bucket<C> {
+    fn new(share: Share, clock: C) -> Option<Self> {
+        let quota = Quota::with_period(share.period)?.allow_burst(NonZeroU32::new(share.room())?);
+        let limiter = RateLimiter::direct_with_clock(quota, clock).with_middleware();
+        Some(Self { share, limiter })
+    }
+
+    /// Requests that would pass or wait now, after the one that asks.
+    fn left(&self) -> u32 {
+        let asked = self.limiter.check();
+        asked.map_or(0, |seen| seen.remaining_burst_capacity())
+    }
+
+    /// Takes as much of the room as is taken of another bucket's, in proportion:
+    /// a limit that changes is no new burst.
+    fn take_over(&self, other: &Self) {
+        let room = |bucket: &Self| u64::from(bucket.share.room());
+        let taken = room(other).saturating_sub(u64::from(other.left()));
+        let taken = (taken * room(self)).div_ceil(room(other).max(1));
+        let taken = u32::try_from(taken.min(room(self))).unwrap_or(u32::MAX);
+        if let Some(taken) = NonZeroU32::new(taken) {
+            // It never is more than the whole room.
+            let _ = self.limiter.check_n(taken);
+        }
+    }
+}
+
+/// Forgets a bucket some time after it is full again.
+struct FullAgain;
+
+impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullAgain {
+    fn expire_after_create(&self, _: &TenantId, bucket: &Arc<Bucket<C>>, _: Instant) -> Option<Duration> {
+        Some(KEPT_FULL.saturating_add(bucket.share.fills_within()))
+    }
+
+    fn expire_after_read(
+        &self,
+        _: &TenantId,
+        bucket: &Arc<Bucket<C>>,
+        _: Instant,
+        _: Option<Duration>,
+        _: Instant,
+    ) -> Option<Duration> {
+        Some(KEPT_FULL.saturating_add(bucket.share.fills_within()))
+    }
+
+    fn expire_after_update(
+        &self,
+        _: &TenantId,
+        bucket: &Arc<Bucket<C>>,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        Some(KEPT_FULL.saturating_add(bucket.share.fills_within()))
+    }
+}
+
+/// The rates of every tenant on this gateway; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Rates<C: Ticks = MonotonicClock> {
+    buckets: Cache<TenantId, Arc<Bucket<C>>>,
+    clock: C,
+}
+
+impl<C: Ticks> Rates<C> {
+    /// Rates of which nothing is used yet.
+    pub(crate) fn new(clock: C) -> Self {
+        let buckets = Cache::builder()
+            .max_capacity(REMEMBERED)
+            .expire_after(FullAgain)
+            .build();
+        Self { buckets, clock }
+    }
+
+    /// Takes the room for one request of a tenant, where there is some.
+    pub(crate) fn take(&self, tenant_id: TenantId, limits: &Limits, gateways: u32) -> Verdict {
+        let nothing_passes = Verdict::Refused {
+            retry_after_seconds: retry_after_seconds(Duration::MAX),
+        };
+        if limits.requests_per_second == 0 || limits.request_burst == 0 {
+            return nothing_passes;
+        }
+        let Some(share) = Share::of(limits, gateways) else {
+            return Verdict::Passes(Duration::ZERO);
+        };
+        let Some(bucket) = self.bucket(tenant_id, share) else {
+            return nothing_passes;
+        };
+        match bucket.limiter.check() {
+            Ok(taken) => {
+                let waiting = share.queue.saturating_sub(taken.remaining_burst_capacity());
+                Verdict::Passes(share.period.saturating_mul(waiting))
+            }
+            Err(until) => Verdict::Refused {
+                retry_after_seconds: retry_after_seconds(until.wait_time_from(self.clock.now())),
+            },
+        }
+    }
+
+    fn bucket(&self, tenant_id: TenantId, share: Share) -> Option<Arc<Bucket<C>>> {
+        let known = self.buckets.get(&tenant_id);
+        if let Some(bucket) = &known
+            && bucket.share == share
+        {
+            return known;
+        }
+        let entry = self.buckets.entry(tenant_id).and_try_compute_with(|entry| {
+            let known = entry.map(moka::Entry::into_value);
+            // Another request may have put it there meanwhile.
+            if known.as_ref().is_some_and(|bucket| bucket.share == share) {
+                return Ok(moka::ops::compute::Op::Nop);
+            }
+            let bucket = Bucket::new(share, self.clock.clone()).ok_or(())?;
+            if let Some(known) = known {
+                bucket.take_over(&known);
+            }
+            Ok::<_, ()>(moka::ops::compute::Op::Put(Arc::new(bucket)))
+        });
+        entry.ok()?.into_entry().map(moka::Entry::into_value)
+    }
+}
+
+/// Whole seconds after which it is worth to try again, 1 to 30.
+fn retry_after_seconds(wait: Duration) -> u8 {
+    let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+    u8::try_from(seconds.clamp(1, MAX_RETRY_AFTER_SECONDS)).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// A clock that stands until it is moved.
+    #[derive(Debug, Clone)]
+    struct Hands(Arc<Mutex<Instant>>);
+
+    impl Hands {
+        fn new() -> Self {
+            Self(Arc::new(Mutex::new(Instant::now())))
+        }
+
+        fn advance(&self, by: Duration) {
+            *self.0.lock().unwrap() += by;
+        }
+    }
+
+    impl Clock for Hands {
+        type Instant = Instant;
+
+        fn now(&self) -> Instant {
+            *self.0.lock().unwrap()
+        }
+    }
+
+    const A: TenantId = TenantId::from_uuid(Uuid::from_u128(1));
+    const B: TenantId = TenantId::from_uuid(Uuid::from_u128(2));
+
+    fn limits(requests_per_second: u64, request_burst: u64) -> Limits {
+        Limits {
+            requests_per_second,
+            request_burst,
+            ..Limits::default()
+        }
+    }
+
+    /// How many of `tried` requests go on at once, wait, and are refused.
+    fn tried(rates: &Rates<Hands>, tenant_id: TenantId, limits: &Limits, tried: usize) -> [usize; 3] {
+        let mut seen = [0; 3];
+        for _ in 0..tried {
+            seen[match rates.take(tenant_id, limits, 1) {
+                Verdict::Passes(Duration::ZERO) => 0,
+                Verdict::Passes(_) => 1,
+                Verdict::Refused { .. } => 2,
+            }] += 1;
+        }
+        seen
+    }
+
+    #[test]
+    fn burst_passes_then_a_few_wait_and_the_rest_is_refused() {
+        let clock = Hands::new();
+        let rates = Rates::new(clock.clone());
+        let limits = limits(1_000, 2_000);
+        assert_eq!(tried(&rates, A, &limits, 3_000), [2_000, 50, 950]);
+        // Another tenant has a bucket of its own.
+        assert_eq!(tried(&rates, B, &limits, 256), [256, 0, 0]);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(tried(&rates, A, &limits, 3_000), [950, 50, 2_000]);
+        clock.advance(Duration::from_mins(1));
+        assert_eq!(tried(&rates, A, &limits, 3_000), [2_000, 50, 950]);
+    }
+
+    #[test]
+    fn those_that_wait_go_on_one_after_the_other() {
+        let rates = Rates::new(Hands::new());
+        let limits = limits(100, 1);
+        let waits = [0, 1, 2, 3, 4, 5].map(|_| rates.take(A, &limits, 1));
+        let expected = [0, 10, 20, 30, 40, 50].map(|ms| Verdict::Passes(Duration::from_millis(ms)));
+        assert_eq!(waits, expected);
+        let refused = Verdict::Refused {
+            retry_after_seconds: 1,
+        };
+        assert_eq!(rates.take(A, &limits, 1), refused);
+    }
+
+    #[test]
+    fn refusal_tells_when_there_is_room() {
+        let clock = Hands::new();
+        let rates = Rates::new(clock.clone());
+        // A tenth of a request a second: one of ten gateways.
+        let limits = limits(1, 1);
+        assert_eq!(rates.take(A, &limits, 10), Verdict::Passes(Duration::ZERO));
+        let after = |retry_after_seconds| Verdict::Refused { retry_after_seconds };
+        assert_eq!(rates.take(A, &limits, 10), after(10));
+        clock.advance(Duration::from_millis(6_500));
+        assert_eq!(rates.take(A, &limits, 10), after(4));
+        clock.advance(Duration::from_millis(3_500));
+        assert_eq!(rates.take(A, &limits, 10), Verdict::Passes(Duration::ZERO));
+        assert_eq!(rates.take(B, &limits, 1_000), Verdict::Passes(Duration::ZERO));
+        assert_eq!(rates.take(B, &limits, 1_000), after(30));
+    }
+
+    #[test]
+    fn gateways_share_a_rate() {
+        let rates = Rates::new(Hands::new());
+        let limits = limits(1_000, 2_000);
+        let passed = (0..3_000).filter(|_| rates.take(A, &limits, 4) == Verdict::Passes(Duration::ZERO));
+        assert_eq!(passed.count(), 500);
+    }
+
+    #[test]
+    fn changed_limit_holds_at_once_and_is_no_new_burst() {
+        let rates = Rates::new(Hands::new());
+        assert_eq!(tried(&rates, A, &limits(1_000, 100), 200), [100, 50, 50]);
+        assert_eq!(tried(&rates, A, &limits(2_000, 400), 10), [0, 0, 10]);
+        assert_eq!(tried(&rates, B, &limits(10, 10), 4), [4, 0, 0]);
+        // Half is left of the greater one, rounded down.
+        let [passed, ..] = tried(&rates, B, &limits(10, 100), 200);
+        assert!((50..=60).contains(&passed), "{passed}");
+    }
+
+    #[test]
+    fn zero_lets_nothing_pass_and_what_is_huge_everything() {
+        let rates = Rates::new(Hands::new());
+        let refused = Verdict::Refused {
+            retry_after_seconds: 30,
+        };
+        assert_eq!(rates.take(A, &limits(0, 10), 1), refused);
+        assert_eq!(rates.take(A, &limits(10, 0), 1), refused);
+        assert_eq!(tried(&rates, A, &limits(u64::MAX, 1), 10_000), [10_000, 0, 0]);
+        assert_eq!(tried(&rates, A, &limits(1, u64::MAX), 10_000), [10_000, 0, 0]);
+        let [passed, ..] = tried(&rates, B, &limits(UNLIMITED, u64::MAX), 10_000);
+        assert_eq!(passed, 10_000);
+    }
+
+    #[test]
+    fn bucket_is_forgotten_when_it_is_full_again() {
+        let share = Share::of(&limits(10, 100), 1).unwrap();
+        assert_eq!(share.fills_within(), Duration::from_secs(10));
+        let bucket = Arc::new(Bucket::new(share, Hands::new()).unwrap());
+        let kept = FullAgain.expire_after_create(&A, &bucket, Instant::now());
+        assert_eq!(kept, Some(Duration::from_secs(70)));
+    }
+}
