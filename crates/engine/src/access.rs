@@ -88,7 +88,8 @@ impl Engine {
         }
     }
 
-    /// Writes the access times noted so far, and this replica's heartbeat.
+    /// Writes the access times noted so far, this replica's heartbeat, and when
+    /// keys were used.
     ///
     /// Answers how many memories' times were written.
     ///
@@ -103,6 +104,8 @@ impl Engine {
             .index
             .heartbeat(self.0.replica, self.0.role, self.now(), flushed_through)
             .await?;
+        // Last: nothing that expires waits for it.
+        self.write_key_use().await?;
         Ok(written)
     }
 

@@ -1,19 +1,23 @@
 //! Who is it: from a presented secret to a principal.
 
+pub(crate) mod keys;
+pub(crate) mod tokens;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{Actor, Limits, StoreId, TenantId, Timestamp};
-use keepsake_index::{Credential, Scope, TenantStatus};
+use keepsake_index::Scope;
 
 use crate::{Engine, EngineError};
 
 /// How long what was looked up of a credential is believed. Together with the
 /// look-up itself it keeps a revocation within five seconds.
 const BELIEVED_FOR: Duration = Duration::from_secs(3);
-/// Credentials remembered, good and unknown ones together.
+/// Credentials of each kind that are remembered, at most.
 const REMEMBERED: u64 = 10_000;
+/// Why a credential of a tenant is refused that is not served.
+const SUSPENDED: &str = "the tenant is suspended";
 
 /// Who makes a request, and what it may do.
 #[derive(Debug, Clone)]
@@ -64,84 +68,26 @@ impl Principal {
     }
 }
 
-/// What is remembered of a secret's hash.
-#[derive(Debug, Clone)]
-struct Remembered {
-    looked_up_at: Timestamp,
-    expires_at: Option<Timestamp>,
-    principal: Result<Arc<Principal>, &'static str>,
-}
-
-/// What was looked up of credentials a moment ago.
-#[derive(Debug)]
-pub(crate) struct Cache(moka::future::Cache<[u8; 32], Remembered>);
-
-impl Cache {
-    pub(crate) fn new() -> Self {
-        Self(moka::future::Cache::new(REMEMBERED))
-    }
+/// Whether what was looked up is still taken for true; a clock that was set back
+/// ends it.
+fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {
+    looked_up_at <= now && now < looked_up_at.plus(BELIEVED_FOR)
 }
 
 impl Engine {
-    /// Finds out who presents an API key.
+    /// Finds out who presents an API key, or a token.
     ///
-    /// A mistyped key fails its checksum and costs no look-up; a look-up costs
-    /// one query and is believed for some seconds.
+    /// Neither costs a query while what was looked up a moment ago is believed.
     ///
     /// # Errors
-    /// [`EngineError::Unauthenticated`], [`EngineError::Index`].
+    /// [`EngineError::Unauthenticated`], [`EngineError::Token`],
+    /// [`EngineError::AuthenticationBusy`], [`EngineError::Index`].
     pub async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
-        let secret = ApiKeySecret::parse(presented)
-            .map_err(|_| EngineError::Unauthenticated("the API key is malformed"))?;
-        let secret_sha256 = secret.sha256();
-        let now = self.now();
-        let cache = &self.0.principals.0;
-        let is_stale = |known: &Remembered| known.looked_up_at.plus(BELIEVED_FOR) <= now;
-        let mut known = cache.get(&secret_sha256).await;
-        if known.as_ref().is_some_and(is_stale) {
-            cache.invalidate(&secret_sha256).await;
-            known = None;
+        // Every token has a point in it, no key has.
+        if presented.contains('.') {
+            self.authenticate_token(presented).await
+        } else {
+            self.authenticate_key(presented).await
         }
-        let known = match known {
-            Some(known) => known,
-            // Requests that miss at the same time share one look-up.
-            None => cache
-                .try_get_with(secret_sha256, self.look_up(secret_sha256, now))
-                .await
-                .map_err(EngineError::Shared)?,
-        };
-        if known.expires_at.is_some_and(|expires_at| expires_at <= now) {
-            return Err(EngineError::Unauthenticated("the API key has expired"));
-        }
-        known.principal.map_err(EngineError::Unauthenticated)
-    }
-
-    async fn look_up(&self, secret_sha256: [u8; 32], now: Timestamp) -> Result<Remembered, EngineError> {
-        let found = self.0.index.authenticate(&secret_sha256).await?;
-        let expires_at = found.as_ref().and_then(|credential| credential.expires_at);
-        Ok(Remembered {
-            looked_up_at: now,
-            expires_at,
-            principal: self.principal_of(found),
-        })
-    }
-
-    fn principal_of(&self, found: Option<Credential>) -> Result<Arc<Principal>, &'static str> {
-        let credential = found.ok_or("the API key is unknown")?;
-        if credential.is_revoked {
-            return Err("the API key has been revoked");
-        }
-        match credential.tenant_status {
-            TenantStatus::Active => {}
-            TenantStatus::Suspended => return Err("the tenant is suspended"),
-            TenantStatus::Deleting => return Err("the API key is unknown"),
-        }
-        Ok(Arc::new(Principal {
-            tenant_id: credential.tenant_id,
-            actor: Actor::ApiKey(credential.api_key_id),
-            limits: self.0.limits.with(&credential.limits),
-            scopes: credential.scopes,
-            store_ids: credential.store_ids,
-        }))
     }
 }

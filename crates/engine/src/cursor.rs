@@ -4,6 +4,7 @@
 //! that signs it and the tenant and query that it is signed for.
 
 use keepsake_core::cursor;
+use keepsake_tokens::Secret;
 use tokio::sync::OnceCell;
 
 use crate::idempotency::digest;
@@ -16,7 +17,7 @@ const MAX_LIMIT: u32 = 100;
 
 /// The key that cursors are signed with, the same on every replica.
 #[derive(Debug, Default)]
-pub(crate) struct Key(OnceCell<[u8; 32]>);
+pub(crate) struct Key(OnceCell<Secret>);
 
 /// Which part of a listing is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,24 +109,15 @@ impl Engine {
     /// [`EngineError::Invalid`] when it was not.
     pub(crate) async fn unseal(&self, query: Query, page: &str) -> Result<Vec<u8>, EngineError> {
         let key = self.cursor_key().await?;
-        cursor::unseal(&key, &query.0, page).map_err(|rule| EngineError::Invalid {
+        cursor::unseal(key.expose(), &query.0, page).map_err(|rule| EngineError::Invalid {
             field: "page",
             rule: rule.to_string(),
         })
     }
 
     /// Fetched once per process; kept in the index so that every replica has it.
-    async fn cursor_key(&self) -> Result<[u8; 32], EngineError> {
-        let fetch = async {
-            let candidate = self.0.ids.secret();
-            let stored = self
-                .0
-                .index
-                .server_secret("cursor", &candidate, self.now())
-                .await?;
-            <[u8; 32]>::try_from(stored)
-                .map_err(|_| EngineError::Internal("the key of cursors is not 32 bytes"))
-        };
-        self.0.cursors.0.get_or_try_init(|| fetch).await.copied()
+    pub(crate) async fn cursor_key(&self) -> Result<&Secret, EngineError> {
+        let fetch = self.shared_secret("cursor");
+        self.0.cursors.0.get_or_try_init(|| fetch).await
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use keepsake_blobs::BlobError;
 use keepsake_core::{ContentHash, MemoryId};
 use keepsake_index::{IndexError, Scope};
+use keepsake_tokens::{TokenError, VaultError};
 
 /// Why an operation was not carried out.
 ///
@@ -15,6 +16,12 @@ pub enum EngineError {
     /// The credential is none that is good now.
     #[error("{0}")]
     Unauthenticated(&'static str),
+    /// The token is none that is good now, or none that can be issued.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// Whether the credential is good cannot be found out at the moment.
+    #[error("{0}")]
+    AuthenticationBusy(&'static str),
     /// The credential may not do this.
     #[error("this credential lacks the scope `{0}`")]
     PermissionDenied(Scope),
@@ -114,6 +121,9 @@ pub enum EngineError {
     /// The index failed.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// A secret that the index keeps cannot be had.
+    #[error("a secret of the server {0}")]
+    Secret(#[from] VaultError),
     /// The blob store failed.
     #[error(transparent)]
     Blobs(#[from] BlobError),

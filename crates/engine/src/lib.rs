@@ -22,12 +22,15 @@ mod edits;
 mod error;
 mod idempotency;
 pub mod jobs;
+mod key_use;
 mod memories;
 mod operator;
 mod protocol;
 mod purge;
 mod replicas;
+mod secrets;
 mod sensitive;
+mod signing;
 mod stores;
 mod tool;
 mod versions;
@@ -39,6 +42,7 @@ use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
 use keepsake_index::{Index, IndexError};
+use keepsake_tokens::{Issuers, Vault};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -52,6 +56,7 @@ pub use operator::{
     KeyDraft, MadeKey, NewKey, NewTenant, Operator, TenantEdit, TenantQuery, UsageReport, limits_of,
 };
 pub use purge::RedactedVersion;
+pub use signing::{NewToken, Rotation};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{ToolAnswer, ToolCall};
 pub use versions::{Restoration, ShownVersion, VersionQuery};
@@ -67,6 +72,12 @@ pub struct EngineOptions {
     pub cache_bytes: u64,
     /// What this process does, as its heartbeat tells.
     pub role: &'static str,
+    /// Whose tokens are taken beside the server's own.
+    pub issuers: Arc<Issuers>,
+    /// What wraps the secrets that the index keeps.
+    pub vault: Vault,
+    /// How long a key signs tokens before the next does.
+    pub token_key_period: Duration,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// Where randomness comes from.
@@ -80,6 +91,9 @@ impl Default for EngineOptions {
             scanner: Scanner::default(),
             cache_bytes: 256 << 20,
             role: "all",
+            issuers: Arc::default(),
+            vault: Vault::default(),
+            token_key_period: Duration::from_hours(30 * 24),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
         }
@@ -101,12 +115,17 @@ struct Parts {
     ids: Arc<dyn IdSource>,
     /// This process, as leases and claims name it.
     replica: Uuid,
-    principals: auth::Cache,
+    keys: auth::keys::Keys,
+    tokens: auth::tokens::Tokens,
+    signing: signing::Keys,
+    vault: Vault,
+    token_key_period: Duration,
     cursors: cursor::Key,
     contents: content::Cache,
     edits: edits::Queue,
     access: access::Log,
     gateways: replicas::Gateways,
+    key_use: key_use::Log,
     /// Writes under way: shutting down waits for them.
     writes: TaskTracker,
 }
@@ -128,12 +147,17 @@ impl Engine {
             index,
             blobs,
             replica: options.ids.uuid(now),
-            principals: auth::Cache::new(),
+            keys: auth::keys::Keys::new(),
+            tokens: auth::tokens::Tokens::new(options.issuers),
+            signing: signing::Keys::default(),
+            vault: options.vault,
+            token_key_period: options.token_key_period,
             cursors: cursor::Key::default(),
             contents: content::Cache::new(options.cache_bytes),
             edits: edits::Queue::default(),
             access: access::Log::default(),
             gateways: replicas::Gateways::default(),
+            key_use: key_use::Log::default(),
             writes: TaskTracker::new(),
             limits: options.limits,
             scanner: options.scanner,

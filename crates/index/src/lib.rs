@@ -16,6 +16,7 @@ pub mod migrations;
 mod model;
 mod operator;
 pub mod postgres;
+mod secrets;
 pub mod sqlite;
 mod statements;
 mod updates;
@@ -39,14 +40,15 @@ pub use error::IndexError;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditPlace, Audited, Auditor, Claim, Credential,
     DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion, Grant, Head,
-    IssuedKey, KeyCreation, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, NewStore,
-    Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, Scope, Store, StoreChange,
+    IssuedKey, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget,
+    NewStore, Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, Scope, Store, StoreChange,
     StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent, Target, Tenant,
-    TenantChange, TenantDeletion, TenantPurge, TenantStatus, TenantUpdate, TenantUsage, Version,
-    VersionListing, VersionPage,
+    TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding, TenantStatus, TenantUpdate,
+    TenantUsage, Version, VersionListing, VersionPage,
 };
 pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
 pub use postgres::PostgresIndex;
+pub use secrets::{SecretIndex, ServerSecret};
 pub use sqlite::SqliteIndex;
 
 /// Memories of one store: reading heads, and the one way to change them.
@@ -284,15 +286,8 @@ pub trait CredentialIndex: Send + Sync {
     /// Finds an API key by the SHA-256 of its secret, in one query.
     async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError>;
 
-    /// The server's secret for a purpose, the same for every replica.
-    ///
-    /// `candidate` becomes it where there is none yet.
-    async fn server_secret(
-        &self,
-        purpose: &str,
-        candidate: &[u8; 32],
-        now: Timestamp,
-    ) -> Result<Vec<u8>, IndexError>;
+    /// Finds the tenant that a token names, in one query.
+    async fn tenant_standing(&self, name: &TenantName) -> Result<Option<TenantStanding>, IndexError>;
 }
 
 /// How long a replica is believed to live after its last sign of life: three
@@ -307,6 +302,12 @@ pub trait MaintenanceIndex: Send + Sync {
     /// Those of a store that was deleted meanwhile, and of a memory that was
     /// erased, are dropped.
     async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError>;
+
+    /// Writes when API keys were used, in one transaction, never moving a time
+    /// back.
+    ///
+    /// Those of a key that is gone are dropped.
+    async fn flush_key_use(&self, uses: &[KeyUse]) -> Result<(), IndexError>;
 
     /// Tells that a replica lives and how far its access times are written.
     async fn heartbeat(
@@ -393,6 +394,7 @@ pub trait Index:
     + ErasureIndex
     + StoreIndex
     + CredentialIndex
+    + SecretIndex
     + OperatorIndex
     + KeyIndex
     + AuditIndex

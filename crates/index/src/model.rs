@@ -20,8 +20,8 @@ pub use store::{
     StoreUpdate,
 };
 pub use tenant::{
-    ApiKey, Credential, IssuedKey, KeyCreation, Scope, Tenant, TenantChange, TenantStatus, TenantUpdate,
-    TenantUsage,
+    ApiKey, Credential, IssuedKey, KeyCreation, KeyUse, Scope, Tenant, TenantChange, TenantName,
+    TenantStanding, TenantStatus, TenantUpdate, TenantUsage,
 };
 pub use version::{
     FoundVersion, Operation, Redaction, RedactionOutcome, StoredContent, Version, VersionListing, VersionPage,

@@ -70,20 +70,116 @@ pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, 
 }
 
 async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {
-    let presented = presented(headers).ok_or_else(|| {
-        ApiError::unauthenticated("no credential: send an API key as `x-api-key` or `authorization: Bearer`")
-    })?;
-    Ok(engine.authenticate(presented).await?)
+    let principal = match presented(headers)? {
+        Presented::Key(key) => engine.authenticate_key(key).await,
+        Presented::Bearer(credential) => engine.authenticate(credential).await,
+    };
+    Ok(principal?)
 }
 
-fn presented(headers: &HeaderMap) -> Option<&str> {
-    if let Some(key) = headers.get("x-api-key") {
-        return key.to_str().ok();
+/// A credential as it was sent.
+#[derive(Debug, PartialEq, Eq)]
+enum Presented<'a> {
+    /// As `x-api-key`, which takes API keys alone.
+    Key(&'a str),
+    /// As `authorization: Bearer`, which takes tokens too.
+    Bearer(&'a str),
+}
+
+/// The one credential of a request.
+///
+/// Two that differ are refused: who reads the other one, a proxy perhaps, would
+/// take the request for somebody else's.
+fn presented(headers: &HeaderMap) -> Result<Presented<'_>, ApiError> {
+    let key = only(headers, "x-api-key")?;
+    let bearer = only(headers, header::AUTHORIZATION.as_str())?.and_then(bearer);
+    match (key, bearer) {
+        (Some(key), Some(bearer)) if key != bearer => Err(ApiError::unauthenticated(
+            "two different credentials: send one, as `x-api-key` or as `authorization: Bearer`",
+        )),
+        (Some(key), _) => Ok(Presented::Key(key)),
+        (None, Some(bearer)) => Ok(Presented::Bearer(bearer)),
+        (None, None) => Err(ApiError::unauthenticated(
+            "no credential: send an API key as `x-api-key`, or an API key or a token as `authorization: Bearer`",
+        )),
     }
-    let (scheme, token) = headers
-        .get(header::AUTHORIZATION)?
-        .to_str()
-        .ok()?
-        .split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The value of a header that may be there once.
+fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiError> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next();
+    if values.next().is_some() {
+        return Err(ApiError::unauthenticated(format!("`{name}` is there twice")));
+    }
+    value
+        .map(|value| value.to_str())
+        .transpose()
+        .map_err(|_| ApiError::unauthenticated(format!("`{name}` is not ASCII text")))
+}
+
+/// What follows `Bearer`; credentials of other schemes are not for us.
+fn bearer(authorization: &str) -> Option<&str> {
+    let (scheme, credential) = authorization.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| credential.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(lines: &[(&'static str, &str)]) -> Result<String, String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        let told = presented(&headers).map(|credential| format!("{credential:?}"));
+        told.map_err(|error| error.message)
+    }
+
+    #[test]
+    fn credential_is_taken_from_either_header() {
+        for (lines, credential) in [
+            (&[("x-api-key", "a")][..], "Key(\"a\")"),
+            (&[("authorization", "Bearer a")], "Bearer(\"a\")"),
+            (&[("authorization", "bEARER   a ")], "Bearer(\"a\")"),
+            (&[("x-api-key", "a"), ("authorization", "Bearer a")], "Key(\"a\")"),
+            (
+                &[("x-api-key", "a"), ("authorization", "Basic eDp5")],
+                "Key(\"a\")",
+            ),
+        ] {
+            assert_eq!(told(lines).as_deref(), Ok(credential), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn none_two_and_unreadable_credentials_are_refused() {
+        for (lines, why) in [
+            (&[][..], "no credential"),
+            (&[("authorization", "Basic eDp5")], "no credential"),
+            (&[("authorization", "Bearer")], "no credential"),
+            (
+                &[("x-api-key", "a"), ("authorization", "Bearer b")],
+                "two different",
+            ),
+            (
+                &[("x-api-key", ""), ("authorization", "Bearer b")],
+                "two different",
+            ),
+            (
+                &[("x-api-key", "a"), ("x-api-key", "a")],
+                "`x-api-key` is there twice",
+            ),
+            (
+                &[("authorization", "Bearer a"), ("authorization", "Basic eDp5")],
+                "`authorization` is there twice",
+            ),
+            (&[("x-api-key", "ä")], "not ASCII"),
+            (&[("authorization", "Bearer ä")], "not ASCII"),
+        ] {
+            let refused = told(lines).unwrap_err();
+            assert!(refused.contains(why), "{lines:?}: {refused}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use keepsake_blobs::BlobError;
 use keepsake_core::{ContentHash, MemoryId};
 use keepsake_engine::EngineError;
 use keepsake_index::IndexError;
+use keepsake_tokens::TokenError;
 use serde::Serialize;
 
 /// An error as the API shows it.
@@ -233,6 +234,10 @@ impl From<&EngineError> for ApiError {
         };
         match error {
             EngineError::Unauthenticated(why) => Self::unauthenticated(*why),
+            EngineError::Token(why) if why.is_transient() => unavailable("the token's issuer"),
+            EngineError::Token(TokenError::Unissuable) => internal(),
+            EngineError::Token(why) => Self::unauthenticated(why.to_string()),
+            EngineError::AuthenticationBusy(why) => Self::overloaded((*why).to_owned()),
             EngineError::PermissionDenied(_) => Self::permission_denied(error.to_string()),
             EngineError::StoreNotFound => Self::store_not_found(),
             EngineError::MemoryNotFound
@@ -272,6 +277,7 @@ impl From<&EngineError> for ApiError {
                 | IndexError::Database(_),
             )
             | EngineError::Blobs(_)
+            | EngineError::Secret(_)
             | EngineError::Damaged(_)
             | EngineError::Internal(_) => internal(),
         }

@@ -250,6 +250,45 @@ pub enum KeyCreation {
     NoTenant,
 }
 
+/// A tenant, as a token names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum TenantName {
+    /// By its id.
+    Id(TenantId),
+    /// By the operator's own name for it.
+    External(String),
+}
+
+impl TenantName {
+    /// What reads as an id is one; everything else is an external id.
+    pub fn parse(text: &str) -> Self {
+        text.parse()
+            .map_or_else(|_| Self::External(text.to_owned()), Self::Id)
+    }
+}
+
+/// What a tenant may do at the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantStanding {
+    /// Its id.
+    pub tenant_id: TenantId,
+    /// Whether it is served.
+    pub status: TenantStatus,
+    /// Where its limits differ from the configured defaults.
+    pub limits: LimitOverrides,
+}
+
+/// A request that an API key was used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyUse {
+    /// Whose key it is.
+    pub tenant_id: TenantId,
+    /// The key.
+    pub api_key_id: ApiKeyId,
+    /// When.
+    pub used_at: Timestamp,
+}
+
 /// What a credential stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {

@@ -7,7 +7,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use crate::model::{AccessRow, DueDeletion};
+use crate::model::{AccessRow, DueDeletion, KeyUse};
 use crate::{IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 #[async_trait]
@@ -42,6 +42,31 @@ impl MaintenanceIndex for PostgresIndex {
         .bind(memories)
         .bind(times)
         .bind(readers)
+        .execute(&self.jobs)
+        .await?;
+        Ok(())
+    }
+
+    async fn flush_key_use(&self, uses: &[KeyUse]) -> Result<(), IndexError> {
+        let tenants: Vec<_> = uses.iter().map(|used| used.tenant_id.uuid()).collect();
+        let keys: Vec<_> = uses.iter().map(|used| used.api_key_id.uuid()).collect();
+        let times: Vec<_> = uses.iter().map(|used| used.used_at.as_micros()).collect();
+        // Locked in one order by every replica; the lock sees what another wrote.
+        sqlx::query(
+            "WITH u AS (SELECT t, id, max(at) AS at FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) \
+                 AS u(t, id, at) GROUP BY t, id), \
+             locked AS ( \
+                 SELECT k.tenant_id, k.api_key_id, u.at FROM api_key k \
+                 JOIN u ON k.tenant_id = u.t AND k.api_key_id = u.id \
+                 WHERE k.last_used_at IS NULL OR k.last_used_at < u.at \
+                 ORDER BY k.tenant_id, k.api_key_id FOR NO KEY UPDATE OF k \
+             ) \
+             UPDATE api_key k SET last_used_at = l.at FROM locked l \
+             WHERE k.tenant_id = l.tenant_id AND k.api_key_id = l.api_key_id",
+        )
+        .bind(tenants)
+        .bind(keys)
+        .bind(times)
         .execute(&self.jobs)
         .await?;
         Ok(())

@@ -14,6 +14,7 @@ mod maintenance;
 mod memories;
 mod purge;
 mod reads;
+mod secrets;
 mod stores;
 mod tenant_deletions;
 mod tenants;

@@ -12,9 +12,10 @@ use uuid::Uuid;
 use super::PostgresIndex;
 use crate::listing::end_of;
 use crate::model::{
-    Claim, Credential, Directory, Entry, Head, Lookup, Replayed, StoreState, Target, TenantStatus,
+    Claim, Credential, Directory, Entry, Head, Lookup, Replayed, StoreState, Target, TenantName,
+    TenantStanding, TenantStatus,
 };
-use crate::statements::EARLIER_CALL;
+use crate::statements::{EARLIER_CALL, STANDING, STANDING_BY_EXTERNAL_ID};
 use crate::{CredentialIndex, IndexError};
 
 impl PostgresIndex {
@@ -150,31 +151,32 @@ impl CredentialIndex for PostgresIndex {
         .transpose()
     }
 
-    async fn server_secret(
-        &self,
-        purpose: &str,
-        candidate: &[u8; 32],
-        now: Timestamp,
-    ) -> Result<Vec<u8>, IndexError> {
-        // The first secret of a purpose is called like it, so that of two
-        // replicas that bring one the same is kept.
-        sqlx::query(
-            "INSERT INTO server_secret (kid, purpose, wrapped_key, not_before) VALUES ($1, $1, $2, $3) \
-             ON CONFLICT (kid) DO NOTHING",
-        )
-        .bind(purpose)
-        .bind(candidate.as_slice())
-        .bind(now.as_micros())
-        .execute(&self.jobs)
-        .await?;
-        let secret = sqlx::query_scalar(
-            "SELECT wrapped_key FROM server_secret WHERE purpose = $1 AND retired_at IS NULL \
-             ORDER BY not_before DESC, kid LIMIT 1",
-        )
-        .bind(purpose)
-        .fetch_one(&self.jobs)
-        .await?;
-        Ok(secret)
+    async fn tenant_standing(&self, name: &TenantName) -> Result<Option<TenantStanding>, IndexError> {
+        let row = match name {
+            TenantName::Id(tenant_id) => {
+                let query = sqlx::query(STANDING).bind(tenant_id.uuid());
+                let mut transaction = self.begin(*tenant_id).await?;
+                let row = query.fetch_optional(&mut *transaction).await?;
+                transaction.commit().await?;
+                row
+            }
+            // Whose the name is, is to be found among all tenants.
+            TenantName::External(external_id) => {
+                let query = sqlx::query(STANDING_BY_EXTERNAL_ID).bind(external_id);
+                query.fetch_optional(&self.jobs).await?
+            }
+        };
+        row.map(|row| {
+            Ok(TenantStanding {
+                tenant_id: TenantId::from_uuid(row.try_get(0)?),
+                status: TenantStatus::parse(row.try_get(1)?).ok_or(IndexError::Corrupt {
+                    table: "tenant",
+                    what: "unknown status",
+                })?,
+                limits: row.try_get::<Json<_>, _>(2)?.0,
+            })
+        })
+        .transpose()
     }
 }
 

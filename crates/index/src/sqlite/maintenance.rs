@@ -8,7 +8,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use crate::model::{AccessRow, DueDeletion};
+use crate::model::{AccessRow, DueDeletion, KeyUse};
 use crate::{IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 /// Queues a blob that no version names: the one that brought it, or one that
@@ -54,6 +54,32 @@ impl MaintenanceIndex for SqliteIndex {
              WHERE last_read_at < excluded.last_read_at",
         )
         .bind(rows.to_string())
+        .execute(connection)
+        .await?;
+        writer.commit().await
+    }
+
+    async fn flush_key_use(&self, uses: &[KeyUse]) -> Result<(), IndexError> {
+        let uses: Value = uses
+            .iter()
+            .map(|used| {
+                json!([
+                    hex(used.tenant_id.uuid()),
+                    hex(used.api_key_id.uuid()),
+                    used.used_at.as_micros(),
+                ])
+            })
+            .collect();
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        sqlx::query(
+            "UPDATE api_key SET last_used_at = u.used_at FROM ( \
+                 SELECT unhex(r.value ->> 0) AS t, unhex(r.value ->> 1) AS id, max(r.value ->> 2) AS used_at \
+                 FROM json_each($1) r GROUP BY 1, 2 \
+             ) u WHERE tenant_id = u.t AND api_key_id = u.id \
+                 AND (last_used_at IS NULL OR last_used_at < u.used_at)",
+        )
+        .bind(uses.to_string())
         .execute(connection)
         .await?;
         writer.commit().await

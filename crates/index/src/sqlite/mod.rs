@@ -16,6 +16,7 @@ mod memories;
 mod plans;
 mod purge;
 mod reads;
+mod secrets;
 mod stores;
 mod tenant_deletions;
 mod tenants;

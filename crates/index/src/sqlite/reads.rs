@@ -12,9 +12,10 @@ use uuid::Uuid;
 use super::SqliteIndex;
 use crate::listing::end_of;
 use crate::model::{
-    Claim, Credential, Directory, Entry, Head, Lookup, Replayed, StoreState, Target, TenantStatus,
+    Claim, Credential, Directory, Entry, Head, Lookup, Replayed, StoreState, Target, TenantName,
+    TenantStanding, TenantStatus,
 };
-use crate::statements::EARLIER_CALL;
+use crate::statements::{EARLIER_CALL, STANDING, STANDING_BY_EXTERNAL_ID};
 use crate::{CredentialIndex, IndexError};
 
 /// The store, and the memory or the directory at a path, in one query.
@@ -259,32 +260,23 @@ impl CredentialIndex for SqliteIndex {
         .transpose()
     }
 
-    async fn server_secret(
-        &self,
-        purpose: &str,
-        candidate: &[u8; 32],
-        now: Timestamp,
-    ) -> Result<Vec<u8>, IndexError> {
-        let mut writer = self.writer.lock().await;
-        let connection = writer.begin().await?;
-        sqlx::query(
-            "INSERT INTO server_secret (kid, purpose, wrapped_key, not_before) VALUES ($1, $1, $2, $3) \
-             ON CONFLICT (kid) DO NOTHING",
-        )
-        .bind(purpose)
-        .bind(candidate.as_slice())
-        .bind(now.as_micros())
-        .execute(&mut *connection)
-        .await?;
-        let secret = sqlx::query_scalar(
-            "SELECT wrapped_key FROM server_secret WHERE purpose = $1 AND retired_at IS NULL \
-             ORDER BY not_before DESC, kid LIMIT 1",
-        )
-        .bind(purpose)
-        .fetch_one(&mut *connection)
-        .await?;
-        writer.commit().await?;
-        Ok(secret)
+    async fn tenant_standing(&self, name: &TenantName) -> Result<Option<TenantStanding>, IndexError> {
+        let query = match name {
+            TenantName::Id(tenant_id) => sqlx::query(STANDING).bind(tenant_id.uuid()),
+            TenantName::External(external_id) => sqlx::query(STANDING_BY_EXTERNAL_ID).bind(external_id),
+        };
+        let row = query.fetch_optional(&self.readers).await?;
+        row.map(|row| {
+            Ok(TenantStanding {
+                tenant_id: TenantId::from_uuid(row.try_get(0)?),
+                status: TenantStatus::parse(row.try_get(1)?).ok_or(IndexError::Corrupt {
+                    table: "tenant",
+                    what: "unknown status",
+                })?,
+                limits: row.try_get::<Json<_>, _>(2)?.0,
+            })
+        })
+        .transpose()
     }
 }
 

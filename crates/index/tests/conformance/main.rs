@@ -8,6 +8,7 @@ mod blobs;
 mod claims;
 mod commits;
 mod cost;
+mod credentials;
 mod deletions;
 mod endings;
 mod erasure_rows;
@@ -57,6 +58,14 @@ macro_rules! hold_on_both_databases {
 }
 
 hold_on_both_databases! {
+    credentials: [
+        secrets_of_a_purpose_come_in_the_order_of_their_times,
+        of_racing_secrets_of_one_name_one_is_kept,
+        secret_is_wrapped_anew_only_from_the_form_that_was_read,
+        secret_is_retired_no_later_than_it_was,
+        tenant_is_found_by_either_of_its_names,
+        use_of_a_key_never_moves_back,
+    ]
     heads: [
         missing_store_is_none,
         deleted_store_is_none,
@@ -157,7 +166,6 @@ hold_on_both_databases! {
         updates_at_the_same_time_lose_nothing,
         archived_store_stays_as_it_is,
         store_of_no_id_is_not_changed,
-        secret_of_a_purpose_is_the_first_that_came,
     ]
     redactions: [
         redaction_leaves_who_did_what_and_when,

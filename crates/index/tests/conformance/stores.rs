@@ -431,23 +431,3 @@ pub(crate) async fn store_of_no_id_is_not_changed(subject: &Subject) {
     let refused = place.index.archive_store(place.tenant_id, nowhere, NOW).await;
     assert_eq!(refused.unwrap(), None);
 }
-
-pub(crate) async fn secret_of_a_purpose_is_the_first_that_came(subject: &Subject) {
-    let secret = async |purpose: &str, candidate: u8| {
-        let candidate = [candidate; 32];
-        subject
-            .index
-            .server_secret(purpose, &candidate, NOW)
-            .await
-            .unwrap()
-    };
-    assert_eq!(secret("cursors", 1).await, [1; 32]);
-    assert_eq!(secret("cursors", 2).await, [1; 32]);
-    assert_eq!(secret("tokens", 3).await, [3; 32]);
-    let candidates: Vec<_> = (10..22).map(|candidate| [candidate; 32]).collect();
-    let racing = candidates
-        .iter()
-        .map(|candidate| subject.index.server_secret("racing", candidate, NOW));
-    let secrets: Vec<_> = join_all(racing).await.into_iter().map(Result::unwrap).collect();
-    assert!(secrets.iter().all(|secret| *secret == secrets[0]), "{secrets:?}");
-}

@@ -1,0 +1,176 @@
+//! Tokens: of issuers that are trusted, and those that the server issued.
+//!
+//! What a token says is remembered for as long as a look-up is believed, so
+//! that a signature is not verified for every request. Whether its tenant is
+//! served, and within which limits, is looked up like a key's.
+
+use std::sync::Arc;
+
+use keepsake_core::{Actor, StoreId, Timestamp};
+use keepsake_index::{Scope, TenantName, TenantStanding, TenantStatus};
+use keepsake_tokens::{Issuers, MAX_TOKEN_BYTES, TokenError, Untrusted};
+use moka::future::Cache;
+use moka::ops::compute::{CompResult, Op};
+use sha2::{Digest, Sha256};
+
+use super::{Principal, REMEMBERED, SUSPENDED, is_believed};
+use crate::{Engine, EngineError};
+
+/// What verified tokens say, and what their tenants may do.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    issuers: Arc<Issuers>,
+    verified: Cache<[u8; 32], Verified>,
+    tenants: Cache<TenantName, Standing>,
+}
+
+/// A token whose signature is good.
+#[derive(Debug, Clone)]
+struct Verified {
+    verified_at: Timestamp,
+    refused_from: Timestamp,
+    says: Arc<Says>,
+}
+
+#[derive(Debug)]
+struct Says {
+    tenant: TenantName,
+    actor: Actor,
+    scopes: Vec<Scope>,
+    store_ids: Option<Vec<StoreId>>,
+}
+
+/// What was looked up of a tenant.
+#[derive(Debug, Clone)]
+struct Standing {
+    looked_up_at: Timestamp,
+    found: Option<Arc<TenantStanding>>,
+}
+
+impl Tokens {
+    pub(crate) fn new(issuers: Arc<Issuers>) -> Self {
+        Self {
+            issuers,
+            verified: Cache::new(REMEMBERED),
+            tenants: Cache::new(REMEMBERED),
+        }
+    }
+}
+
+impl Engine {
+    /// Finds out who presents a token.
+    pub(super) async fn authenticate_token(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
+        let now = self.now();
+        let verified = self.verified(presented, now).await?;
+        if verified.refused_from <= now {
+            return Err(TokenError::Expired.into());
+        }
+        let says = &verified.says;
+        let standing = self.standing(&says.tenant, now).await?;
+        let standing = standing.ok_or(EngineError::Unauthenticated("the token's tenant is unknown"))?;
+        match standing.status {
+            TenantStatus::Active => {}
+            TenantStatus::Suspended => return Err(EngineError::Unauthenticated(SUSPENDED)),
+        }
+        Ok(Arc::new(Principal {
+            tenant_id: standing.tenant_id,
+            actor: says.actor.clone(),
+            limits: self.0.limits.with(&standing.limits),
+            scopes: says.scopes.clone(),
+            store_ids: says.store_ids.clone(),
+        }))
+    }
+
+    async fn verified(&self, presented: &str, now: Timestamp) -> Result<Verified, EngineError> {
+        if presented.len() > MAX_TOKEN_BYTES {
+            return Err(TokenError::TooLong.into());
+        }
+        // By its hash: no copy of a credential lies about in memory.
+        let hash: [u8; 32] = Sha256::digest(presented).into();
+        let known = self.0.tokens.verified.get(&hash).await;
+        if let Some(known) = known.filter(|known| is_believed(known.verified_at, now)) {
+            return Ok(known);
+        }
+        let token = Untrusted::parse(presented)?;
+        let (says, refused_from) = if token.is_own() {
+            self.verify_own(&token, now).await?
+        } else {
+            self.verify_issued(&token, now).await?
+        };
+        let verified = Verified {
+            verified_at: now,
+            refused_from,
+            says: Arc::new(says),
+        };
+        self.0.tokens.verified.insert(hash, verified.clone()).await;
+        Ok(verified)
+    }
+
+    async fn verify_own(
+        &self,
+        token: &Untrusted<'_>,
+        now: Timestamp,
+    ) -> Result<(Says, Timestamp), EngineError> {
+        let keys = self.signing_keys(Some(token)).await?;
+        let (claims, refused_from) = keys.verify(token, now)?;
+        let says = Says {
+            tenant: TenantName::Id(claims.tenant_id),
+            actor: claims.actor,
+            scopes: known_scopes(&claims.scopes),
+            store_ids: claims.store_ids,
+        };
+        Ok((says, refused_from))
+    }
+
+    async fn verify_issued(
+        &self,
+        token: &Untrusted<'_>,
+        now: Timestamp,
+    ) -> Result<(Says, Timestamp), EngineError> {
+        let identity = self.0.tokens.issuers.verify(token, now).await?;
+        let says = Says {
+            tenant: TenantName::parse(&identity.tenant),
+            actor: identity.actor,
+            scopes: known_scopes(&identity.scopes),
+            store_ids: None,
+        };
+        Ok((says, identity.expires_at))
+    }
+
+    /// What a tenant may do, looked up each few seconds it is asked for.
+    async fn standing(
+        &self,
+        tenant: &TenantName,
+        now: Timestamp,
+    ) -> Result<Option<Arc<TenantStanding>>, EngineError> {
+        let tenants = &self.0.tokens.tenants;
+        let is_fresh = |standing: &Standing| is_believed(standing.looked_up_at, now);
+        if let Some(standing) = tenants.get(tenant).await.filter(is_fresh) {
+            return Ok(standing.found);
+        }
+        let computed = tenants
+            .entry_by_ref(tenant)
+            .and_try_compute_with(async |entry| {
+                if entry.is_some_and(|entry| is_fresh(entry.value())) {
+                    return Ok(Op::Nop);
+                }
+                let found = self.0.index.tenant_standing(tenant).await?;
+                Ok::<_, EngineError>(Op::Put(Standing {
+                    looked_up_at: now,
+                    found: found.map(Arc::new),
+                }))
+            })
+            .await?;
+        Ok(match computed {
+            CompResult::Inserted(entry) | CompResult::ReplacedWith(entry) | CompResult::Unchanged(entry) => {
+                entry.into_value().found
+            }
+            CompResult::Removed(_) | CompResult::StillNone(_) => None,
+        })
+    }
+}
+
+/// Names of other services' scopes are no business of ours.
+fn known_scopes(names: &[String]) -> Vec<Scope> {
+    names.iter().filter_map(|name| name.parse().ok()).collect()
+}

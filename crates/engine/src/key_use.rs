@@ -1,0 +1,58 @@
+//! When API keys were last used: coalesced here, written with access times.
+//!
+//! A request never waits for, nor causes, a write. A crash may forget the uses
+//! since the last flush, no more.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use keepsake_core::{ApiKeyId, TenantId, Timestamp};
+use keepsake_index::{IndexError, KeyUse};
+
+use crate::Engine;
+
+/// Rows of one batch.
+const BATCH_ROWS: usize = 1000;
+
+/// The latest use of each key since the last flush.
+#[derive(Debug, Default)]
+pub(crate) struct Log(Mutex<HashMap<(TenantId, ApiKeyId), Timestamp>>);
+
+impl Log {
+    /// Notes a use; one that is later already stays.
+    pub(crate) fn record(&self, tenant_id: TenantId, api_key_id: ApiKeyId, at: Timestamp) {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = log.entry((tenant_id, api_key_id)).or_insert(at);
+        *noted = at.max(*noted);
+    }
+
+    fn take(&self) -> Vec<KeyUse> {
+        let taken = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        taken
+            .into_iter()
+            .map(|((tenant_id, api_key_id), used_at)| KeyUse {
+                tenant_id,
+                api_key_id,
+                used_at,
+            })
+            .collect()
+    }
+}
+
+impl Engine {
+    /// Writes the uses noted so far; those that could not be are kept.
+    pub(crate) async fn write_key_use(&self) -> Result<(), IndexError> {
+        let uses = self.0.key_use.take();
+        for (position, batch) in uses.chunks(BATCH_ROWS).enumerate() {
+            if let Err(error) = self.0.index.flush_key_use(batch).await {
+                for used in &uses[position * BATCH_ROWS..] {
+                    self.0
+                        .key_use
+                        .record(used.tenant_id, used.api_key_id, used.used_at);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! Secrets that all replicas share: made by the first, kept wrapped.
+
+use aws_lc_rs::aead::NONCE_LEN;
+use keepsake_core::Timestamp;
+use keepsake_index::ServerSecret;
+use keepsake_tokens::{SECRET_BYTES, Secret};
+
+use crate::{Engine, EngineError};
+
+impl Engine {
+    /// Makes or reads every secret, so that none is missing later.
+    ///
+    /// # Errors
+    /// [`EngineError::Secret`] when one cannot be unwrapped,
+    /// [`EngineError::Index`].
+    pub async fn prepare_secrets(&self) -> Result<(), EngineError> {
+        self.cursor_key().await?;
+        self.signing_keys(None).await?;
+        Ok(())
+    }
+
+    /// The one secret of a purpose, made where there is none.
+    pub(crate) async fn shared_secret(&self, purpose: &str) -> Result<Secret, EngineError> {
+        if let Some(stored) = self.latest_secret(purpose).await? {
+            return self.open_secret(&stored).await;
+        }
+        // Called like its purpose, so that of two replicas that bring one the
+        // same is kept.
+        self.add_secret(purpose, purpose, self.now()).await?;
+        let stored = self.latest_secret(purpose).await?;
+        let stored = stored.ok_or(EngineError::Internal("a secret is gone that was just made"))?;
+        self.open_secret(&stored).await
+    }
+
+    async fn latest_secret(&self, purpose: &str) -> Result<Option<ServerSecret>, EngineError> {
+        let secrets = self.0.index.server_secrets(purpose).await?;
+        Ok(secrets.into_iter().rfind(|secret| secret.retired_at.is_none()))
+    }
+
+    /// Makes a secret, unless one of this name is there.
+    pub(crate) async fn add_secret(
+        &self,
+        purpose: &str,
+        kid: &str,
+        not_before: Timestamp,
+    ) -> Result<bool, EngineError> {
+        let secret = ServerSecret {
+            kid: kid.to_owned(),
+            purpose: purpose.to_owned(),
+            wrapped_key: self.seal_secret(purpose, kid, &Secret::new(self.0.ids.secret()))?,
+            not_before,
+            retired_at: None,
+        };
+        Ok(self.0.index.add_server_secret(&secret).await?)
+    }
+
+    /// Reads a stored secret, and stores it anew where it is not wrapped as one
+    /// would be today.
+    pub(crate) async fn open_secret(&self, stored: &ServerSecret) -> Result<Secret, EngineError> {
+        let (purpose, kid) = (&stored.purpose, &stored.kid);
+        let opened = self.0.vault.open(purpose, kid, &stored.wrapped_key)?;
+        if !opened.is_current {
+            let sealed = self.seal_secret(purpose, kid, &opened.secret)?;
+            // Another replica may have done it already.
+            self.0
+                .index
+                .rewrap_server_secret(kid, &stored.wrapped_key, &sealed)
+                .await?;
+        }
+        Ok(opened.secret)
+    }
+
+    fn seal_secret(&self, purpose: &str, kid: &str, secret: &Secret) -> Result<Vec<u8>, EngineError> {
+        let random: [u8; SECRET_BYTES] = self.0.ids.secret();
+        let mut nonce = [0; NONCE_LEN];
+        nonce.copy_from_slice(&random[..NONCE_LEN]);
+        Ok(self.0.vault.seal(purpose, kid, secret, nonce)?)
+    }
+}

@@ -1,0 +1,83 @@
+//! Secrets of the server itself.
+
+use async_trait::async_trait;
+use keepsake_core::Timestamp;
+use sqlx::Row;
+
+use super::SqliteIndex;
+use crate::statements::{
+    ADD_SERVER_SECRET, REMOVE_SERVER_SECRET, RETIRE_SERVER_SECRET, REWRAP_SERVER_SECRET, SERVER_SECRETS,
+};
+use crate::{IndexError, SecretIndex, ServerSecret};
+
+#[async_trait]
+impl SecretIndex for SqliteIndex {
+    async fn server_secrets(&self, purpose: &str) -> Result<Vec<ServerSecret>, IndexError> {
+        let rows = sqlx::query(SERVER_SECRETS)
+            .bind(purpose)
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(ServerSecret {
+                    kid: row.try_get(0)?,
+                    purpose: purpose.to_owned(),
+                    wrapped_key: row.try_get(1)?,
+                    not_before: Timestamp::from_micros(row.try_get(2)?),
+                    retired_at: row.try_get::<Option<i64>, _>(3)?.map(Timestamp::from_micros),
+                })
+            })
+            .collect()
+    }
+
+    async fn add_server_secret(&self, secret: &ServerSecret) -> Result<bool, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let changed = sqlx::query(ADD_SERVER_SECRET)
+            .bind(&secret.kid)
+            .bind(&secret.purpose)
+            .bind(&secret.wrapped_key)
+            .bind(secret.not_before.as_micros())
+            .bind(secret.retired_at.map(Timestamp::as_micros))
+            .execute(connection)
+            .await?;
+        writer.commit().await?;
+        Ok(changed.rows_affected() > 0)
+    }
+
+    async fn rewrap_server_secret(&self, kid: &str, from: &[u8], to: &[u8]) -> Result<bool, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let changed = sqlx::query(REWRAP_SERVER_SECRET)
+            .bind(kid)
+            .bind(from)
+            .bind(to)
+            .execute(connection)
+            .await?;
+        writer.commit().await?;
+        Ok(changed.rows_affected() > 0)
+    }
+
+    async fn retire_server_secret(&self, kid: &str, at: Timestamp) -> Result<bool, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let changed = sqlx::query(RETIRE_SERVER_SECRET)
+            .bind(kid)
+            .bind(at.as_micros())
+            .execute(connection)
+            .await?;
+        writer.commit().await?;
+        Ok(changed.rows_affected() > 0)
+    }
+
+    async fn remove_server_secret(&self, kid: &str) -> Result<bool, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let changed = sqlx::query(REMOVE_SERVER_SECRET)
+            .bind(kid)
+            .execute(connection)
+            .await?;
+        writer.commit().await?;
+        Ok(changed.rows_affected() > 0)
+    }
+}
