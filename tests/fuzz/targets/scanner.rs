@@ -1,0 +1,69 @@
+//! The sensitive-data scanner: findings are where they say, and gone once
+//! redacted.
+//!
+//! A NUL, which no memory holds, parts what was there before from what comes.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use keepsake_core::sensitive::{Finding, Scanner, redact};
+use libfuzzer_sys::fuzz_target;
+
+static SCANNER: LazyLock<Scanner> = LazyLock::new(Scanner::default);
+
+fn assert_in_order(text: &str, findings: &[Finding]) {
+    let mut end = 0;
+    for finding in findings {
+        let range = finding.range.clone();
+        assert!(end <= range.start && range.start < range.end && range.end <= text.len());
+        assert!(text.is_char_boundary(range.start) && text.is_char_boundary(range.end));
+        assert_eq!(finding.line, text[..range.start].matches('\n').count() + 1);
+        assert!(
+            finding
+                .kind
+                .as_str()
+                .bytes()
+                .all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+        );
+        end = range.end;
+    }
+}
+
+fuzz_target!(|text: &str| {
+    let (before, after) = text
+        .split_once('\0')
+        .map_or((None, text), |(before, after)| (Some(before), after));
+    let all = SCANNER.scan(after);
+    assert_in_order(after, &all);
+    // Everything is new where there was nothing, and nothing where it was there.
+    assert_eq!(SCANNER.scan_change(None, after), all);
+    assert_eq!(SCANNER.scan_change(Some(after), after), []);
+    let new = SCANNER.scan_change(before, after);
+    assert_in_order(after, &new);
+    assert!(new.iter().all(|finding| all.contains(finding)));
+    // What does not touch the findings stays as it was.
+    let redacted = redact(after, &all);
+    let mut rest = redacted.as_str();
+    let mut kept_to = 0;
+    for finding in &all {
+        let kept = &after[kept_to..finding.range.start];
+        rest = rest.strip_prefix(kept).unwrap();
+        rest = rest
+            .strip_prefix(&format!("[redacted:{}]", finding.kind))
+            .unwrap();
+        kept_to = finding.range.end;
+    }
+    assert_eq!(rest, &after[kept_to..]);
+    match SCANNER.redact_change(before, after) {
+        Some(done) => {
+            assert_eq!(done.findings, new);
+            assert_eq!(SCANNER.scan_change(before, &done.text), []);
+            assert_eq!(SCANNER.redact_change(before, &done.text), None);
+            assert_eq!(new.is_empty(), false);
+        }
+        // Or there is no end of it, which refuses the text.
+        None if new.is_empty() => {}
+        None => assert_ne!(SCANNER.scan_change(before, &redact(after, &new)), []),
+    }
+});
