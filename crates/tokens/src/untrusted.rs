@@ -107,9 +107,11 @@ fn is_access_token(typ: &str) -> bool {
 /// Reads a part that is the base64url of a JSON object, and nothing else.
 pub(crate) fn object<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, TokenError> {
     let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed)?;
+    // What is not read would not be looked at for this.
+    let json = std::str::from_utf8(&json).map_err(|_| TokenError::Malformed)?;
     // A list would be read as the fields of a struct in their order.
-    if json.first() != Some(&b'{') {
+    if !json.starts_with('{') {
         return Err(TokenError::Malformed);
     }
-    serde_json::from_slice(&json).map_err(|_| TokenError::Malformed)
+    serde_json::from_str(json).map_err(|_| TokenError::Malformed)
 }

@@ -41,6 +41,8 @@ fn header_is_one_json_object_in_base64url() {
     ] {
         assert_eq!(refusal(&with_header(header)), TokenError::Malformed, "{header}");
     }
+    let no_text = encode(b"{\"alg\":\"RS256\",\"x\":\"\xff\"}");
+    assert_eq!(refusal(&format!("{no_text}.e30.AA")), TokenError::Malformed);
     assert_eq!(refusal("eyJhbGciOiJSUzI1NiJ9=.e30.AA"), TokenError::Malformed);
     assert_eq!(refusal("eyJ+bGciOiJSUzI1NiJ9.e30.AA"), TokenError::Malformed);
 }
