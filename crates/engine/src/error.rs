@@ -34,6 +34,9 @@ pub enum EngineError {
     /// There is no such version in the store.
     #[error("the memory version was not found")]
     VersionNotFound,
+    /// There is no such erasure in this tenant.
+    #[error("the erasure was not found")]
+    ErasureNotFound,
     /// The store takes no new content.
     #[error("the memory store is archived: its memories can be read and deleted, not created or changed")]
     StoreArchived,

@@ -7,6 +7,7 @@
 //! run. A run whose owner died is taken up by the next one after its lease.
 
 mod drain;
+mod erasures;
 mod stores;
 mod tenants;
 
@@ -23,6 +24,8 @@ use tokio_util::task::TaskTracker;
 use crate::{Engine, EngineError};
 
 pub use drain::DrainDeletions;
+pub use erasures::Erase;
+pub(crate) use erasures::begin;
 pub use stores::PurgeStores;
 pub use tenants::DeleteTenants;
 
@@ -163,6 +166,7 @@ fn fleet_jobs() -> Vec<Arc<dyn Job>> {
     vec![
         Arc::new(DrainDeletions),
         Arc::new(PurgeStores),
+        Arc::new(Erase),
         Arc::new(DeleteTenants),
     ]
 }

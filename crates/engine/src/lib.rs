@@ -19,6 +19,7 @@ pub mod clock;
 mod content;
 mod cursor;
 mod edits;
+mod erasures;
 mod error;
 mod idempotency;
 pub mod jobs;
@@ -50,6 +51,7 @@ use uuid::Uuid;
 pub use auth::Principal;
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use cursor::{Page, PageRequest};
+pub use erasures::ErasureRequest;
 pub use error::EngineError;
 pub use memories::{MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, ShownItem, ShownMemory, View};
 pub use operator::{

@@ -72,20 +72,27 @@ pub struct MemoryQuery {
     pub page: PageRequest,
 }
 
+/// Reads a `path_prefix`: a directory, which begins and ends with `/`.
+pub(crate) fn parse_prefix(prefix: &str) -> Result<DirPath, EngineError> {
+    let invalid = |rule: String| EngineError::Invalid {
+        field: "path_prefix",
+        rule,
+    };
+    if prefix == "/" {
+        return Ok(DirPath::root());
+    }
+    let Some(path) = prefix.strip_suffix('/') else {
+        return Err(invalid("must end with `/`".to_owned()));
+    };
+    let path = MemoryPath::parse(path).map_err(|rule| invalid(rule.to_string()))?;
+    Ok(path.as_dir())
+}
+
 impl MemoryQuery {
     fn below(&self) -> Result<DirPath, EngineError> {
-        let invalid = |rule: String| EngineError::Invalid {
-            field: "path_prefix",
-            rule,
-        };
-        let Some(prefix) = self.path_prefix.as_deref().filter(|prefix| *prefix != "/") else {
-            return Ok(DirPath::root());
-        };
-        let Some(path) = prefix.strip_suffix('/') else {
-            return Err(invalid("must end with `/`".to_owned()));
-        };
-        let path = MemoryPath::parse(path).map_err(|rule| invalid(rule.to_string()))?;
-        Ok(path.as_dir())
+        self.path_prefix
+            .as_deref()
+            .map_or(Ok(DirPath::root()), parse_prefix)
     }
 
     fn depth(&self) -> Result<Depth, EngineError> {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use keepsake_blobs::Erased;
 use keepsake_core::{BlobKey, StoreId, VersionId};
 use keepsake_index::{Redaction, RedactionOutcome, Scope};
 
@@ -122,9 +123,12 @@ impl Engine {
 
     /// Removes a queued blob at once; one that stays is the queue's.
     async fn remove_condemned(&self, key: BlobKey) {
-        if let Err(error) = self.0.blobs.delete(&key).await {
-            tracing::warn!(blob.key = %key, error = %error, "blob.delete failed; the deletion queue tries again");
-            return;
+        match self.0.blobs.erase(&key).await {
+            Ok(erased) => warn_of_kept_versions(&key, erased),
+            Err(error) => {
+                tracing::warn!(blob.key = %key, error = %error, "blob.erase failed; the deletion queue tries again");
+                return;
+            }
         }
         if let Err(error) = self.0.index.deletions_done(&[key], self.now()).await {
             tracing::warn!(blob.key = %key, error = %error, "index.deletions_done failed; the queue removes it again");
@@ -160,5 +164,15 @@ impl Engine {
             }
         })
         .await
+    }
+}
+
+/// Tells the operator of a bucket that keeps what was to go for good.
+pub(crate) fn warn_of_kept_versions(key: &BlobKey, erased: Erased) {
+    if erased == Erased::OlderVersionsKept {
+        tracing::warn!(
+            blob.key = %key,
+            "blob.erase: the bucket may keep older versions, and lets them not be listed or deleted"
+        );
     }
 }

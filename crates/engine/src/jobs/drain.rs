@@ -9,6 +9,7 @@ use keepsake_index::DueDeletion;
 use serde_json::{Value, json};
 
 use super::{Job, Lease};
+use crate::purge::warn_of_kept_versions;
 use crate::{Engine, EngineError};
 
 /// Blobs of one batch.
@@ -72,7 +73,14 @@ impl Job for DrainDeletions {
 impl DrainDeletions {
     /// Removes one blob, or puts it back for later.
     async fn remove(&self, engine: &Engine, deletion: &DueDeletion) -> Result<bool, EngineError> {
-        let Err(error) = engine.0.blobs.delete(&deletion.key).await else {
+        let key = &deletion.key;
+        let removed = if deletion.is_for_good {
+            let erased = engine.0.blobs.erase(key).await;
+            erased.map(|erased| warn_of_kept_versions(key, erased))
+        } else {
+            engine.0.blobs.delete(key).await
+        };
+        let Err(error) = removed else {
             return Ok(true);
         };
         tracing::warn!(blob.key = %deletion.key, attempts = deletion.attempts, error = %error, "blob.delete failed");

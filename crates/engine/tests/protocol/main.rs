@@ -4,6 +4,7 @@
 
 mod api;
 mod bed;
+mod erasures;
 mod history;
 mod jobs;
 mod listing;

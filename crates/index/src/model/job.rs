@@ -24,4 +24,6 @@ pub struct DueDeletion {
     pub key: BlobKey,
     /// How often it was tried before.
     pub attempts: u32,
+    /// Whether nobody may find it again: it was redacted.
+    pub is_for_good: bool,
 }

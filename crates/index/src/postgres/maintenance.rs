@@ -142,7 +142,7 @@ impl MaintenanceIndex for PostgresIndex {
 
     async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
         let rows = sqlx::query(
-            "SELECT tenant_id, store_id, blob_id, attempts FROM blob_deletion WHERE not_before <= $1 \
+            "SELECT tenant_id, store_id, blob_id, attempts, reason = 'redacted' FROM blob_deletion WHERE not_before <= $1 \
              ORDER BY not_before LIMIT $2",
         )
         .bind(now.as_micros())
@@ -158,6 +158,7 @@ impl MaintenanceIndex for PostgresIndex {
                         blob_id: VersionId::from_uuid(row.try_get(2)?),
                     },
                     attempts: u32::try_from(row.try_get::<i64, _>(3)?).unwrap_or(u32::MAX),
+                    is_for_good: row.try_get(4)?,
                 })
             })
             .collect()

@@ -35,7 +35,14 @@ pub(crate) async fn orphan_is_condemned_and_due_in_time(subject: &Subject) {
     let key = orphan(&place);
     assert!(place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
     assert_eq!(due(&place, 59).await, []);
-    assert_eq!(due(&place, 60).await, [DueDeletion { key, attempts: 0 }]);
+    assert_eq!(
+        due(&place, 60).await,
+        [DueDeletion {
+            key,
+            attempts: 0,
+            is_for_good: false
+        }]
+    );
 }
 
 pub(crate) async fn condemning_twice_changes_nothing(subject: &Subject) {
@@ -152,7 +159,8 @@ pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
         due(&place, 9).await,
         [DueDeletion {
             key: other,
-            attempts: 0
+            attempts: 0,
+            is_for_good: false
         }]
     );
     place
@@ -165,9 +173,14 @@ pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
         [
             DueDeletion {
                 key: other,
-                attempts: 0
+                attempts: 0,
+                is_for_good: false
             },
-            DueDeletion { key, attempts: 2 }
+            DueDeletion {
+                key,
+                attempts: 2,
+                is_for_good: false
+            }
         ]
     );
 }
@@ -186,7 +199,8 @@ pub(crate) async fn removed_blob_leaves_the_queue(subject: &Subject) {
         due(&place, 5000).await,
         [DueDeletion {
             key: other,
-            attempts: 0
+            attempts: 0,
+            is_for_good: false
         }]
     );
     place
@@ -213,7 +227,14 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
     assert_eq!(place.try_changes(vec![change.clone()]).await, refused);
     assert_eq!(due(&place, 3599).await, []);
     // It is tried once more, in case the write put it back, and then forgotten.
-    assert_eq!(due(&place, 3600).await, [DueDeletion { key, attempts: 0 }]);
+    assert_eq!(
+        due(&place, 3600).await,
+        [DueDeletion {
+            key,
+            attempts: 0,
+            is_for_good: false
+        }]
+    );
     place
         .index
         .deletions_done(&[key], after_seconds(7200))
@@ -243,6 +264,7 @@ pub(crate) async fn queues_of_stores_do_not_mix(subject: &Subject) {
     let expected = DueDeletion {
         key: mine.blob(change.version_id),
         attempts: 0,
+        is_for_good: false,
     };
     assert_eq!(due(&mine, 0).await, [expected]);
 }

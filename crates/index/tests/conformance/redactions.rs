@@ -87,7 +87,14 @@ pub(crate) async fn redaction_leaves_who_did_what_and_when(subject: &Subject) {
     let at = place.index.version_at(place.tenant_id, place.store_id, 1).await;
     assert_eq!(at.unwrap(), Some(after));
     let key = place.blob(first.blob_id);
-    assert_eq!(queue(&place).await, [DueDeletion { key, attempts: 0 }]);
+    assert_eq!(
+        queue(&place).await,
+        [DueDeletion {
+            key,
+            attempts: 0,
+            is_for_good: true
+        }]
+    );
     assert_eq!(counters(&place).await, [1, 5]);
     place.assert_recount().await;
 }

@@ -1,0 +1,178 @@
+//! Erasures: what a tenant wants gone for good, and the receipts.
+//!
+//! A request is recorded and answered; the replica that took it begins at once,
+//! and the job `erase` ends what a replica could not.
+
+use keepsake_core::{ErasureId, StoreId};
+use keepsake_index::{Erasure, ErasureCreation, ErasureListing, Idempotency, NewErasure, Scope, Selector};
+use serde_json::{Map, Value};
+
+use crate::cursor::Query;
+use crate::memories::parse_prefix;
+use crate::{Engine, EngineError, Page, PageRequest, Principal, jobs};
+
+/// What is to be erased, as it was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ErasureRequest {
+    /// A store, whole or below a directory.
+    pub store_id: Option<StoreId>,
+    /// The directory: begins and ends with `/`.
+    pub path_prefix: Option<String>,
+    /// Pairs that the metadata of each store to go has all of.
+    pub store_metadata: Option<Map<String, Value>>,
+}
+
+impl ErasureRequest {
+    fn selector(self) -> Result<Selector, EngineError> {
+        let invalid = |field, rule: &str| {
+            Err(EngineError::Invalid {
+                field,
+                rule: rule.to_owned(),
+            })
+        };
+        match (self.store_id, self.path_prefix, self.store_metadata) {
+            (Some(store_id), None, None) => Ok(Selector::Store(store_id)),
+            (Some(store_id), Some(prefix), None) => {
+                let below = parse_prefix(&prefix)?.as_str().to_owned();
+                Ok(Selector::PathPrefix { store_id, below })
+            }
+            (None, None, Some(pairs)) if pairs.is_empty() => {
+                invalid("store_metadata", "must have at least one pair")
+            }
+            (None, None, Some(pairs)) if !pairs.values().all(Value::is_string) => {
+                invalid("store_metadata", "must have strings as values")
+            }
+            (None, None, Some(pairs)) if pairs.iter().any(has_nul) => {
+                invalid("store_metadata", "must not contain NUL")
+            }
+            (None, None, Some(pairs)) => Ok(Selector::StoreMetadata(pairs)),
+            (None, Some(_), _) => invalid("path_prefix", "must come with `memory_store_id`"),
+            (Some(_), _, Some(_)) => invalid("store_metadata", "must not come with `memory_store_id`"),
+            (None, None, None) => invalid(
+                "memory_store_id",
+                "or `store_metadata` must say what is to be erased",
+            ),
+        }
+    }
+}
+
+fn has_nul((key, value): (&String, &Value)) -> bool {
+    key.contains('\0') || value.as_str().is_some_and(|value| value.contains('\0'))
+}
+
+impl Engine {
+    /// Records an erasure and begins it.
+    ///
+    /// A credential that is bound to stores may erase of those alone.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`] (also where one that is bound to stores
+    /// selects by metadata), [`EngineError::Invalid`],
+    /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
+    /// [`EngineError::Index`]: then it may have been recorded.
+    pub async fn create_erasure(
+        &self,
+        principal: &Principal,
+        request: ErasureRequest,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Erasure, EngineError> {
+        principal.require(Scope::TenantAdmin)?;
+        let selector = request.selector()?;
+        match selector.store_id() {
+            Some(store_id) => principal.require_store(store_id)?,
+            None if principal.is_bound_to_stores() => {
+                return Err(EngineError::PermissionDenied(Scope::TenantAdmin));
+            }
+            None => {}
+        }
+        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        let now = self.now();
+        let erasure = NewErasure {
+            erasure_id: ErasureId::from_uuid(self.0.ids.uuid(now)),
+            selector,
+            actor: principal.actor.clone(),
+            audit_id: self.0.ids.uuid(now),
+            now,
+        };
+        self.run_to_end(async move {
+            let index = &engine.0.index;
+            let erasure_id = match index
+                .create_erasure(tenant_id, &erasure, idempotency.as_ref())
+                .await?
+            {
+                ErasureCreation::Created => {
+                    jobs::begin(&engine, tenant_id, erasure.erasure_id);
+                    erasure.erasure_id
+                }
+                ErasureCreation::Replayed { erasure_id } => erasure_id,
+                ErasureCreation::KeyReused => return Err(EngineError::KeyReused),
+                ErasureCreation::NoStore => return Err(EngineError::StoreNotFound),
+                ErasureCreation::NoTenant => return Err(EngineError::TenantNotFound),
+            };
+            let found = index.erasure(tenant_id, erasure_id).await?;
+            found.ok_or(EngineError::ErasureNotFound)
+        })
+        .await
+    }
+
+    /// Finds an erasure: the receipt, once it is done.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::ErasureNotFound`],
+    /// [`EngineError::Index`].
+    pub async fn erasure(
+        &self,
+        principal: &Principal,
+        erasure_id: ErasureId,
+    ) -> Result<Erasure, EngineError> {
+        principal.require(Scope::TenantAdmin)?;
+        let found = self.0.index.erasure(principal.tenant_id, erasure_id).await?;
+        let is_seen = |erasure: &Erasure| match (principal.store_ids(), erasure.store_id) {
+            (None, _) => true,
+            (Some(seen), Some(store_id)) => seen.contains(&store_id),
+            (Some(_), None) => false,
+        };
+        found.filter(is_seen).ok_or(EngineError::ErasureNotFound)
+    }
+
+    /// Lists the erasures that the credential sees, newest first.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
+    /// [`EngineError::Index`].
+    pub async fn erasures(
+        &self,
+        principal: &Principal,
+        page: &PageRequest,
+    ) -> Result<Page<Erasure>, EngineError> {
+        principal.require(Scope::TenantAdmin)?;
+        let limit = page.limit(false)?;
+        let identity = Query::of(&[b"erasures", principal.tenant_id.uuid().as_bytes()]);
+        let after = match &page.page {
+            Some(page) => {
+                let position = self.unseal(identity, page).await?;
+                let id = uuid::Uuid::from_slice(&position)
+                    .map_err(|_| EngineError::Internal("a cursor of no erasure"))?;
+                Some(ErasureId::from_uuid(id))
+            }
+            None => None,
+        };
+        let listing = ErasureListing {
+            only: principal.store_ids().map(<[StoreId]>::to_vec),
+            after,
+            // One more tells whether there is another page.
+            limit: limit + 1,
+        };
+        let mut items = self.0.index.list_erasures(principal.tenant_id, &listing).await?;
+        let has_more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let next = match items.last() {
+            Some(last) if has_more => {
+                let position = last.erasure_id.uuid().into_bytes();
+                Some(self.seal(identity, &position).await?)
+            }
+            _ => None,
+        };
+        Ok(Page { items, next })
+    }
+}

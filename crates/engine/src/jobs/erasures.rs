@@ -1,0 +1,272 @@
+//! `erase`: takes what is to be erased away, rows first and blobs after them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::{self, StreamExt};
+use keepsake_blobs::{BlobError, Erased};
+use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId};
+use keepsake_index::{ErasedBlobs, ObjectVersions};
+use serde_json::{Value, json};
+use tracing::Instrument;
+
+use super::{Job, Lease};
+use crate::{Engine, EngineError};
+
+/// Erasures looked for at a time.
+const ERASURES: u32 = 10;
+/// Rows of one batch: one transaction, which others may have to wait for.
+const BATCH_ROWS: u32 = 1000;
+/// Blobs of one batch.
+const BATCH_BLOBS: u32 = 100;
+/// Blobs erased at the same time.
+const BLOBS_AT_ONCE: usize = 16;
+/// How long an erasure is left to who works on it, from its last batch.
+const HELD_FOR: Duration = Duration::from_mins(2);
+/// The wait after an attempt that was broken off: the next run tries again.
+const RETRY_AFTER: Duration = Duration::from_secs(45);
+
+/// Ends erasures that the replica that took them could not, each minute; where
+/// it ended, the next run goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Erase;
+
+#[async_trait]
+impl Job for Erase {
+    fn name(&self) -> &'static str {
+        "erase"
+    }
+
+    fn schedule(&self) -> &'static str {
+        "40 * * * * *"
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_mins(1)
+    }
+
+    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let (mut done, mut failed) = (0_u64, 0_u64);
+        loop {
+            let open = engine.0.index.open_erasures(engine.now(), ERASURES).await?;
+            if open.is_empty() {
+                return Ok(json!({ "done": done, "failed": failed }));
+            }
+            for (tenant_id, erasure_id) in open {
+                let work = Work {
+                    engine,
+                    lease: Some(lease),
+                    tenant_id,
+                    erasure_id,
+                };
+                match work.attempt().await? {
+                    Attempt::Done => done += 1,
+                    Attempt::Failed => failed += 1,
+                    Attempt::Stopped => return Ok(json!({ "done": done, "failed": failed })),
+                }
+            }
+        }
+    }
+}
+
+/// Begins an erasure in this replica, beside everything else.
+pub(crate) fn begin(engine: &Engine, tenant_id: TenantId, erasure_id: ErasureId) {
+    let worker = engine.clone();
+    let work = async move {
+        let work = Work {
+            engine: &worker,
+            lease: None,
+            tenant_id,
+            erasure_id,
+        };
+        if let Err(error) = work.attempt().await {
+            tracing::warn!(
+                tenant.id = %tenant_id, erasure.id = %erasure_id, error = %error,
+                "engine.erase could not go on; the job does"
+            );
+        }
+    };
+    let span = tracing::info_span!("engine.erase", tenant.id = %tenant_id);
+    engine.0.writes.spawn(work.instrument(span));
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    Done,
+    /// What went wrong is noted; it is tried again.
+    Failed,
+    /// The process is about to end, or the lease was lost.
+    Stopped,
+}
+
+/// One erasure, and the right to work on it.
+#[derive(Debug, Clone, Copy)]
+struct Work<'a> {
+    engine: &'a Engine,
+    /// `None`: in the replica that took the request, which needs none.
+    lease: Option<&'a Lease<'a>>,
+    tenant_id: TenantId,
+    erasure_id: ErasureId,
+}
+
+impl Work<'_> {
+    /// Works to the end, or notes in the erasure why it could not.
+    async fn attempt(self) -> Result<Attempt, EngineError> {
+        let error = match self.run().await {
+            Ok(attempt) => return Ok(attempt),
+            Err(error) => error,
+        };
+        tracing::warn!(
+            tenant.id = %self.tenant_id, erasure.id = %self.erasure_id, error = %error,
+            "job.erase: an erasure was broken off; it is tried again"
+        );
+        let retry_at = self.engine.now().plus(RETRY_AFTER);
+        let index = &self.engine.0.index;
+        index
+            .erasure_failed(self.tenant_id, self.erasure_id, word_of(&error), retry_at)
+            .await?;
+        Ok(Attempt::Failed)
+    }
+
+    async fn run(self) -> Result<Attempt, EngineError> {
+        let Some(whole_stores) = self.erase_rows().await? else {
+            return Ok(Attempt::Stopped);
+        };
+        if !self.erase_blobs().await? {
+            return Ok(Attempt::Stopped);
+        }
+        for store_id in whole_stores {
+            self.erase_rest_of(store_id).await?;
+            if !self.goes_on().await? {
+                return Ok(Attempt::Stopped);
+            }
+        }
+        let index = &self.engine.0.index;
+        if !index.overwrite_deleted().await? {
+            return Err(EngineError::Conflict("the index is read without a pause"));
+        }
+        let (engine, now) = (self.engine, self.engine.now());
+        let audit_id = engine.0.ids.uuid(now);
+        index
+            .finish_erasure(self.tenant_id, self.erasure_id, audit_id, now)
+            .await?;
+        Ok(Attempt::Done)
+    }
+
+    /// Whether to begin another batch.
+    async fn goes_on(self) -> Result<bool, EngineError> {
+        match self.lease {
+            Some(lease) => lease.renew(None).await,
+            None => Ok(!self.engine.0.writes.is_closed()),
+        }
+    }
+
+    /// Takes the rows off; answers the stores that went as a whole, or `None`
+    /// where it has to stop.
+    async fn erase_rows(self) -> Result<Option<Vec<StoreId>>, EngineError> {
+        loop {
+            let now = self.engine.now();
+            let step = self.engine.0.index.erase_rows(
+                self.tenant_id,
+                self.erasure_id,
+                now,
+                now.plus(HELD_FOR),
+                BATCH_ROWS,
+            );
+            let step = step.await?;
+            if step.is_done {
+                return Ok(Some(step.whole_stores));
+            }
+            if !self.goes_on().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Erases the blobs that are queued; `false`: it has to stop.
+    async fn erase_blobs(self) -> Result<bool, EngineError> {
+        let index = &self.engine.0.index;
+        loop {
+            let keys = index
+                .queued_blobs(self.tenant_id, self.erasure_id, BATCH_BLOBS)
+                .await?;
+            if keys.is_empty() {
+                return Ok(true);
+            }
+            let outcomes: Vec<_> = stream::iter(keys)
+                .map(|key| async move { (key, self.erase_blob(&key).await) })
+                .buffer_unordered(BLOBS_AT_ONCE)
+                .collect()
+                .await;
+            for became in [
+                Erased::EveryVersion,
+                Erased::NotVersioned,
+                Erased::OlderVersionsKept,
+            ] {
+                let same = outcomes
+                    .iter()
+                    .filter(|(_, outcome)| matches!(outcome, Ok(one) if *one == became));
+                let keys: Vec<_> = same.map(|(key, _)| *key).collect();
+                if !keys.is_empty() {
+                    self.count(keys, 0, became).await?;
+                }
+            }
+            if let Some((_, Err(error))) = outcomes.into_iter().find(|(_, outcome)| outcome.is_err()) {
+                return Err(error.into());
+            }
+            if !self.goes_on().await? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Erases one blob, and looks whether it is gone.
+    async fn erase_blob(self, key: &BlobKey) -> Result<Erased, BlobError> {
+        let blobs = &self.engine.0.blobs;
+        let erased = blobs.erase(key).await?;
+        match blobs.get(key).await? {
+            None => Ok(erased),
+            Some(_) => Err(BlobError::Unavailable(
+                "a blob is there after it was erased".to_owned(),
+            )),
+        }
+    }
+
+    /// Erases what no row names in a store that went: what a write brought that
+    /// never landed, and older versions of what was deleted before.
+    async fn erase_rest_of(self, store_id: StoreId) -> Result<(), EngineError> {
+        let (orphans, became) = self.engine.0.blobs.erase_store(self.tenant_id, store_id).await?;
+        self.count(Vec::new(), orphans, became).await
+    }
+
+    async fn count(self, keys: Vec<BlobKey>, orphans: u64, became: Erased) -> Result<(), EngineError> {
+        let blobs = ErasedBlobs {
+            keys,
+            orphans,
+            object_versions: match became {
+                Erased::EveryVersion => ObjectVersions::Deleted,
+                Erased::NotVersioned => ObjectVersions::NotVersioned,
+                Erased::OlderVersionsKept => ObjectVersions::Kept,
+            },
+        };
+        let until = self.engine.now().plus(HELD_FOR);
+        let index = &self.engine.0.index;
+        index
+            .blobs_erased(self.tenant_id, self.erasure_id, &blobs, until)
+            .await?;
+        Ok(())
+    }
+}
+
+/// What a receipt says of an error: a word, and nothing that somebody wrote.
+const fn word_of(error: &EngineError) -> &'static str {
+    match error {
+        EngineError::Blobs(BlobError::Denied(_)) => "object_store_denied",
+        EngineError::Blobs(BlobError::Misconfigured(_)) => "object_store_misconfigured",
+        EngineError::Blobs(_) => "object_store_unavailable",
+        EngineError::Index(_) => "index_unavailable",
+        EngineError::Conflict(_) => "index_busy",
+        _ => "internal",
+    }
+}

@@ -1,0 +1,357 @@
+//! Erasures: what they race with, and what dies in the middle of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use keepsake_blobs::BlobError;
+use keepsake_core::ErasureId;
+use keepsake_engine::jobs::{Erase, RunOutcome, run_job};
+use keepsake_engine::{Engine, EngineError, ErasureRequest, PageRequest, Restoration, VersionQuery, View};
+use keepsake_index::{Erasure, ErasureState};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::bed::{Bed, create, edit_of, new_memory};
+
+crate::on_both_pairs! {
+    erasure_is_done_soon_after_it_was_asked_for,
+    erased_content_is_served_from_no_cache,
+    blobs_that_cannot_be_removed_keep_it_running,
+    run_that_dies_is_gone_on_with,
+    restoration_that_meets_an_erasure_finds_nothing,
+    edit_that_meets_an_erasure_finds_nothing,
+    writes_beside_an_erasure_are_not_lost,
+    blobs_that_no_row_names_go_with_their_store,
+    request_that_says_too_little_or_too_much_is_refused,
+    erasures_are_paged,
+}
+
+fn below(bed: &Bed, prefix: &str) -> ErasureRequest {
+    ErasureRequest {
+        store_id: Some(bed.store_id),
+        path_prefix: Some(prefix.to_owned()),
+        store_metadata: None,
+    }
+}
+
+async fn ask(bed: &Bed, request: ErasureRequest) -> ErasureId {
+    let asked = bed.engine.create_erasure(&bed.principal, request, None).await;
+    asked.unwrap().erasure_id
+}
+
+async fn found(bed: &Bed, erasure_id: ErasureId) -> Erasure {
+    bed.engine.erasure(&bed.principal, erasure_id).await.unwrap()
+}
+
+/// Waits until what the replica began has come to its end, or was broken off.
+async fn ended(bed: &Bed, erasure_id: ErasureId) -> Erasure {
+    let ended = async {
+        loop {
+            let erasure = found(bed, erasure_id).await;
+            if erasure.state == ErasureState::Done || erasure.failed_attempts > 0 {
+                return erasure;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_mins(1), ended);
+    in_time.await.expect("an erasure ends")
+}
+
+/// Erases, to the end.
+async fn erase(bed: &Bed, request: ErasureRequest) -> Erasure {
+    let erasure_id = ask(bed, request).await;
+    let erasure = ended(bed, erasure_id).await;
+    assert_eq!(erasure.state, ErasureState::Done, "{erasure:?}");
+    erasure
+}
+
+async fn run(engine: &Engine) -> Value {
+    match run_job(engine, Arc::new(Erase), &CancellationToken::new())
+        .await
+        .unwrap()
+    {
+        RunOutcome::Ran(counts) => counts,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+fn unavailable() -> Result<(), BlobError> {
+    Err(BlobError::Unavailable("as the test wants it".to_owned()))
+}
+
+async fn erasure_is_done_soon_after_it_was_asked_for(bed: Bed) {
+    let memory = bed.make("/p/a", "secret").await;
+    bed.update(&memory, edit_of(Some("another"), Some("/moved"), None))
+        .await
+        .unwrap();
+    let kept = bed.make("/q", "kept").await;
+    let erasure = erase(&bed, below(&bed, "/p/")).await;
+    assert_eq!(erasure.receipt.blobs, 2);
+    assert_eq!(bed.blobs_there().await, [bed.blob_key(&kept.memory.head)]);
+    assert_eq!(run(&bed.replica()).await, json!({"done": 0, "failed": 0}));
+}
+
+async fn erased_content_is_served_from_no_cache(bed: Bed) {
+    let memory = bed.make("/p/a", "secret").await;
+    let other = bed.replica();
+    for engine in [&bed.engine, &other] {
+        assert_eq!(bed.text_at(engine, "/memories/p/a").await, "secret");
+    }
+    erase(&bed, below(&bed, "/p/")).await;
+    let (id, version_id) = (memory.memory.head.memory_id, memory.memory.head.version_id);
+    for engine in [&bed.replica(), &other] {
+        let read = engine.memory(&bed.principal, bed.store_id, id, View::Full).await;
+        assert!(matches!(read, Err(EngineError::MemoryNotFound)), "{read:?}");
+        let read = engine
+            .version(&bed.principal, bed.store_id, version_id, View::Full)
+            .await;
+        assert!(matches!(read, Err(EngineError::VersionNotFound)), "{read:?}");
+        let query = VersionQuery::default();
+        let listed = engine
+            .versions(&bed.principal, bed.store_id, &query, View::Full)
+            .await;
+        assert_eq!(listed.unwrap().items, []);
+    }
+}
+
+async fn blobs_that_cannot_be_removed_keep_it_running(bed: Bed) {
+    bed.make("/p/a", "secret").await;
+    bed.blobs.before_delete(|_| async { unavailable() });
+    let erasure_id = ask(&bed, below(&bed, "/p/")).await;
+    ended(&bed, erasure_id).await;
+    let replica = bed.replica();
+    bed.clock.advance(Duration::from_mins(1));
+    assert_eq!(run(&replica).await, json!({"done": 0, "failed": 1}));
+    let failed = found(&bed, erasure_id).await;
+    assert_eq!((failed.state, failed.failed_attempts), (ErasureState::Running, 2));
+    assert_eq!(failed.error.as_deref(), Some("object_store_unavailable"));
+    assert_eq!((failed.receipt.memories, failed.receipt.blobs), (1, 0));
+    bed.blobs.clear_hooks();
+    bed.clock.advance(Duration::from_mins(1));
+    assert_eq!(run(&replica).await, json!({"done": 1, "failed": 0}));
+    let done = found(&bed, erasure_id).await;
+    assert_eq!(
+        (done.state, done.error, done.receipt.blobs),
+        (ErasureState::Done, None, 1)
+    );
+    assert_eq!(bed.blobs_there().await, []);
+}
+
+async fn run_that_dies_is_gone_on_with(bed: Bed) {
+    for number in 0..150 {
+        bed.make(&format!("/p/{number}"), "secret").await;
+    }
+    // The worker hangs at its second batch of blobs, and dies there.
+    let removals = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&removals);
+    bed.blobs.before_delete(move |_| {
+        let hangs = count.fetch_add(1, Ordering::SeqCst) >= 110;
+        async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        }
+    });
+    let erasure_id = ask(&bed, below(&bed, "/p/")).await;
+    while removals.load(Ordering::SeqCst) < 111 {
+        tokio::task::yield_now().await;
+    }
+    bed.blobs.clear_hooks();
+    let replica = bed.replica();
+    assert_eq!(
+        run(&replica).await,
+        json!({"done": 0, "failed": 0}),
+        "it is another's"
+    );
+    assert_eq!(found(&bed, erasure_id).await.state, ErasureState::Running);
+    bed.clock.advance(Duration::from_mins(3));
+    assert_eq!(run(&replica).await, json!({"done": 1, "failed": 0}));
+    let receipt = found(&bed, erasure_id).await.receipt;
+    assert_eq!(
+        (receipt.memories, receipt.versions, receipt.blobs),
+        (150, 150, 150)
+    );
+    assert_eq!(bed.blobs_there().await, []);
+}
+
+async fn restoration_that_meets_an_erasure_finds_nothing(bed: Bed) {
+    let memory = bed.make("/p/a", "secret").await;
+    bed.update(&memory, edit_of(Some("newer"), Some("/moved"), None))
+        .await
+        .unwrap();
+    let bed = Arc::new(bed);
+    // The restoration has read the version, and reads its content: now it is erased.
+    let erasing = Arc::clone(&bed);
+    let replica = bed.replica();
+    let is_first = AtomicU32::new(0);
+    bed.blobs.before_get(move |_| {
+        let (bed, is_first) = (Arc::clone(&erasing), is_first.fetch_add(1, Ordering::SeqCst) == 0);
+        async move {
+            if is_first {
+                erase(&bed, below(&bed, "/p/")).await;
+            }
+            Ok(())
+        }
+    });
+    let restoration = Restoration {
+        precondition: None,
+        view: View::Basic,
+        idempotency: None,
+    };
+    let version_id = memory.memory.head.version_id;
+    let restored = replica
+        .restore_version(&bed.principal, bed.store_id, version_id, restoration)
+        .await;
+    assert!(
+        matches!(restored, Err(EngineError::VersionNotFound)),
+        "{restored:?}"
+    );
+    assert_eq!(bed.operations().await.len(), 0);
+    assert_eq!(bed.blobs_there().await, []);
+}
+
+async fn edit_that_meets_an_erasure_finds_nothing(bed: Bed) {
+    let memory = bed.make("/p/a", "secret").await;
+    let bed = Arc::new(bed);
+    let erasing = Arc::clone(&bed);
+    let replica = bed.replica();
+    let is_first = AtomicU32::new(0);
+    // Its content is stored, its commit comes: between the two it is erased.
+    bed.blobs.after_put(move |_| {
+        let (bed, is_first) = (Arc::clone(&erasing), is_first.fetch_add(1, Ordering::SeqCst) == 0);
+        async move {
+            if is_first {
+                erase(&bed, below(&bed, "/p/")).await;
+            }
+            Ok(())
+        }
+    });
+    let id = memory.memory.head.memory_id;
+    let edit = edit_of(Some("secret, and more"), None, None);
+    let edited = replica
+        .update_memory(&bed.principal, bed.store_id, id, edit)
+        .await;
+    assert!(matches!(edited, Err(EngineError::MemoryNotFound)), "{edited:?}");
+    assert_eq!(bed.blobs_there().await, [], "what it brought went with it");
+    assert_eq!(bed.head("/p/a").await, None);
+}
+
+async fn writes_beside_an_erasure_are_not_lost(bed: Bed) {
+    for number in 0..60 {
+        bed.make(&format!("/p/{}/{number}", number % 4), "secret").await;
+    }
+    bed.make("/q/log", "begin").await;
+    let bed = Arc::new(bed);
+    let writer = Arc::clone(&bed);
+    let writes = tokio::spawn(async move {
+        let replica = writer.replica();
+        for number in 0..30 {
+            let new = new_memory(&format!("/p/1/new{number}"), "kept");
+            replica
+                .create_memory(&writer.principal, writer.store_id, new)
+                .await
+                .unwrap();
+            let log = json!({"command": "insert", "path": "/memories/q/log", "insert_line": 1, "insert_text": "more\n"});
+            assert!(!writer.call_on(&replica, None, log).await.unwrap().is_error);
+        }
+    });
+    let erasure_id = ask(&bed, below(&bed, "/p/")).await;
+    writes.await.unwrap();
+    let receipt = ended(&bed, erasure_id).await.receipt;
+    assert!(receipt.memories >= 60, "{receipt:?}");
+    for number in 0..30 {
+        let path = format!("/p/1/new{number}");
+        let made_before = receipt.memories - 60;
+        let is_there = bed.head(&path).await.is_some();
+        assert_eq!(
+            is_there,
+            number >= made_before,
+            "{path}, {made_before} were made before the request"
+        );
+    }
+    let log = bed.text_at(&bed.replica(), "/memories/q/log").await;
+    assert_eq!(log.lines().count(), 31, "{log}");
+    assert_eq!(bed.head("/p/2/2").await, None);
+}
+
+async fn blobs_that_no_row_names_go_with_their_store(bed: Bed) {
+    let memory = bed.make("/a", "secret").await;
+    let orphan = keepsake_core::BlobKey {
+        blob_id: keepsake_core::VersionId::from_uuid(uuid::Uuid::from_u128(7)),
+        ..bed.blob_key(&memory.memory.head)
+    };
+    let content = bytes::Bytes::from_static(b"secret of a write that died");
+    bed.blobs.inner().put(&orphan, content).await.unwrap();
+    let whole = ErasureRequest {
+        store_id: Some(bed.store_id),
+        ..ErasureRequest::default()
+    };
+    assert_eq!(erase(&bed, whole).await.receipt.blobs, 2);
+    assert_eq!(bed.blobs_there().await, []);
+    let late = bed.try_call(create("/memories/late", "text")).await;
+    assert!(matches!(late, Err(EngineError::StoreNotFound)), "{late:?}");
+}
+
+async fn request_that_says_too_little_or_too_much_is_refused(bed: Bed) {
+    let metadata = |value: Value| match value {
+        Value::Object(pairs) => Some(pairs),
+        other => panic!("{other}"),
+    };
+    let store_id = Some(bed.store_id);
+    let prefix = |text: &str| Some(text.to_owned());
+    for (store_id, path_prefix, store_metadata, field) in [
+        (None, None, None, "memory_store_id"),
+        (None, prefix("/a/"), None, "path_prefix"),
+        (store_id, prefix("/a"), None, "path_prefix"),
+        (store_id, prefix("a/"), None, "path_prefix"),
+        (store_id, prefix("/a/../"), None, "path_prefix"),
+        (store_id, prefix(""), None, "path_prefix"),
+        (store_id, None, metadata(json!({"a": "b"})), "store_metadata"),
+        (None, prefix("/a/"), metadata(json!({"a": "b"})), "path_prefix"),
+        (None, None, Some(Map::new()), "store_metadata"),
+        (None, None, metadata(json!({"a": 1})), "store_metadata"),
+        (None, None, metadata(json!({"a": "\0"})), "store_metadata"),
+    ] {
+        let request = ErasureRequest {
+            store_id,
+            path_prefix,
+            store_metadata,
+        };
+        let asked = bed
+            .engine
+            .create_erasure(&bed.principal, request.clone(), None)
+            .await;
+        match asked {
+            Err(EngineError::Invalid { field: named, .. }) => assert_eq!(named, field, "{request:?}"),
+            other => panic!("{request:?}: {other:?}"),
+        }
+    }
+    let page = bed.engine.erasures(&bed.principal, &PageRequest::default()).await;
+    assert_eq!(page.unwrap().items, []);
+}
+
+async fn erasures_are_paged(bed: Bed) {
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        bed.clock.advance(Duration::from_secs(1));
+        asked.push(ask(&bed, below(&bed, "/p/")).await);
+    }
+    asked.reverse();
+    let mut listed = Vec::new();
+    let mut page = PageRequest {
+        limit: Some(2),
+        page: None,
+    };
+    loop {
+        let part = bed.engine.erasures(&bed.principal, &page).await.unwrap();
+        listed.extend(part.items.iter().map(|erasure| erasure.erasure_id));
+        page.page = part.next;
+        if page.page.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, asked);
+}
