@@ -242,6 +242,7 @@ impl From<&EngineError> for ApiError {
             EngineError::StoreNotFound => Self::store_not_found(),
             EngineError::MemoryNotFound
             | EngineError::VersionNotFound
+            | EngineError::ErasureNotFound
             | EngineError::KeyNotFound
             | EngineError::TenantNotFound
             | EngineError::DeletionNotFound => Self::not_found(error.to_string()),

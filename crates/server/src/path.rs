@@ -7,7 +7,7 @@
 use axum::extract::{FromRequestParts, MatchedPath, OriginalUri};
 use axum::http::request::Parts;
 use keepsake_core::id::IdKind;
-use keepsake_core::{Id, MemoryId, StoreId, VersionId};
+use keepsake_core::{ErasureId, Id, MemoryId, StoreId, VersionId};
 use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
@@ -21,6 +21,9 @@ pub(crate) struct InMemory(pub(crate) StoreId, pub(crate) MemoryId);
 
 /// The version that a path names, and its store.
 pub(crate) struct InVersion(pub(crate) StoreId, pub(crate) VersionId);
+
+/// The erasure that a path names.
+pub(crate) struct OfErasure(pub(crate) ErasureId);
 
 /// The segments of a path beside those of its route.
 ///
@@ -79,6 +82,14 @@ impl<S: Send + Sync> FromRequestParts<S> for InVersion {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let parameters = Parameters::of(parts);
         Ok(Self(parameters.store_id(), parameters.id("memory_version_id")))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfErasure {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Ok(Self(Parameters::of(parts).id("erasure_id")))
     }
 }
 

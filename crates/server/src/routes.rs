@@ -1,5 +1,6 @@
 //! Every route, and what is answered where there is none.
 
+mod erasures;
 mod health;
 mod list;
 mod memories;
@@ -32,6 +33,8 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_versions::redact))
         .routes(routes!(memory_versions::restore))
         .routes(routes!(tool_calls::call))
+        .routes(routes!(erasures::create, erasures::list))
+        .routes(routes!(erasures::retrieve))
 }
 
 /// Routes that anyone may ask: probes, and what the API is.

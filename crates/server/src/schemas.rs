@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use keepsake_core::id::{
-    ApiKeyKind, IdKind, MemoryKind, RequestKind, SessionKind, StoreKind, TenantKind, VersionKind,
+    ApiKeyKind, ErasureKind, IdKind, MemoryKind, RequestKind, SessionKind, StoreKind, TenantKind, VersionKind,
 };
 use serde::Serialize;
 use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaType};
@@ -40,6 +40,7 @@ described! {
     SessionId = id::<SessionKind>("The id of a session.");
     WorkspaceId = id::<TenantKind>("The id of a tenant.");
     RequestId = id::<RequestKind>("The id of a request, as logs have it.");
+    ErasureId = id::<ErasureKind>("The id of an erasure.");
     Time = text("A time in the form of RFC 3339; answers have UTC, microseconds and `Z`.")
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
     ContentSha256 = text("SHA-256 of a content's UTF-8 bytes, in lowercase hexadecimal.")
@@ -49,6 +50,7 @@ described! {
         .pattern(Some("^(/[^/\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]+){1,20}$"))
         .max_length(Some(1024))
         .examples(["/projects/keepsake.md"]);
+    SelectedMetadata = pairs("Pairs that a store has all of; at least one.", Type::String.into()).min_properties(Some(1));
     DirectoryPath = text("A directory: begins and ends with `/`.")
         .pattern(Some("^/([^/]+/)*$"))
         .examples(["/projects/"]);
@@ -134,6 +136,8 @@ object_types! {
     DeletedMemoryType { Deleted = "memory_deleted" }
     MemoryVersionType { Version = "memory_version" }
     ToolResultType { Result = "tool_result" }
+    ErasureType { Erasure = "erasure" }
+    BackupsType { Outside = "outside" }
 }
 
 macro_rules! vocabularies {
@@ -147,6 +151,19 @@ macro_rules! vocabularies {
 vocabularies! {
     View = "`basic` leaves content out." ["basic", "full"];
     Operation = "What a version did." ["created", "modified", "deleted"];
+    ErasureSelects = "By what it was selected what goes; itself it is forgotten." ["memory_store", "path_prefix", "store_metadata"];
+    ErasureState = "How far an erasure is." ["pending", "running", "done"];
+    ErasureStepName = "What a step took away: rows of memories and versions, records of idempotent calls, blobs." [
+        "rows", "idempotency_records", "blobs"
+    ];
+    ErasureError = "What an erasure was last broken off for." [
+        "index_unavailable",
+        "index_busy",
+        "object_store_unavailable",
+        "object_store_denied",
+        "object_store_misconfigured",
+        "internal"
+    ];
     SensitiveDataPolicy = "What is done about sensitive data in what is written." ["off", "redact", "reject"];
     ErrorType = "What kind of error it is." [
         "invalid_request_error",

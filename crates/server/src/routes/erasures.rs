@@ -1,0 +1,263 @@
+//! `/v1/erasures`
+
+use axum::Json;
+use axum::extract::State;
+use keepsake_core::{ErasureId, StoreId, Timestamp};
+use keepsake_engine::{Engine, ErasureRequest, PageRequest};
+use keepsake_index::{Erasure as Kept, ErasureStep as KeptStep, Receipt};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
+
+use super::list::List;
+use crate::auth::Caller;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::path::OfErasure;
+use crate::query::{Asked, FromQuery, Query};
+use crate::schemas::{self, BackupsType, ErasureType};
+
+/// What is to be erased: a store, what ever stood below a directory of it, or
+/// every store of certain metadata.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CreateErasure {
+    /// The store; not together with `store_metadata`.
+    #[schema(value_type = Option<schemas::MemoryStoreId>)]
+    memory_store_id: Option<StoreId>,
+    /// Takes every memory of the store that ever had a path below it, and leaves
+    /// the store.
+    #[schema(value_type = Option<schemas::DirectoryPath>)]
+    path_prefix: Option<String>,
+    /// Takes every store, archived or just deleted ones too, whose metadata has
+    /// all these pairs.
+    #[schema(value_type = Option<schemas::SelectedMetadata>)]
+    store_metadata: Option<Map<String, Value>>,
+}
+
+/// An erasure; once it is done, its receipt.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Erasure {
+    #[schema(value_type = schemas::ErasureId)]
+    id: ErasureId,
+    #[schema(inline)]
+    r#type: ErasureType,
+    #[schema(value_type = schemas::ErasureState)]
+    state: &'static str,
+    #[schema(value_type = schemas::ErasureSelects)]
+    selected_by: String,
+    /// The stores it is about.
+    #[schema(value_type = Vec<schemas::MemoryStoreId>)]
+    memory_store_ids: Vec<StoreId>,
+    #[schema(value_type = schemas::Time)]
+    created_at: String,
+    #[schema(value_type = Option<schemas::Time>, required)]
+    started_at: Option<String>,
+    /// When the last of it was gone.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    ended_at: Option<String>,
+    /// How often it had to be broken off; it is tried again each minute.
+    failed_attempts: u64,
+    #[schema(value_type = Option<schemas::ErasureError>, required)]
+    error: Option<String>,
+    removed: Removed,
+    object_versions: ObjectVersions,
+    /// In the order in which they were done.
+    steps: Vec<Step>,
+    /// Backups of database and object store are not reached.
+    #[schema(inline)]
+    backups: BackupsType,
+}
+
+/// What went so far.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ErasureRemoved)]
+struct Removed {
+    /// Stores that went themselves.
+    memory_stores: u64,
+    /// Memories, deleted ones included.
+    memories: u64,
+    memory_versions: u64,
+    /// Bytes of content.
+    content_bytes: u64,
+    search_documents: u64,
+    /// When memories were read last, and by whom.
+    access_times: u64,
+    idempotency_records: u64,
+    /// Blobs, verified to be gone from the object store.
+    blobs: u64,
+}
+
+/// What became of older versions of the blobs that went.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ErasureObjectVersions)]
+struct ObjectVersions {
+    /// Blobs of which every object version is deleted.
+    deleted: u64,
+    /// Blobs of a bucket or folder that keeps no versions.
+    not_versioned: u64,
+    /// Blobs of which older versions may be there still: the bucket lets them not
+    /// be listed or deleted.
+    not_deleted: u64,
+}
+
+/// A step, and when it was done.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ErasureStep)]
+struct Step {
+    #[schema(value_type = schemas::ErasureStepName)]
+    name: String,
+    #[schema(value_type = schemas::Time)]
+    started_at: String,
+    #[schema(value_type = Option<schemas::Time>, required)]
+    ended_at: Option<String>,
+}
+
+/// What is asked of a tenant's erasures.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListErasures {
+    /// Items of a page; 20 where unset.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u64>,
+    /// The `next_page` of the page before.
+    #[param(value_type = Option<schemas::Cursor>)]
+    page: Option<String>,
+}
+
+impl FromQuery for ListErasures {
+    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
+        Ok(Self {
+            limit: query.limit()?,
+            page: query.text("page")?,
+        })
+    }
+}
+
+impl From<Kept> for Erasure {
+    fn from(erasure: Kept) -> Self {
+        let receipt = &erasure.receipt;
+        Self {
+            id: erasure.erasure_id,
+            r#type: ErasureType::Erasure,
+            state: erasure.state.name(),
+            created_at: erasure.created_at.to_rfc3339(),
+            started_at: erasure.started_at.map(Timestamp::to_rfc3339),
+            ended_at: erasure.ended_at.map(Timestamp::to_rfc3339),
+            failed_attempts: erasure.failed_attempts,
+            removed: receipt.into(),
+            object_versions: receipt.into(),
+            steps: receipt.steps.iter().map(Step::from).collect(),
+            backups: BackupsType::Outside,
+            selected_by: erasure.kind,
+            error: erasure.error,
+            memory_store_ids: erasure.receipt.memory_store_ids,
+        }
+    }
+}
+
+impl From<&Receipt> for Removed {
+    fn from(receipt: &Receipt) -> Self {
+        Self {
+            memory_stores: receipt.memory_stores,
+            memories: receipt.memories,
+            memory_versions: receipt.versions,
+            content_bytes: receipt.bytes,
+            search_documents: receipt.search_documents,
+            access_times: receipt.access_times,
+            idempotency_records: receipt.idempotency_records,
+            blobs: receipt.blobs,
+        }
+    }
+}
+
+impl From<&Receipt> for ObjectVersions {
+    fn from(receipt: &Receipt) -> Self {
+        Self {
+            deleted: receipt.versions_deleted,
+            not_versioned: receipt.versions_not_kept,
+            not_deleted: receipt.versions_kept,
+        }
+    }
+}
+
+impl From<&KeptStep> for Step {
+    fn from(step: &KeptStep) -> Self {
+        let time = |micros| Timestamp::from_micros(micros).to_rfc3339();
+        Self {
+            name: step.name.clone(),
+            started_at: time(step.started_at),
+            ended_at: step.ended_at.map(time),
+        }
+    }
+}
+
+/// Create an erasure
+///
+/// It is begun at once and goes on until all that was selected is gone: memories,
+/// every version of them, their blobs, and what was recorded of them. Nothing of
+/// it can be brought back.
+#[utoipa::path(
+    post,
+    path = "/erasures",
+    operation_id = "erasures.create",
+    tag = "Erasures",
+    request_body = CreateErasure,
+    responses((status = 200, description = "The erasure, which has begun or soon will.", body = Erasure)),
+)]
+pub(crate) async fn create(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    JsonBody { body, call }: JsonBody<CreateErasure>,
+) -> Result<Json<Erasure>, ApiError> {
+    let request = ErasureRequest {
+        store_id: body.memory_store_id,
+        path_prefix: body.path_prefix,
+        store_metadata: body.store_metadata,
+    };
+    let erasure = engine.create_erasure(&principal, request, call).await?;
+    Ok(Json(erasure.into()))
+}
+
+/// List erasures
+///
+/// The newest first.
+#[utoipa::path(
+    get,
+    path = "/erasures",
+    operation_id = "erasures.list",
+    tag = "Erasures",
+    params(ListErasures),
+    responses((status = 200, description = "A page of erasures.", body = List<Erasure>)),
+)]
+pub(crate) async fn list(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Asked(asked): Asked<ListErasures>,
+) -> Result<Json<List<Erasure>>, ApiError> {
+    let page = PageRequest {
+        limit: asked.limit,
+        page: asked.page,
+    };
+    let erasures = engine.erasures(&principal, &page).await?;
+    Ok(Json(List::of(erasures, Erasure::from)))
+}
+
+/// Retrieve an erasure
+///
+/// What went and when, without content and without paths.
+#[utoipa::path(
+    get,
+    path = "/erasures/{erasure_id}",
+    operation_id = "erasures.retrieve",
+    tag = "Erasures",
+    params(("erasure_id" = schemas::ErasureId, Path, description = "The erasure.")),
+    responses((status = 200, description = "The erasure.", body = Erasure)),
+)]
+pub(crate) async fn retrieve(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    OfErasure(erasure_id): OfErasure,
+) -> Result<Json<Erasure>, ApiError> {
+    Ok(Json(engine.erasure(&principal, erasure_id).await?.into()))
+}
