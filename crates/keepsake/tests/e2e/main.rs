@@ -17,6 +17,7 @@ mod credentials;
 mod dev_mode;
 mod directories;
 mod edits;
+mod erasure;
 mod errors;
 mod isolation;
 mod leaving_clients;

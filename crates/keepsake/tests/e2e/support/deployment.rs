@@ -114,7 +114,7 @@ impl Deployment {
         }
     }
 
-    fn blobs_folder(&self) -> PathBuf {
+    pub(crate) fn blobs_folder(&self) -> PathBuf {
         self.folder.path().join("blobs")
     }
 

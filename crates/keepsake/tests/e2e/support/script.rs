@@ -12,6 +12,9 @@ pub(crate) const NODE_MODULES: &str = "KEEPSAKE_TEST_NODE_MODULES";
 /// Names the executable of Schemathesis.
 pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
 
+/// Names the `pg_dump` of the server's version.
+pub(crate) const PG_DUMP: &str = "KEEPSAKE_TEST_PG_DUMP";
+
 /// What a variable of `tests/run` names.
 pub(crate) fn from_environment(variable: &str) -> String {
     let value = std::env::var(variable).unwrap_or_default();
