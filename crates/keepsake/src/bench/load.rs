@@ -21,7 +21,7 @@ use crate::failure::Failure;
 const MAX_LATENCY: Duration = Duration::from_mins(2);
 
 /// What is said of threads and tasks that ended as they never should.
-const BROKE: &str = "the load generator broke";
+pub(super) const BROKE: &str = "the load generator broke";
 
 /// How the load is put on.
 #[derive(Debug, Clone, Copy)]
@@ -43,9 +43,15 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    fn host(&self) -> HeaderValue {
+    pub(super) fn host(&self) -> HeaderValue {
         HeaderValue::from_str(&self.address.to_string()).unwrap_or(HeaderValue::from_static("localhost"))
     }
+}
+
+/// An empty one for nanoseconds of calls.
+pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
+    let max = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
+    Histogram::new_with_bounds(1_000, max, 3).map_err(Failure::of("the histogram cannot be made"))
 }
 
 /// What was seen while it was measured.
@@ -66,12 +72,9 @@ pub(super) struct Measured {
 
 impl Measured {
     fn new() -> Result<Self, Failure> {
-        let max = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
-        let latency = Histogram::new_with_bounds(1_000, max, 3);
-        let latency = latency.map_err(Failure::of("the histogram cannot be made"))?;
         Ok(Self {
             elapsed: Duration::ZERO,
-            latency,
+            latency: histogram()?,
             failed: 0,
             failure: None,
             server_cpu: None,

@@ -6,6 +6,7 @@
 //! measures the two in turns, so that a machine that slows down slows both.
 
 mod connection;
+mod fairness;
 mod floor;
 mod load;
 mod plan;
@@ -15,6 +16,7 @@ mod report;
 mod settings;
 mod workload;
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use load::{Endpoint, Load};
 use plan::{Command, Layout, Scenario};
 use process::{Process, free_address};
 use report::{Finding, Machine, Report, Setup};
+use serde::Serialize;
 use workload::{BenchStore, Side, Workload};
 
 use crate::backends::{self, Backends};
@@ -51,6 +54,8 @@ pub(crate) struct BenchArgs {
     /// `[{"api_key": "ks_live_…", "store_ids": ["memstore_…"]}]`
     #[arg(long, value_name = "FILE", requires = "url", conflicts_with_all = ["config", "data_dir", "floor"])]
     credentials: Option<PathBuf>,
+    #[command(flatten)]
+    fairness: fairness::FairnessArgs,
     /// Measures in turns what the machine can do at best for the same work
     #[arg(long)]
     floor: bool,
@@ -114,23 +119,37 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(crate) async fn run(args: BenchArgs) -> Result<(), Failure> {
     args.check()?;
     let shutdown = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
-    let (report, failure) = tokio::select! {
-        found = measure_all(&args) => found?,
+    let measured = async {
+        if args.fairness.fairness {
+            tell(&args, &fairness::measure(&args).await?)?;
+            return Ok::<_, Failure>(None);
+        }
+        let (report, failure) = measure_all(&args).await?;
+        tell(&args, &report)?;
+        Ok(failure)
+    };
+    let failure = tokio::select! {
+        measured = measured => measured?,
         // Drops the children, and so ends them.
         () = shutdown.cancelled() => return Err(Failure::new("interrupted")),
     };
-    println!("{report}");
-    if let Some(file) = &args.json {
-        let json = serde_json::to_vec_pretty(&report).map_err(std::io::Error::from);
-        let written = json.and_then(|json| std::fs::write(file, json));
-        written.map_err(Failure::of(format_args!("{} cannot be written", file.display())))?;
-    }
     match failure {
         Some(failure) if !args.allow_errors => {
             Err(Failure::new(format!("calls failed, the first with: {failure}")))
         }
         _ => Ok(()),
     }
+}
+
+/// Prints a report, and writes it where asked.
+fn tell(args: &BenchArgs, report: &(impl Serialize + Display)) -> Result<(), Failure> {
+    println!("{report}");
+    let Some(file) = &args.json else {
+        return Ok(());
+    };
+    let json = serde_json::to_vec_pretty(report).map_err(std::io::Error::from);
+    let written = json.and_then(|json| std::fs::write(file, json));
+    written.map_err(Failure::of(format_args!("{} cannot be written", file.display())))
 }
 
 impl BenchArgs {

@@ -11,7 +11,7 @@ use super::workload::BenchStore;
 use crate::failure::Failure;
 
 /// More than any run makes: the default limits would end one in seconds.
-const LIMITS: LimitOverrides = LimitOverrides {
+pub(super) const LIMITS: LimitOverrides = LimitOverrides {
     bytes_per_memory: Some(1 << 30),
     max_view_chars: Some(1 << 30),
     memories_per_store: Some(1 << 40),
@@ -35,7 +35,7 @@ pub(super) async fn provision(
     let mut stores = Vec::with_capacity(tenants * stores_each);
     for number in 0..tenants {
         let name = format!("bench {run} {} {number}", layout.title());
-        let (tenant_id, api_key) = make_tenant(operator, &name).await?;
+        let (tenant_id, api_key) = make_tenant(operator, &name, LIMITS).await?;
         for _ in 0..stores_each {
             let made = operator.create_store(tenant_id, &name).await;
             stores.push(BenchStore {
@@ -50,12 +50,34 @@ pub(super) async fn provision(
     Ok(by_turns.cloned().collect())
 }
 
+/// Makes a tenant with limits of its own, and one store.
+///
+/// # Errors
+/// [`Failure`] when the index refuses.
+pub(super) async fn tenant_with_store(
+    operator: Operator<'_>,
+    name: &str,
+    limits: LimitOverrides,
+) -> Result<BenchStore, Failure> {
+    let (tenant_id, api_key) = make_tenant(operator, name, limits).await?;
+    let made = operator.create_store(tenant_id, name).await;
+    Ok(BenchStore {
+        store_id: made.map_err(Failure::of("a store cannot be made"))?.store_id,
+        api_key,
+        tenant_id: Some(tenant_id),
+    })
+}
+
 /// Answers the tenant and the secret of its key.
-async fn make_tenant(operator: Operator<'_>, name: &str) -> Result<(TenantId, String), Failure> {
+async fn make_tenant(
+    operator: Operator<'_>,
+    name: &str,
+    limits: LimitOverrides,
+) -> Result<(TenantId, String), Failure> {
     let tenant = NewTenant {
         name: name.to_owned(),
         external_id: None,
-        limits: LIMITS,
+        limits,
     };
     let made = operator.create_tenant(tenant).await;
     let tenant_id = made.map_err(Failure::of("a tenant cannot be made"))?.tenant_id;

@@ -25,7 +25,7 @@ pub(super) struct Machine {
     memory_bytes: Option<u64>,
     kernel: Option<String>,
     /// Processes that wanted to run, on average over the last minute.
-    load_before: Option<f64>,
+    pub(super) load_before: Option<f64>,
 }
 
 impl Machine {
@@ -156,12 +156,12 @@ impl Finding {
     }
 }
 
-fn rounded(number: f64) -> f64 {
+pub(super) fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
 /// The one in the middle; of an even number, the mean of the two there.
-fn median(numbers: &[f64]) -> Option<f64> {
+pub(super) fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

@@ -1,0 +1,243 @@
+//! 64 writers at the edge of each limit, through two servers where there can be
+//! two: together they end exactly on it.
+
+use futures::future::join_all;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_engine::{Clock, SystemClock};
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
+
+const STORES: &str = "/v1/memory_stores";
+const WRITERS: usize = 64;
+
+/// Two servers on Postgres, one on SQLite, which has one process.
+struct Fleet {
+    deployment: Deployment,
+    servers: Vec<Server>,
+    tenants: Vec<Tenant>,
+}
+
+impl Fleet {
+    async fn new(pair: Pair, limits: &[LimitOverrides]) -> Self {
+        let deployment = Deployment::new(pair).await;
+        let provision = deployment.provision().await;
+        let mut tenants = Vec::new();
+        for limits in limits {
+            tenants.push(provision.tenant(limits.clone()).await);
+        }
+        provision.close().await;
+        let mut servers = vec![deployment.start().await];
+        if pair.has_postgres() {
+            servers.push(deployment.start().await);
+        }
+        Self {
+            deployment,
+            servers,
+            tenants,
+        }
+    }
+
+    /// A writer's client; neighbours use different servers.
+    fn client(&self, tenant: &Tenant, writer: usize) -> Client {
+        self.servers[writer % self.servers.len()].client(tenant)
+    }
+
+    /// Posts what each writer has to say, all at once; answers how many were
+    /// let in, after a check of how the others were refused.
+    async fn race(&self, tenant: &Tenant, post: impl Fn(usize) -> (String, Value)) -> usize {
+        let writes = (0..WRITERS).map(|writer| {
+            let client = self.client(tenant, writer);
+            let (path, body) = post(writer);
+            async move { client.post(&path, &body).await }
+        });
+        let answers = join_all(writes).await;
+        for refused in answers.iter().filter(|answer| answer.status != 200) {
+            over_quota(refused);
+        }
+        answers.iter().filter(|answer| answer.status == 200).count()
+    }
+
+    async fn store(&self, tenant: &Tenant, store_id: &str) -> Value {
+        self.client(tenant, 0)
+            .get(&format!("{STORES}/{store_id}"))
+            .await
+            .json()
+    }
+}
+
+fn over_quota(answer: &Answer) {
+    assert_eq!(answer.status, 429, "{}", answer.text);
+    assert_eq!(answer.json()["error"]["type"], "rate_limit_error");
+    assert_eq!(answer.header("x-should-retry"), "false", "{}", answer.text);
+    assert_eq!(answer.header("retry-after"), "");
+}
+
+fn memory(store_id: &str, writer: usize, bytes: usize) -> (String, Value) {
+    let body = json!({"path": format!("/{writer}"), "content": "x".repeat(bytes)});
+    (format!("{STORES}/{store_id}/memories"), body)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_end_on_every_limit_on_postgres_and_s3() {
+    writers_end_on_every_limit(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_end_on_every_limit_on_sqlite_and_files() {
+    writers_end_on_every_limit(Pair::SqliteFiles).await;
+}
+
+async fn writers_end_on_every_limit(pair: Pair) {
+    let unlimited = LimitOverrides::default;
+    let fleet = Fleet::new(
+        pair,
+        &[
+            LimitOverrides {
+                memories_per_store: Some(40),
+                ..unlimited()
+            },
+            LimitOverrides {
+                bytes_per_store: Some(400),
+                ..unlimited()
+            },
+            LimitOverrides {
+                bytes_per_tenant: Some(400),
+                ..unlimited()
+            },
+            LimitOverrides {
+                stores_per_tenant: Some(41),
+                ..unlimited()
+            },
+            LimitOverrides {
+                bytes_per_memory: Some(100),
+                ..unlimited()
+            },
+        ],
+    )
+    .await;
+    let [memories, store_bytes, tenant_bytes, stores, memory_bytes] = &fleet.tenants[..] else {
+        unreachable!("five tenants were made");
+    };
+
+    let store_id = memories.store_id.to_string();
+    assert_eq!(
+        fleet.race(memories, |writer| memory(&store_id, writer, 1)).await,
+        40
+    );
+    assert_eq!(fleet.store(memories, &store_id).await["memory_count"], 40);
+
+    let store_id = store_bytes.store_id.to_string();
+    assert_eq!(
+        fleet
+            .race(store_bytes, |writer| memory(&store_id, writer, 10))
+            .await,
+        40
+    );
+    assert_eq!(fleet.store(store_bytes, &store_id).await["content_bytes"], 400);
+
+    // Over eight stores of the tenant.
+    let mut ids = vec![tenant_bytes.store_id.to_string()];
+    for number in 1..8 {
+        let name = json!({"name": format!("{number}")});
+        let made = fleet.client(tenant_bytes, 0).post(STORES, &name).await;
+        ids.push(made.json()["id"].as_str().unwrap().to_owned());
+    }
+    let raced = fleet.race(tenant_bytes, |writer| {
+        memory(&ids[writer % ids.len()], writer, 10)
+    });
+    assert_eq!(raced.await, 40);
+    let mut held = 0;
+    for id in &ids {
+        held += fleet.store(tenant_bytes, id).await["content_bytes"]
+            .as_u64()
+            .unwrap();
+    }
+    assert_eq!(held, 400);
+
+    // One is there already.
+    let name = |writer: usize| (STORES.to_owned(), json!({"name": format!("{writer}")}));
+    assert_eq!(fleet.race(stores, name).await, 40);
+    let listed = fleet
+        .client(stores, 0)
+        .get(&format!("{STORES}?limit=100"))
+        .await
+        .json();
+    assert_eq!(listed["data"].as_array().unwrap().len(), 41);
+
+    memory_never_grows_past_its_limit(&fleet, memory_bytes).await;
+    lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet).await;
+}
+
+/// Writers that each add ten bytes to one memory end at its limit.
+async fn memory_never_grows_past_its_limit(fleet: &Fleet, tenant: &Tenant) {
+    let create = json!({"command": "create", "path": "/memories/a", "file_text": ""});
+    fleet.client(tenant, 0).tool_ok(tenant, &create).await;
+    let line =
+        json!({"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": "123456789\n"});
+    let writes = (0..WRITERS).map(|writer| {
+        let (client, line) = (fleet.client(tenant, writer), &line);
+        async move {
+            loop {
+                let answer = client.call(tenant.store_id, line).await;
+                assert_eq!(answer.status, 200, "{}", answer.text);
+                let result = answer.tool_result();
+                // Where others kept changing it, it is for the client to go on.
+                if !result.is_error || result.content.contains("100") {
+                    return result.is_error;
+                }
+            }
+        }
+    });
+    let refused = join_all(writes).await;
+    let added = refused.iter().filter(|is_refused| !**is_refused).count();
+    assert_eq!(added, 10);
+    let object = fleet.store(tenant, &tenant.store_id.to_string()).await;
+    assert_eq!(object["content_bytes"], 100);
+}
+
+async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet: Fleet) {
+    let tenant = fleet.tenants[0].clone();
+    let lowered = LimitOverrides {
+        memories_per_store: Some(10),
+        bytes_per_store: Some(20),
+        bytes_per_tenant: Some(20),
+        stores_per_tenant: Some(0),
+        ..LimitOverrides::default()
+    };
+    let Fleet {
+        deployment,
+        mut servers,
+        ..
+    } = fleet;
+    for server in &mut servers {
+        server.end().await;
+    }
+    let index = deployment.index().await;
+    assert!(
+        index
+            .set_limits(tenant.id, &lowered, SystemClock.now())
+            .await
+            .unwrap()
+    );
+    index.close().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    let store_id = tenant.store_id.to_string();
+    let object = client.get(&format!("{STORES}/{store_id}")).await.json();
+    assert_eq!(
+        (&object["memory_count"], &object["content_bytes"]),
+        (&json!(40), &json!(40))
+    );
+    let (path, more) = memory(&store_id, 1_000, 1);
+    over_quota(&client.post(&path, &more).await);
+    over_quota(&client.post(STORES, &json!({"name": "more"})).await);
+    let listed = client.get(&format!("{path}?limit=100")).await.json();
+    let listed = listed["data"].as_array().unwrap().clone();
+    assert_eq!(listed.len(), 40);
+    let first = format!("{path}/{}", listed[0]["id"].as_str().unwrap());
+    over_quota(&client.post(&first, &json!({"content": "xx"})).await);
+    // Changing without growing, and shrinking, go on.
+    assert_eq!(client.post(&first, &json!({"content": "y"})).await.status, 200);
+    assert_eq!(client.post(&first, &json!({"content": ""})).await.status, 200);
+}
