@@ -1,6 +1,8 @@
 //! A real server process that a test starts, kills and starts again.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -13,6 +15,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
+
+use crate::run;
 
 /// What a config text writes where the port belongs.
 pub const PORT_PLACEHOLDER: &str = "{port}";
@@ -136,11 +140,11 @@ impl ServerCommand {
             child
                 .stdout
                 .take()
-                .map(|stdout| tokio::spawn(collect(stdout, Arc::clone(&output)))),
+                .map(|stdout| tokio::spawn(collect(stdout, Arc::clone(&output), None))),
             child
                 .stderr
                 .take()
-                .map(|stderr| tokio::spawn(collect(stderr, Arc::clone(&output)))),
+                .map(|stderr| tokio::spawn(collect(stderr, Arc::clone(&output), run::new_log()))),
         ];
         let readers = readers.into_iter().flatten().collect();
         RunningServer {
@@ -259,10 +263,15 @@ pub fn free_port() -> u16 {
     panic!("no free port");
 }
 
-async fn collect(stream: impl AsyncRead + Unpin, output: Arc<Mutex<String>>) {
+/// Collects what a process writes; its log is kept for the whole run too.
+async fn collect(stream: impl AsyncRead + Unpin, output: Arc<Mutex<String>>, mut log: Option<File>) {
     let mut stream = BufReader::new(stream);
     let mut line = Vec::new();
     while matches!(stream.read_until(b'\n', &mut line).await, Ok(length) if length > 0) {
+        if let Some(log) = &mut log {
+            log.write_all(&line)
+                .expect("a log cannot be kept in the run's folder");
+        }
         let text = String::from_utf8_lossy(&line);
         output
             .lock()

@@ -8,6 +8,7 @@ pub mod hooked;
 pub mod issuer;
 pub mod keepsake_server;
 pub mod postgres;
+pub mod run;
 pub mod s3;
 
 pub use hooked::HookedBlobs;

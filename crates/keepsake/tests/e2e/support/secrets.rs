@@ -1,15 +1,9 @@
 //! Texts that no server may ever write.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
-static MADE_IN_TESTS: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::new());
-
-/// Notes a secret, and what it is.
-pub(crate) fn remember(secret: &str, what: &'static str) {
-    let mut secrets = MADE_IN_TESTS.lock().unwrap_or_else(PoisonError::into_inner);
-    secrets.insert(secret.to_owned(), what);
-}
+use keepsake_testkit::run;
+pub(crate) use keepsake_testkit::run::remember;
 
 /// Fails when a known secret is in `text`, which `origin` wrote.
 pub(crate) fn assert_none_in(text: &str, origin: &str) {
@@ -22,10 +16,7 @@ pub(crate) fn assert_none_in(text: &str, origin: &str) {
 
 /// What is looked for: everything noted, and what the environment holds.
 pub(crate) fn known() -> BTreeMap<String, &'static str> {
-    let mut secrets = MADE_IN_TESTS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let mut secrets = run::remembered();
     if let Ok(secret) = std::env::var("KEEPSAKE_TEST_S3_SECRET_ACCESS_KEY") {
         secrets.insert(secret, "the object store's secret key");
     }
@@ -33,8 +24,7 @@ pub(crate) fn known() -> BTreeMap<String, &'static str> {
     if let Some(password) = password_of(&url) {
         secrets.insert(password.to_owned(), "the database's password");
     }
-    // A password of two letters would be found everywhere.
-    secrets.retain(|secret, _| secret.len() >= 8);
+    secrets.retain(|secret, _| secret.len() >= run::SHORTEST_SECRET);
     secrets
 }
 
