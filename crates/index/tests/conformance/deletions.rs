@@ -54,8 +54,7 @@ async fn columns(raw: &Raw, table: &str) -> Vec<(String, &'static str)> {
     let value = move |of_type: &str| match of_type {
         "uuid" | "BLOB" => "$1",
         "bytea" => "decode(md5(CAST($1 AS text)), 'hex')",
-        "jsonb" => "'{}'",
-        "text" | "TEXT" => "'{}'",
+        "jsonb" | "text" | "TEXT" => "'{}'",
         "boolean" if is_postgres => "false",
         _ => "1",
     };
@@ -309,7 +308,7 @@ pub(crate) async fn blobs_are_counted_until_the_end(subject: &Subject) {
             .index
             .count_blobs(tenant_id, &last, 3, 1 << 40)
             .await
-            .unwrap()
+            .unwrap();
     };
     counted().await;
     counted().await;

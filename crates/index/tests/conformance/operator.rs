@@ -73,7 +73,7 @@ pub(crate) async fn tenants_are_listed_newest_first_page_by_page(subject: &Subje
 pub(crate) async fn tenant_changes_in_what_is_given_alone(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let mut expected = tenant(subject, tenant_id).await;
-    expected.name = "Søn".to_owned();
+    "Søn".clone_into(&mut expected.name);
     let change = TenantChange {
         name: Some("Søn".to_owned()),
         ..TenantChange::default()
