@@ -1,7 +1,8 @@
 //! API keys: the operator makes them for a tenant, a tenant for itself.
 //!
 //! A credential with the scope `keys:admin` gives away no more than it has:
-//! scopes, stores and time.
+//! scopes, stores and time. One that is bound to stores sees the keys alone that
+//! are bound to none but those.
 
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
 /// Stores that a key may be bound to, at most.
 const MAX_STORES: usize = 1000;
+/// Keys read at a time where some are left out.
+const READ_AT_ONCE: u32 = 100;
 
 /// An API key to be made.
 #[derive(Debug, Clone)]
@@ -220,7 +223,7 @@ impl Engine {
         api_key_id: ApiKeyId,
     ) -> Result<IssuedKey, EngineError> {
         principal.require(Scope::KeysAdmin)?;
-        self.find_key(principal.tenant_id, api_key_id).await
+        self.seen_key(principal, api_key_id).await
     }
 
     /// Lists the keys of the credential's own tenant, newest first.
@@ -234,10 +237,28 @@ impl Engine {
         page: &PageRequest,
     ) -> Result<Page<IssuedKey>, EngineError> {
         principal.require(Scope::KeysAdmin)?;
-        self.list_keys(principal.tenant_id, page).await
+        if !principal.is_bound_to_stores() {
+            return self.list_keys(principal.tenant_id, page).await;
+        }
+        // Few credentials are bound and make keys: what they do not see is read
+        // and left out.
+        let (limit, tenant_id) = (page.limit(false)?, principal.tenant_id);
+        let identity = keys_of(tenant_id);
+        let mut before = self.key_before(identity, page).await?;
+        let mut seen = Vec::new();
+        while seen.len() <= limit as usize {
+            let read = self.0.index.api_keys(tenant_id, before, READ_AT_ONCE).await?;
+            before = read.last().map(|issued| issued.key.api_key_id);
+            let is_last = read.len() < READ_AT_ONCE as usize;
+            seen.extend(read.into_iter().filter(|issued| sees(principal, issued)));
+            if is_last {
+                break;
+            }
+        }
+        self.page_of(identity, seen, limit, key_position).await
     }
 
-    /// Revokes any key of the credential's own tenant, itself included.
+    /// Revokes a key of the credential's own tenant, itself included.
     ///
     /// Felt on every replica within five seconds. Idempotent.
     ///
@@ -251,6 +272,7 @@ impl Engine {
     ) -> Result<IssuedKey, EngineError> {
         principal.require(Scope::KeysAdmin)?;
         let audited = self.audited(Auditor::Credential(principal.actor.clone()));
+        self.seen_key(principal, api_key_id).await?;
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         self.run_to_end(async move {
             let index = &engine.0.index;
@@ -347,20 +369,52 @@ impl Engine {
         found.ok_or(EngineError::KeyNotFound)
     }
 
+    /// A key, if the credential sees it.
+    async fn seen_key(&self, principal: &Principal, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
+        let issued = self.find_key(principal.tenant_id, api_key_id).await?;
+        if sees(principal, &issued) {
+            Ok(issued)
+        } else {
+            Err(EngineError::KeyNotFound)
+        }
+    }
+
+    async fn key_before(&self, identity: Query, page: &PageRequest) -> Result<Option<ApiKeyId>, EngineError> {
+        match &page.page {
+            Some(page) => Ok(Some(ApiKeyId::from_uuid(id_of(
+                &self.unseal(identity, page).await?,
+            )?))),
+            None => Ok(None),
+        }
+    }
+
     async fn list_keys(
         &self,
         tenant_id: TenantId,
         request: &PageRequest,
     ) -> Result<Page<IssuedKey>, EngineError> {
         let limit = request.limit(false)?;
-        let identity = Query::of(&[b"api_keys", tenant_id.uuid().as_bytes()]);
-        let before = match &request.page {
-            Some(page) => Some(ApiKeyId::from_uuid(id_of(&self.unseal(identity, page).await?)?)),
-            None => None,
-        };
+        let identity = keys_of(tenant_id);
+        let before = self.key_before(identity, request).await?;
         // One more tells whether there is another page.
         let items = self.0.index.api_keys(tenant_id, before, limit + 1).await?;
-        let position = |issued: &IssuedKey| issued.key.api_key_id.uuid().as_bytes().to_vec();
-        self.page_of(identity, items, limit, position).await
+        self.page_of(identity, items, limit, key_position).await
     }
+}
+
+fn keys_of(tenant_id: TenantId) -> Query {
+    Query::of(&[b"api_keys", tenant_id.uuid().as_bytes()])
+}
+
+/// A key's place in the order of listings, as a cursor holds it.
+fn key_position(issued: &IssuedKey) -> Vec<u8> {
+    issued.key.api_key_id.uuid().as_bytes().to_vec()
+}
+
+/// Whether a credential is told of a key: one that is bound to stores is told of
+/// those alone that see no other store.
+fn sees(principal: &Principal, issued: &IssuedKey) -> bool {
+    let is_seen = |store_id: &StoreId| principal.require_store(*store_id).is_ok();
+    let of_key = issued.key.store_ids.as_ref();
+    !principal.is_bound_to_stores() || of_key.is_some_and(|stores| stores.iter().all(is_seen))
 }

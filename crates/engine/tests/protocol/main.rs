@@ -10,6 +10,7 @@ mod jobs;
 mod listing;
 mod reads;
 mod sensitive;
+mod tenants;
 mod writes;
 
 /// Makes one test per fact and pair of backends.

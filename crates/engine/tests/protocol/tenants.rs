@@ -1,0 +1,414 @@
+//! The end of tenants, and the keys that they make for themselves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use keepsake_blobs::BlobError;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{BlobKey, StoreId, VersionId};
+use keepsake_engine::jobs::{DeleteTenants, PurgeStores, RunOutcome, run_job};
+use keepsake_engine::{Clock, EngineError, KeyDraft, PageRequest, Principal};
+use keepsake_index::{DeletionState, Scope, TenantDeletion};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::bed::{Bed, create};
+
+crate::on_both_pairs! {
+    deletion_leaves_no_row_and_no_blob,
+    deletion_goes_on_where_it_broke_off,
+    write_that_meets_the_deletion_leaves_nothing,
+    credentials_end_with_their_tenant,
+    key_gives_no_more_than_it_has,
+    key_bound_to_stores_sees_keys_of_those_alone,
+    revoked_key_is_refused_on_every_replica_within_five_seconds,
+}
+
+async fn run(bed: &Bed) -> Value {
+    match run_job(&bed.engine, Arc::new(DeleteTenants), &CancellationToken::new())
+        .await
+        .unwrap()
+    {
+        RunOutcome::Ran(counts) => counts,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+async fn report(bed: &Bed) -> TenantDeletion {
+    let operator = bed.engine.operator();
+    operator.tenant_deletion(bed.principal.tenant_id).await.unwrap()
+}
+
+async fn delete(bed: &Bed) {
+    let begun = bed.engine.operator().delete_tenant(bed.principal.tenant_id).await;
+    assert_eq!(begun.unwrap().state, DeletionState::Removing);
+}
+
+/// A blob of the bed's tenant that no row names.
+async fn orphan(bed: &Bed, number: u128) {
+    let key = BlobKey {
+        tenant_id: bed.principal.tenant_id,
+        store_id: StoreId::from_uuid(Uuid::from_u128(number)),
+        blob_id: VersionId::from_uuid(Uuid::from_u128(number)),
+    };
+    bed.blobs
+        .inner()
+        .put(&key, Bytes::from_static(b"orphan"))
+        .await
+        .unwrap();
+}
+
+async fn deletion_leaves_no_row_and_no_blob(bed: Bed) {
+    for number in 0..3 {
+        bed.create(&format!("/memories/{number}"), "12345").await;
+    }
+    orphan(&bed, 1).await;
+    let (other, _) = bed.tenant_with(LimitOverrides::default()).await;
+    let usage = bed.engine.operator().usage(other.tenant_id).await.unwrap();
+    delete(&bed).await;
+    // What else purges and drains leaves the counting to the deletion.
+    run_job(&bed.engine, Arc::new(PurgeStores), &CancellationToken::new())
+        .await
+        .unwrap();
+
+    let counts = run(&bed).await;
+    assert_eq!(counts["settling"], 1, "{counts}");
+    assert_eq!(counts["blobs"], 4, "{counts}");
+    assert_eq!(bed.blobs_there().await, []);
+    let settling = report(&bed).await;
+    assert_eq!(
+        (settling.state, settling.ended_at),
+        (DeletionState::Settling, None)
+    );
+    assert_eq!((settling.blobs, settling.blob_bytes), (4, 3 * 5 + 6));
+    assert_eq!(
+        (
+            settling.rows["version"],
+            settling.rows["memory"],
+            settling.rows["store"]
+        ),
+        (3, 3, 1)
+    );
+
+    // Nothing is told to be done while a request of before may be under way.
+    orphan(&bed, 2).await;
+    bed.clock.advance(Duration::from_mins(59));
+    assert_eq!(run(&bed).await["done"], 0);
+    bed.clock.advance(Duration::from_mins(1));
+    assert_eq!(run(&bed).await["done"], 1);
+    assert_eq!(bed.blobs_there().await, []);
+    let done = report(&bed).await;
+    assert_eq!(
+        (done.state, done.ended_at),
+        (DeletionState::Done, Some(bed.clock.now()))
+    );
+    assert_eq!((done.blobs, done.rows["tenant"]), (5, 1));
+    let gone = bed.engine.operator().tenant(bed.principal.tenant_id).await;
+    assert!(matches!(gone, Err(EngineError::TenantNotFound)));
+    assert_eq!(bed.engine.operator().usage(other.tenant_id).await.unwrap(), usage);
+
+    bed.clock.advance(Duration::from_mins(1));
+    let again = bed.engine.operator().delete_tenant(bed.principal.tenant_id).await;
+    assert_eq!(again.unwrap(), done);
+    assert_eq!(run(&bed).await["done"], 0);
+}
+
+async fn deletion_goes_on_where_it_broke_off(bed: Bed) {
+    for number in 0..6 {
+        bed.create(&format!("/memories/{number}"), "12345").await;
+    }
+    delete(&bed).await;
+    // The third removal fails, and the run's counting is ahead of it.
+    let removals = Arc::new(AtomicU64::new(0));
+    bed.blobs.before_delete(move |_| {
+        let many = removals.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if many == 2 {
+                return Err(BlobError::Unavailable("as the test wants it".to_owned()));
+            }
+            Ok(())
+        }
+    });
+    let counts = run(&bed).await;
+    assert_eq!(counts["failed"], 1, "{counts}");
+    assert_eq!(counts["settling"], 0, "{counts}");
+    bed.blobs.clear_hooks();
+    assert!(!bed.blobs_there().await.is_empty());
+    assert_eq!(report(&bed).await.state, DeletionState::Removing);
+
+    // A worker that is told to stop ends after its batch.
+    bed.clock.advance(Duration::from_mins(1));
+    let stopping = CancellationToken::new();
+    stopping.cancel();
+    run_job(&bed.engine, Arc::new(DeleteTenants), &stopping)
+        .await
+        .unwrap();
+    assert_eq!(report(&bed).await.state, DeletionState::Removing);
+
+    bed.clock.advance(Duration::from_mins(1));
+    assert_eq!(run(&bed).await["settling"], 1);
+    assert_eq!(bed.blobs_there().await, []);
+    let report = report(&bed).await;
+    assert_eq!((report.blobs, report.blob_bytes), (6, 30), "each is counted once");
+    assert_eq!(report.rows["version"], 6);
+}
+
+async fn write_that_meets_the_deletion_leaves_nothing(bed: Bed) {
+    bed.create("/memories/before", "12345").await;
+    let (engine, tenant_id) = (bed.engine.clone(), bed.principal.tenant_id);
+    // All is removed between the look at the store and the content's arrival.
+    bed.blobs.before_put(move |_| {
+        let engine = engine.clone();
+        async move {
+            engine.operator().delete_tenant(tenant_id).await.unwrap();
+            let ran = run_job(&engine, Arc::new(DeleteTenants), &CancellationToken::new()).await;
+            assert!(matches!(ran, Ok(RunOutcome::Ran(_))), "{ran:?}");
+            Ok(())
+        }
+    });
+    // From then on nothing can be removed: the refused write's blob stays.
+    let blobs = Arc::clone(&bed.blobs);
+    bed.blobs.after_put(move |_| {
+        blobs.before_delete(|_| async { Err(BlobError::Unavailable("as the test wants it".to_owned())) });
+        async { Ok(()) }
+    });
+    let refused = bed.try_call(create("/memories/late", "late")).await;
+    assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
+    bed.blobs.clear_hooks();
+    assert_eq!(report(&bed).await.state, DeletionState::Settling);
+    assert_eq!(bed.blobs_there().await.len(), 1, "an orphan that came late");
+    bed.clock.advance(Duration::from_hours(1));
+    assert_eq!(run(&bed).await["done"], 1);
+    assert_eq!(bed.blobs_there().await, []);
+    let done = report(&bed).await;
+    assert_eq!((done.blobs, done.rows["version"]), (2, 1));
+}
+
+async fn credentials_end_with_their_tenant(bed: Bed) {
+    let other = bed.replica();
+    let made = bed
+        .engine
+        .create_api_key(&bed.principal, draft(&[Scope::MemoryRead]), None)
+        .await
+        .unwrap();
+    let secret = made.secret.unwrap();
+    other.authenticate(secret.expose()).await.unwrap();
+    delete(&bed).await;
+    bed.clock.advance(Duration::from_secs(5));
+    for engine in [&bed.engine, &other] {
+        let refused = engine.authenticate(secret.expose()).await;
+        assert!(
+            matches!(
+                refused,
+                Err(EngineError::Unauthenticated("the API key is unknown"))
+            ),
+            "{refused:?}"
+        );
+    }
+    // A request that was let in before finds the tenant gone.
+    let refused = bed
+        .engine
+        .create_api_key(&bed.principal, draft(&[Scope::MemoryRead]), None)
+        .await;
+    assert!(
+        matches!(refused, Err(EngineError::Unauthenticated(_))),
+        "{refused:?}"
+    );
+}
+
+fn draft(scopes: &[Scope]) -> KeyDraft {
+    KeyDraft {
+        name: "made".to_owned(),
+        scopes: scopes.to_vec(),
+        store_ids: None,
+        expires_at: None,
+    }
+}
+
+/// A key that the bed's own makes, and who presents it.
+async fn made(bed: &Bed, draft: KeyDraft) -> Arc<Principal> {
+    let made = bed
+        .engine
+        .create_api_key(&bed.principal, draft, None)
+        .await
+        .unwrap();
+    let secret = made.secret.unwrap();
+    bed.engine.authenticate(secret.expose()).await.unwrap()
+}
+
+fn field(refused: &EngineError) -> &'static str {
+    match refused {
+        EngineError::Invalid { field, .. } => field,
+        other => panic!("{other}"),
+    }
+}
+
+async fn key_gives_no_more_than_it_has(bed: Bed) {
+    let engine = &bed.engine;
+    let end = bed.clock.now().plus(Duration::from_hours(1));
+    let maker = made(
+        &bed,
+        KeyDraft {
+            store_ids: Some(vec![bed.store_id]),
+            expires_at: Some(end),
+            ..draft(&[Scope::KeysAdmin, Scope::MemoryRead])
+        },
+    )
+    .await;
+    let good = KeyDraft {
+        store_ids: Some(vec![bed.store_id]),
+        expires_at: Some(end),
+        ..draft(&[Scope::MemoryRead])
+    };
+    let try_make = async |draft: KeyDraft| engine.create_api_key(&maker, draft, None).await;
+    assert!(try_make(good.clone()).await.is_ok());
+
+    let more_scopes = KeyDraft {
+        scopes: vec![Scope::MemoryRead, Scope::MemoryWrite],
+        ..good.clone()
+    };
+    let refused = try_make(more_scopes).await.unwrap_err();
+    assert!(
+        matches!(refused, EngineError::PermissionDenied(Scope::MemoryWrite)),
+        "{refused}"
+    );
+    let every_store = KeyDraft {
+        store_ids: None,
+        ..good.clone()
+    };
+    assert_eq!(
+        field(&try_make(every_store).await.unwrap_err()),
+        "memory_store_ids"
+    );
+    let other_store = engine
+        .operator()
+        .create_store(bed.principal.tenant_id, "other")
+        .await
+        .unwrap();
+    for store_id in [other_store.store_id, StoreId::from_uuid(Uuid::from_u128(7))] {
+        let draft = KeyDraft {
+            store_ids: Some(vec![bed.store_id, store_id]),
+            ..good.clone()
+        };
+        let refused = try_make(draft).await.unwrap_err();
+        assert!(matches!(refused, EngineError::StoreNotFound), "{refused}");
+    }
+    for expires_at in [None, Some(end.plus(Duration::from_micros(1)))] {
+        let draft = KeyDraft {
+            expires_at,
+            ..good.clone()
+        };
+        assert_eq!(field(&try_make(draft).await.unwrap_err()), "expires_at");
+    }
+    let past = KeyDraft {
+        expires_at: Some(bed.clock.now()),
+        ..good.clone()
+    };
+    assert_eq!(field(&try_make(past).await.unwrap_err()), "expires_at");
+    assert_eq!(
+        field(
+            &try_make(KeyDraft {
+                scopes: vec![],
+                ..good.clone()
+            })
+            .await
+            .unwrap_err()
+        ),
+        "scopes"
+    );
+    let without = made(&bed, draft(&[Scope::MemoryRead])).await;
+    let refused = engine.create_api_key(&without, good, None).await.unwrap_err();
+    assert!(
+        matches!(refused, EngineError::PermissionDenied(Scope::KeysAdmin)),
+        "{refused}"
+    );
+    let all = engine
+        .api_keys(&bed.principal, &PageRequest::default())
+        .await
+        .unwrap();
+    assert_eq!(all.items.len(), 4, "what was refused made nothing");
+}
+
+async fn key_bound_to_stores_sees_keys_of_those_alone(bed: Bed) {
+    let engine = &bed.engine;
+    let bound = KeyDraft {
+        store_ids: Some(vec![bed.store_id]),
+        ..draft(&[Scope::KeysAdmin])
+    };
+    let admin = made(&bed, bound.clone()).await;
+    let unbound = engine.create_api_key(&bed.principal, draft(&[Scope::MemoryRead]), None);
+    let unbound = unbound.await.unwrap().issued.key.api_key_id;
+    for _ in 0..4 {
+        made(&bed, bound.clone()).await;
+    }
+    let (mut seen, mut page) = (Vec::new(), None);
+    loop {
+        let request = PageRequest { limit: Some(2), page };
+        let keys = engine.api_keys(&admin, &request).await.unwrap();
+        seen.extend(keys.items.into_iter().map(|issued| issued.key.api_key_id));
+        page = keys.next;
+        if page.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 5);
+    assert!(!seen.contains(&unbound));
+    for refused in [
+        engine.api_key(&admin, unbound).await,
+        engine.revoke_api_key(&admin, unbound).await,
+    ] {
+        assert!(matches!(refused, Err(EngineError::KeyNotFound)), "{refused:?}");
+    }
+    let still = engine.api_key(&bed.principal, unbound).await.unwrap();
+    assert_eq!(still.revoked_at, None);
+    assert!(
+        engine
+            .revoke_api_key(&admin, seen[0])
+            .await
+            .unwrap()
+            .revoked_at
+            .is_some()
+    );
+}
+
+async fn revoked_key_is_refused_on_every_replica_within_five_seconds(bed: Bed) {
+    let other = bed.replica();
+    let made = bed
+        .engine
+        .create_api_key(&bed.principal, draft(&[Scope::MemoryRead]), None)
+        .await
+        .unwrap();
+    let secret = made.secret.unwrap();
+    other.authenticate(secret.expose()).await.unwrap();
+    let key_id = made.issued.key.api_key_id;
+    bed.engine.revoke_api_key(&bed.principal, key_id).await.unwrap();
+    bed.clock.advance(Duration::from_secs(5));
+    for engine in [&bed.engine, &other] {
+        let refused = engine.authenticate(secret.expose()).await;
+        assert!(
+            matches!(
+                refused,
+                Err(EngineError::Unauthenticated("the API key has been revoked"))
+            ),
+            "{refused:?}"
+        );
+    }
+    let entries = bed
+        .engine
+        .operator()
+        .audit(bed.principal.tenant_id, &PageRequest::default())
+        .await
+        .unwrap();
+    let by = format!("api_key:{}", bed.principal.actor.id());
+    let own: Vec<_> = entries
+        .items
+        .iter()
+        .filter(|entry| entry.object_id == Some(key_id.uuid()))
+        .map(|entry| (entry.actor.as_str(), entry.action.as_str()))
+        .collect();
+    assert_eq!(own.len(), 2);
+    assert!(own.contains(&(by.as_str(), "api_key.create")) && own.contains(&(by.as_str(), "api_key.revoke")));
+}
