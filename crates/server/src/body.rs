@@ -32,7 +32,7 @@ const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
 /// Makes a request one that may be sent again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// What an empty body stands for.
-const EMPTY_OBJECT: &[u8] = b"{}";
+pub(crate) const EMPTY_OBJECT: &[u8] = b"{}";
 
 /// A JSON body, read no further than the tenant's limits allow.
 pub(crate) struct JsonBody<T> {
@@ -184,7 +184,7 @@ fn canonical(bytes: &[u8]) -> Result<Vec<u8>, ApiError> {
     canonical.map_err(|error| ApiError::invalid_request(format!("the body is not valid: {error}")))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (path, why) = (error.path().to_string(), error.inner());
@@ -202,7 +202,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 }
 
 /// Reads a body that is small enough and does not pause or last too long.
-async fn read(body: Body, limit_bytes: u64, deadline: Option<Instant>) -> Result<Bytes, ApiError> {
+pub(crate) async fn read(body: Body, limit_bytes: u64, deadline: Option<Instant>) -> Result<Bytes, ApiError> {
     // What it says of its length is believed where that is too much already.
     if body.size_hint().lower() > limit_bytes {
         return Err(ApiError::body_too_large(limit_bytes));
@@ -226,7 +226,7 @@ async fn read(body: Body, limit_bytes: u64, deadline: Option<Instant>) -> Result
     }
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let essence = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())

@@ -4,8 +4,10 @@
 //! order of the layers, outermost first: `listener` bounds connections,
 //! `envelope` names the request, bounds it and writes every error in one form,
 //! `auth` finds the principal for everything under `/v1`, `admission` holds its
-//! tenant to its rate and its share of the places.
+//! tenant to its rate and its share of the places. The operator's routes
+//! (`admin`) have a listener and a token of their own.
 
+mod admin;
 mod admission;
 mod auth;
 mod body;
@@ -29,6 +31,7 @@ use keepsake_engine::Engine;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub use admin::{OperatorCallError, OperatorOptions, OperatorToken, operator_call, operator_router};
 use admission::Admission;
 pub use listener::run;
 
@@ -85,7 +88,13 @@ pub fn router(engine: Engine, options: &ServerOptions) -> Router {
         .with_state(engine)
 }
 
-/// The OpenAPI document of every route, pretty printed, with a last newline.
+/// The OpenAPI document of the operator's routes, in the same form.
+pub fn operator_openapi() -> &'static str {
+    openapi::operator_text()
+}
+
+/// The OpenAPI document of every public route, pretty printed, with a last
+/// newline.
 pub fn openapi() -> &'static str {
     openapi::text()
 }
@@ -101,4 +110,19 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> std::io::Result<()> {
     run(router(engine, &options), listener, options, shutdown).await
+}
+
+/// Serves the operator's routes, in the same way; who comes without the token
+/// is refused.
+///
+/// # Errors
+/// [`std::io::Error`] when the listener fails.
+pub async fn serve_operator(
+    engine: Engine,
+    listener: TcpListener,
+    options: OperatorOptions,
+    shutdown: CancellationToken,
+) -> std::io::Result<()> {
+    let router = operator_router(engine, &options);
+    run(router, listener, options.server, shutdown).await
 }

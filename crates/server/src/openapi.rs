@@ -16,7 +16,7 @@ use utoipa::openapi::schema::{AnyOfBuilder, Components, Object, ObjectBuilder, S
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Content, InfoBuilder, OpenApi, Ref, RefOr, Required, SecurityRequirement, Tag, Type};
 
-use crate::{routes, schemas};
+use crate::{admin, routes, schemas};
 
 const DESCRIPTION: &str = "Memory for agents, hosted by you: memory stores, their memories and every version of \
     them. Every answer carries `request-id`, and every answer to a credential its `anthropic-workspace-id`; where a \
@@ -34,9 +34,25 @@ const TAGS: [(&str, &str); 7] = [
         "The file-like tool that models are trained to use.",
     ),
     ("Erasures", "What is to be gone for good, and the receipts."),
+    ("API keys", "What clients present."),
     ("Health", "Probes."),
     ("Reference", "What the API is."),
 ];
+
+const OPERATOR_DESCRIPTION: &str = "Tenants, their keys and limits, what they hold and what was done: for the \
+    operator of Keepsake, on a listener of its own. Every request carries the operator's token; every answer carries \
+    `request-id`. A field that a body does not know is refused.";
+
+/// Sections of the operator's document, in its order.
+const OPERATOR_TAGS: [(&str, &str); 4] = [
+    ("Tenants", "Who has memory stores."),
+    ("Tenant keys", "What tenants' clients present."),
+    ("Audit", "What was done, by whom."),
+    ("Health", "Probes."),
+];
+
+/// Under which the operator's operations are.
+const OPERATOR_PATHS: &str = "/admin/v1/";
 
 /// An error that operations end in.
 struct Refusal {
@@ -111,30 +127,55 @@ pub(crate) fn text() -> &'static str {
     &TEXT
 }
 
+/// The operator's document, pretty printed.
+pub(crate) fn operator_text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let described = completed(
+            admin::described(),
+            "Keepsake, the operator's side",
+            OPERATOR_DESCRIPTION,
+            &OPERATOR_TAGS,
+        );
+        let text = described.to_pretty_json().unwrap_or_default();
+        format!("{text}\n")
+    });
+    &TEXT
+}
+
 /// The document.
 pub(crate) fn document() -> OpenApi {
-    let mut document = routes::described();
+    completed(routes::described(), "Keepsake", DESCRIPTION, &TAGS)
+}
+
+fn completed(mut document: OpenApi, title: &str, description: &str, tags: &[(&str, &str)]) -> OpenApi {
     document.info = InfoBuilder::new()
-        .title("Keepsake")
+        .title(title)
         .version(env!("CARGO_PKG_VERSION"))
-        .description(Some(DESCRIPTION))
+        .description(Some(description))
         .build();
-    let tag = |(name, description)| {
+    let tag = |&(name, description): &(&str, &str)| {
         let mut tag = Tag::new(name);
         tag.description = Some(String::from(description));
         tag
     };
-    document.tags = Some(TAGS.map(tag).to_vec());
+    document.tags = Some(tags.iter().map(tag).collect());
+    let is_operators = document
+        .paths
+        .paths
+        .keys()
+        .any(|path| path.starts_with(OPERATOR_PATHS));
     for (path, item) in &mut document.paths.paths {
         complete_path(path, item);
     }
     let components = document.components.get_or_insert_default();
-    add_components(components);
+    add_components(components, is_operators);
     document
 }
 
 fn complete_path(path: &str, item: &mut PathItem) {
-    if let Some(patch) = &mut item.patch {
+    if let Some(patch) = &mut item.patch
+        && item.post.is_some()
+    {
         // The same handler as POST's; an id must be its own.
         patch.operation_id = patch.operation_id.take().map(|id| format!("{id}_by_patch"));
     }
@@ -184,6 +225,11 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
             SecurityRequirement::new("api_key", empty()),
             SecurityRequirement::new("bearer", empty()),
         ]
+    } else if path.starts_with(OPERATOR_PATHS) {
+        vec![SecurityRequirement::new(
+            "operator_token",
+            std::iter::empty::<String>(),
+        )]
     } else {
         Vec::new()
     };
@@ -200,6 +246,7 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
 /// Whether an operation may end in an error of this status.
 fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> bool {
     let is_v1 = path.starts_with("/v1/");
+    let is_operators = path.starts_with(OPERATOR_PATHS);
     let has_body = operation.request_body.is_some();
     let needs_body = match &operation.request_body {
         Some(RefOr::T(body)) => body.required == Some(Required::True),
@@ -207,9 +254,11 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
     };
     match status {
         "500" | "504" => true,
-        "503" => is_v1 || path == "/readyz",
+        "503" => is_v1 || is_operators || path == "/readyz",
+        "400" | "401" if is_operators => true,
         // Also where a repeated creation finds that what it made is deleted.
         "404" => path.contains('{') || is_v1 && method == "POST",
+        "409" if is_operators => method != "GET" && !path.contains("/api_keys"),
         "409" => method != "GET" && (path.contains("/memories") || path.contains("/memory_versions")),
         "413" => has_body,
         "415" => needs_body,
@@ -256,7 +305,7 @@ fn answer_headers(is_v1: bool) -> impl Iterator<Item = (&'static str, Header)> {
     [("request-id", request_id)].into_iter().chain(workspace_id)
 }
 
-fn add_components(components: &mut Components) {
+fn add_components(components: &mut Components, is_operators: bool) {
     let described = [
         ("Error", error_envelope()),
         ("ErrorType", schemas::ErrorType::schema()),
@@ -283,6 +332,12 @@ fn add_components(components: &mut Components) {
     components
         .parameters
         .insert("IdempotencyKey".to_owned(), RefOr::T(idempotency_key()));
+    if is_operators {
+        let mut token = Http::new(HttpAuthScheme::Bearer);
+        token.description = Some("The operator's token.".to_owned());
+        components.add_security_scheme("operator_token", SecurityScheme::Http(token));
+        return;
+    }
     let api_key = ApiKeyValue::with_description("x-api-key", "An API key.");
     let mut bearer = Http::new(HttpAuthScheme::Bearer);
     bearer.description = Some("An API key.".to_owned());
@@ -394,6 +449,10 @@ mod tests {
         serde_json::from_str(text()).unwrap()
     }
 
+    fn operators() -> Value {
+        serde_json::from_str(operator_text()).unwrap()
+    }
+
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {
@@ -419,35 +478,68 @@ mod tests {
     }
 
     #[test]
+    fn checked_in_document_of_the_operator_is_the_one_of_the_code() {
+        let checked_in = include_str!("../../../docs/openapi-admin.json");
+        assert!(
+            checked_in == operator_text(),
+            "docs/openapi-admin.json is not what the routes say: run `just openapi` and commit it"
+        );
+    }
+
+    #[test]
     fn everything_that_is_referred_to_is_there() {
-        let document = parsed();
-        let mut found = Vec::new();
-        references(&document, &mut found);
-        assert!(found.len() > 100);
-        for place in found {
-            let pointer = place.strip_prefix('#').unwrap();
-            assert!(document.pointer(pointer).is_some(), "{place}");
+        for document in [parsed(), operators()] {
+            let mut found = Vec::new();
+            references(&document, &mut found);
+            assert!(found.len() > 100);
+            for place in found {
+                let pointer = place.strip_prefix('#').unwrap();
+                assert!(document.pointer(pointer).is_some(), "{place}");
+            }
         }
     }
 
     #[test]
+    fn sides_do_not_show_each_other() {
+        let paths = |document: &Value| {
+            document["paths"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        assert!(paths(&parsed()).iter().all(|path| !path.contains("admin")));
+        let of_operator = paths(&operators());
+        assert!(
+            of_operator.iter().all(|path| !path.starts_with("/v1/")),
+            "{of_operator:?}"
+        );
+        assert!(of_operator.contains(&"/admin/v1/tenants".to_owned()));
+    }
+
+    #[test]
     fn every_operation_has_an_id_of_its_own_and_a_section() {
-        let document = parsed();
-        let paths = document["paths"].as_object().unwrap().values();
-        let operations: Vec<_> = paths
-            .flat_map(|item| item.as_object().unwrap().values())
-            .collect();
-        let mut ids: Vec<_> = operations
-            .iter()
-            .map(|operation| operation["operationId"].as_str().unwrap())
-            .collect();
-        ids.sort_unstable();
-        let count = ids.len();
-        ids.dedup();
-        assert_eq!(ids.len(), count);
-        for operation in operations {
-            let section = operation["tags"][0].as_str().unwrap();
-            assert!(TAGS.iter().any(|(name, _)| *name == section), "{section}");
+        for (document, tags) in [
+            (parsed(), TAGS.as_slice()),
+            (operators(), OPERATOR_TAGS.as_slice()),
+        ] {
+            let paths = document["paths"].as_object().unwrap().values();
+            let operations: Vec<_> = paths
+                .flat_map(|item| item.as_object().unwrap().values())
+                .collect();
+            let mut ids: Vec<_> = operations
+                .iter()
+                .map(|operation| operation["operationId"].as_str().unwrap())
+                .collect();
+            ids.sort_unstable();
+            let count = ids.len();
+            ids.dedup();
+            assert_eq!(ids.len(), count);
+            for operation in operations {
+                let section = operation["tags"][0].as_str().unwrap();
+                assert!(tags.iter().any(|(name, _)| *name == section), "{section}");
+            }
         }
     }
 

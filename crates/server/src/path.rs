@@ -7,7 +7,7 @@
 use axum::extract::{FromRequestParts, MatchedPath, OriginalUri};
 use axum::http::request::Parts;
 use keepsake_core::id::IdKind;
-use keepsake_core::{ErasureId, Id, MemoryId, StoreId, VersionId};
+use keepsake_core::{ApiKeyId, ErasureId, Id, MemoryId, StoreId, TenantId, VersionId};
 use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
@@ -24,6 +24,15 @@ pub(crate) struct InVersion(pub(crate) StoreId, pub(crate) VersionId);
 
 /// The erasure that a path names.
 pub(crate) struct OfErasure(pub(crate) ErasureId);
+
+/// The tenant that the operator's path names.
+pub(crate) struct InTenant(pub(crate) TenantId);
+
+/// The API key that a path names.
+pub(crate) struct InKey(pub(crate) ApiKeyId);
+
+/// The API key that the operator's path names, and its tenant.
+pub(crate) struct InTenantKey(pub(crate) TenantId, pub(crate) ApiKeyId);
 
 /// The segments of a path beside those of its route.
 ///
@@ -90,6 +99,31 @@ impl<S: Send + Sync> FromRequestParts<S> for OfErasure {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         Ok(Self(Parameters::of(parts).id("erasure_id")))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InTenant {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Ok(Self(Parameters::of(parts).id("tenant_id")))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Ok(Self(Parameters::of(parts).id("api_key_id")))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InTenantKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let parameters = Parameters::of(parts);
+        Ok(Self(parameters.id("tenant_id"), parameters.id("api_key_id")))
     }
 }
 

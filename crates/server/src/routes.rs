@@ -1,8 +1,9 @@
 //! Every route, and what is answered where there is none.
 
+pub(crate) mod api_keys;
 mod erasures;
-mod health;
-mod list;
+pub(crate) mod health;
+pub(crate) mod list;
 mod memories;
 mod memory_stores;
 mod memory_versions;
@@ -33,6 +34,9 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_versions::redact))
         .routes(routes!(memory_versions::restore))
         .routes(routes!(tool_calls::call))
+        .routes(routes!(api_keys::create, api_keys::list))
+        .routes(routes!(api_keys::retrieve))
+        .routes(routes!(api_keys::revoke))
         .routes(routes!(erasures::create, erasures::list))
         .routes(routes!(erasures::retrieve))
 }

@@ -73,6 +73,15 @@ described! {
         .minimum(Some(0))
         .maximum(Some(3_153_600_000_u64));
     Cursor = text("The `next_page` of an answer to the same query.").pattern(Some("^page_[0-9A-Za-z_-]+$"));
+    TenantName = text("1 to 255 characters, none of them a control character.")
+        .min_length(Some(1))
+        .max_length(Some(255))
+        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
+    Limits = limits("Every limit, by its name.", Type::Integer.into());
+    LimitPatch = limits(
+        "Limits by their names; null stands for the configured one.",
+        SchemaType::from_iter([Type::Integer, Type::Null]),
+    );
     GivenName = text("A name without control characters.")
         .min_length(Some(1))
         .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
@@ -108,6 +117,28 @@ fn pairs(description: &str, value: SchemaType) -> ObjectBuilder {
         .max_properties(Some(16))
 }
 
+/// Every limit there is; all of them may be left out.
+fn limits(description: &str, value: SchemaType) -> ObjectBuilder {
+    let limit = |value: SchemaType| {
+        ObjectBuilder::new()
+            .schema_type(value)
+            .minimum(Some(0))
+            .maximum(Some(1_u64 << 53))
+    };
+    let names = serde_json::to_value(keepsake_core::Limits::default());
+    let names = names.ok().and_then(|limits| limits.as_object().cloned());
+    let object = ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .description(Some(description))
+        .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)));
+    names
+        .unwrap_or_default()
+        .into_iter()
+        .fold(object, |object, (name, _)| {
+            object.property(name, limit(value.clone()))
+        })
+}
+
 macro_rules! object_types {
     ($($name:ident { $word:ident = $text:literal })*) => {$(
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -138,6 +169,11 @@ object_types! {
     ToolResultType { Result = "tool_result" }
     ErasureType { Erasure = "erasure" }
     BackupsType { Outside = "outside" }
+    ApiKeyType { Key = "api_key" }
+    TenantType { Tenant = "tenant" }
+    TenantUsageType { Usage = "tenant_usage" }
+    TenantDeletionType { Deletion = "tenant_deletion" }
+    AuditEntryType { Entry = "audit_entry" }
 }
 
 macro_rules! vocabularies {
@@ -165,6 +201,20 @@ vocabularies! {
         "internal"
     ];
     SensitiveDataPolicy = "What is done about sensitive data in what is written." ["off", "redact", "reject"];
+    Scope = "What a credential may do." [
+        "memory:read",
+        "memory:write",
+        "stores:admin",
+        "sessions:write",
+        "keys:admin",
+        "tenant:admin"
+    ];
+    TenantStatus = "Whether a tenant is served." ["active", "suspended", "deleting"];
+    TenantDeletionStatus = "How far it is: `settling` waits for what may come late." [
+        "removing",
+        "settling",
+        "done"
+    ];
     ErrorType = "What kind of error it is." [
         "invalid_request_error",
         "authentication_error",

@@ -1,0 +1,255 @@
+//! The operator's side: tenants, their keys and limits, usage, audit.
+//!
+//! On a listener and with a token of its own, never beside the public routes.
+//! Requests, errors and pages have the same form as theirs.
+
+mod api_keys;
+mod audit;
+mod body;
+mod tenants;
+
+use std::convert::Infallible;
+use std::fmt;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+use keepsake_core::ContentHash;
+use keepsake_engine::{Engine, Operator};
+use serde_json::Value;
+use subtle::ConstantTimeEq;
+use tower::ServiceExt;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::error::ApiError;
+use crate::routes::{health, no_such_method, no_such_route};
+use crate::{ServerOptions, envelope};
+
+/// The operator's token, of which only its hash is kept.
+#[derive(Clone, Copy)]
+pub struct OperatorToken([u8; 32]);
+
+impl OperatorToken {
+    /// Characters that a token has at least.
+    pub const MIN_CHARS: usize = 32;
+
+    /// The token with this secret; `None`: it is too short to be one.
+    pub fn new(secret: &str) -> Option<Self> {
+        (secret.chars().count() >= Self::MIN_CHARS).then(|| Self(hash(secret)))
+    }
+
+    /// Takes as long whatever is presented: hashes are compared, and all of them.
+    fn is(&self, presented: &str) -> bool {
+        self.0.ct_eq(&hash(presented)).into()
+    }
+}
+
+impl fmt::Debug for OperatorToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OperatorToken(***)")
+    }
+}
+
+fn hash(secret: &str) -> [u8; 32] {
+    *ContentHash::of(secret.as_bytes()).as_bytes()
+}
+
+/// How the operator's side behaves.
+#[derive(Debug, Clone, Copy)]
+pub struct OperatorOptions {
+    /// What every request to it must carry.
+    pub token: OperatorToken,
+    /// As on the public side.
+    pub server: ServerOptions,
+}
+
+/// Says in a request's extensions that a command beside the database makes it.
+#[derive(Debug, Clone, Copy)]
+struct ByCommand;
+
+/// By which way the operator acts, as the audit tells it.
+pub(super) struct Acting {
+    has_token: bool,
+}
+
+impl Acting {
+    fn on(self, engine: &Engine) -> Operator<'_> {
+        let operator = engine.operator();
+        if self.has_token {
+            operator.with_token()
+        } else {
+            operator
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Acting {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let by_command = parts.extensions.get::<ByCommand>();
+        Ok(Self {
+            has_token: by_command.is_none(),
+        })
+    }
+}
+
+/// Answers what a command beside the database asks of the operator's routes.
+///
+/// In process, without listener and token, and in the same words. `path` is
+/// what follows `/admin/v1`.
+///
+/// # Errors
+/// [`OperatorCallError`] for an answer that is an error.
+pub async fn operator_call(
+    engine: &Engine,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, OperatorCallError> {
+    let broken = || OperatorCallError("the request could not be made".to_owned());
+    let (routes, _) = v1().split_for_parts();
+    let router = Router::new()
+        .nest("/admin/v1", routes)
+        .layer(middleware::from_fn_with_state(
+            (engine.clone(), ServerOptions::default().request_deadline),
+            envelope::wrap,
+        ))
+        .with_state(engine.clone());
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("/admin/v1{path}"))
+        .header(header::CONTENT_TYPE, "application/json")
+        .extension(ByCommand)
+        .body(body.map_or_else(Body::empty, |body| Body::from(body.to_string())))
+        .map_err(|_| broken())?;
+    let Ok(response) = router.oneshot(request).await;
+    let is_success = response.status().is_success();
+    let bytes = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|_| broken())?
+        .to_bytes();
+    let answer: Value = serde_json::from_slice(&bytes).map_err(|_| broken())?;
+    if is_success {
+        return Ok(answer);
+    }
+    Err(OperatorCallError::of(&answer))
+}
+
+/// What an error of the operator's side says, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorCallError(String);
+
+impl OperatorCallError {
+    /// The message in an error's body.
+    pub fn of(answer: &Value) -> Self {
+        let message = answer["error"]["message"].as_str();
+        Self(
+            message
+                .unwrap_or("the answer is not one of Keepsake's")
+                .to_owned(),
+        )
+    }
+}
+
+impl fmt::Display for OperatorCallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OperatorCallError {}
+
+/// Every route of the operator's listener.
+pub fn operator_router(engine: Engine, options: &OperatorOptions) -> Router {
+    let (authenticated, _) = v1().split_for_parts();
+    let (open, _) = open().split_for_parts();
+    // Around the fallbacks too: without the token nobody learns what there is.
+    let authenticated = authenticated
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(options.token, require));
+    Router::new()
+        .nest("/admin/v1", authenticated)
+        .merge(open)
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(
+            (engine.clone(), options.server.request_deadline),
+            envelope::wrap,
+        ))
+        .with_state(engine)
+}
+
+/// Routes that need the token, below `/admin/v1`.
+fn v1() -> OpenApiRouter<Engine> {
+    OpenApiRouter::new()
+        .routes(routes!(tenants::create, tenants::list))
+        .routes(routes!(tenants::retrieve, tenants::update, tenants::delete))
+        .routes(routes!(tenants::suspend))
+        .routes(routes!(tenants::resume))
+        .routes(routes!(tenants::usage))
+        .routes(routes!(tenants::deletion))
+        .routes(routes!(api_keys::create, api_keys::list))
+        .routes(routes!(api_keys::retrieve))
+        .routes(routes!(api_keys::revoke))
+        .routes(routes!(audit::of_tenant))
+        .routes(routes!(audit::of_operator))
+}
+
+/// Probes: a worker has no other listener.
+fn open() -> OpenApiRouter<Engine> {
+    OpenApiRouter::new()
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+}
+
+/// What the operator's routes say of themselves.
+pub(crate) fn described() -> OpenApi {
+    OpenApiRouter::<Engine>::new()
+        .nest("/admin/v1", v1())
+        .merge(open())
+        .into_openapi()
+}
+
+/// Lets a request pass that carries the token.
+async fn require(State(token): State<OperatorToken>, request: Request, next: Next) -> Response {
+    match presented(request.headers()) {
+        Some(presented) if token.is(presented) => next.run(request).await,
+        Some(_) => ApiError::unauthenticated("this is not the operator's token").into_response(),
+        None => ApiError::unauthenticated("no token: send the operator's as `authorization: Bearer`")
+            .into_response(),
+    }
+}
+
+fn presented(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_is_long_enough_and_itself() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        assert!(OperatorToken::new(&secret[1..]).is_none());
+        let token = OperatorToken::new(secret).unwrap();
+        assert!(token.is(secret));
+        for other in ["", &secret[1..], "0123456789abcdef0123456789abcdeF"] {
+            assert!(!token.is(other), "{other}");
+        }
+        assert_eq!(format!("{token:?}"), "OperatorToken(***)");
+    }
+}

@@ -1,0 +1,230 @@
+//! `/v1/api_keys`
+
+use axum::Json;
+use axum::extract::State;
+use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
+use keepsake_engine::{Engine, KeyDraft, MadeKey, PageRequest};
+use keepsake_index::{IssuedKey, Scope};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::list::List;
+use crate::auth::Caller;
+use crate::body::{Empty, JsonBody, OptionalBody};
+use crate::error::ApiError;
+use crate::path::InKey;
+use crate::query::{Asked, FromQuery, Query};
+use crate::schemas::{self, ApiKeyType};
+
+/// The body of a creation.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CreateApiKey {
+    /// 1 to 255 characters, none of them a control character.
+    #[schema(value_type = schemas::TenantName)]
+    name: String,
+    /// What the key may do; at least one.
+    #[schema(value_type = Vec<schemas::Scope>, min_items = 1)]
+    scopes: Vec<Scope>,
+    /// The only stores that it sees, at most 1,000; all of them where unset.
+    #[schema(value_type = Option<Vec<schemas::MemoryStoreId>>, min_items = 1, max_items = 1000)]
+    memory_store_ids: Option<Vec<StoreId>>,
+    /// When it ends, in the future; never where unset.
+    #[schema(value_type = Option<schemas::Time>)]
+    expires_at: Option<String>,
+}
+
+impl CreateApiKey {
+    /// The key that is asked for.
+    pub(crate) fn draft(self) -> Result<KeyDraft, ApiError> {
+        let expires_at = match self.expires_at {
+            Some(text) => Some(Timestamp::parse(&text).ok_or_else(|| {
+                ApiError::invalid_request("`expires_at` must be a time in the form of RFC 3339")
+            })?),
+            None => None,
+        };
+        Ok(KeyDraft {
+            name: self.name,
+            scopes: self.scopes,
+            store_ids: self.memory_store_ids,
+            expires_at,
+        })
+    }
+}
+
+/// An API key, without its secret.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ApiKey {
+    #[schema(value_type = schemas::ApiKeyId)]
+    id: ApiKeyId,
+    #[schema(inline)]
+    r#type: ApiKeyType,
+    #[schema(value_type = schemas::WorkspaceId)]
+    workspace_id: TenantId,
+    name: String,
+    #[schema(value_type = Vec<schemas::Scope>)]
+    scopes: Vec<Scope>,
+    /// The only stores that it sees; null: all of them.
+    #[schema(value_type = Option<Vec<schemas::MemoryStoreId>>, required)]
+    memory_store_ids: Option<Vec<StoreId>>,
+    #[schema(value_type = schemas::Time)]
+    created_at: String,
+    /// When it ends; null: never.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    expires_at: Option<String>,
+    /// When a request last carried it, to within a few minutes.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    last_used_at: Option<String>,
+    /// Since when it is good for nothing.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    revoked_at: Option<String>,
+}
+
+/// An API key with its secret.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct NewApiKey {
+    #[serde(flatten)]
+    key: ApiKey,
+    /// The secret, shown this once; null where the call was made before.
+    #[schema(required)]
+    api_key: Option<String>,
+}
+
+impl From<IssuedKey> for ApiKey {
+    fn from(issued: IssuedKey) -> Self {
+        let key = issued.key;
+        Self {
+            id: key.api_key_id,
+            r#type: ApiKeyType::Key,
+            workspace_id: key.tenant_id,
+            name: key.name,
+            scopes: key.scopes,
+            memory_store_ids: key.store_ids,
+            created_at: key.created_at.to_rfc3339(),
+            expires_at: key.expires_at.map(Timestamp::to_rfc3339),
+            last_used_at: issued.last_used_at.map(Timestamp::to_rfc3339),
+            revoked_at: issued.revoked_at.map(Timestamp::to_rfc3339),
+        }
+    }
+}
+
+impl From<MadeKey> for NewApiKey {
+    fn from(made: MadeKey) -> Self {
+        Self {
+            key: made.issued.into(),
+            api_key: made.secret.map(|secret| secret.expose().to_owned()),
+        }
+    }
+}
+
+/// Which part of a listing is asked for.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListPage {
+    /// Items of a page; 20 where unset.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u64>,
+    /// The `next_page` of the page before.
+    #[param(value_type = Option<schemas::Cursor>)]
+    page: Option<String>,
+}
+
+impl FromQuery for ListPage {
+    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
+        Ok(Self {
+            limit: query.limit()?,
+            page: query.text("page")?,
+        })
+    }
+}
+
+impl From<ListPage> for PageRequest {
+    fn from(asked: ListPage) -> Self {
+        Self {
+            limit: asked.limit,
+            page: asked.page,
+        }
+    }
+}
+
+/// Create an API key
+///
+/// The key gets no scope, store or time that the credential has not itself. Its
+/// secret is in this answer alone.
+#[utoipa::path(
+    post,
+    path = "/api_keys",
+    operation_id = "api_keys.create",
+    tag = "API keys",
+    request_body = CreateApiKey,
+    responses((status = 200, description = "The key and its secret.", body = NewApiKey)),
+)]
+pub(crate) async fn create(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    JsonBody { body, call }: JsonBody<CreateApiKey>,
+) -> Result<Json<NewApiKey>, ApiError> {
+    let made = engine.create_api_key(&principal, body.draft()?, call).await?;
+    Ok(Json(made.into()))
+}
+
+/// List API keys
+///
+/// Those of the credential's tenant, the newest first, revoked ones included. A
+/// credential that is bound to memory stores is told of the keys alone that are
+/// bound to none but those.
+#[utoipa::path(
+    get,
+    path = "/api_keys",
+    operation_id = "api_keys.list",
+    tag = "API keys",
+    params(ListPage),
+    responses((status = 200, description = "A page of keys.", body = List<ApiKey>)),
+)]
+pub(crate) async fn list(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Asked(asked): Asked<ListPage>,
+) -> Result<Json<List<ApiKey>>, ApiError> {
+    let keys = engine.api_keys(&principal, &asked.into()).await?;
+    Ok(Json(List::of(keys, ApiKey::from)))
+}
+
+/// Retrieve an API key
+#[utoipa::path(
+    get,
+    path = "/api_keys/{api_key_id}",
+    operation_id = "api_keys.retrieve",
+    tag = "API keys",
+    params(("api_key_id" = schemas::ApiKeyId, Path, description = "The key.")),
+    responses((status = 200, description = "The key.", body = ApiKey)),
+)]
+pub(crate) async fn retrieve(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    InKey(api_key_id): InKey,
+) -> Result<Json<ApiKey>, ApiError> {
+    Ok(Json(engine.api_key(&principal, api_key_id).await?.into()))
+}
+
+/// Revoke an API key
+///
+/// Good for nothing within five seconds, on every replica. Revoking again
+/// changes nothing; it cannot be undone.
+#[utoipa::path(
+    post,
+    path = "/api_keys/{api_key_id}/revoke",
+    operation_id = "api_keys.revoke",
+    tag = "API keys",
+    params(("api_key_id" = schemas::ApiKeyId, Path, description = "The key.")),
+    request_body = Option<Empty>,
+    responses((status = 200, description = "The key, revoked.", body = ApiKey)),
+)]
+pub(crate) async fn revoke(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    InKey(api_key_id): InKey,
+    OptionalBody { .. }: OptionalBody<Empty>,
+) -> Result<Json<ApiKey>, ApiError> {
+    Ok(Json(engine.revoke_api_key(&principal, api_key_id).await?.into()))
+}
