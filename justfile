@@ -34,10 +34,12 @@ clippy:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
-# Write docs/openapi.json as the code has it; a test tells when it is behind
+# Write docs/openapi*.json as the code has them; a test tells when one is behind
 openapi:
     cargo run --quiet --locked --package keepsake -- openapi > docs/openapi.json.new
     mv docs/openapi.json.new docs/openapi.json
+    cargo run --quiet --locked --package keepsake -- openapi --admin > docs/openapi-admin.json.new
+    mv docs/openapi-admin.json.new docs/openapi-admin.json
 
 # Licences, bans and sources of dependencies, offline
 deny:

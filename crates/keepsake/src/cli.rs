@@ -1,14 +1,18 @@
 //! The command line.
 
+mod operator;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{StoreId, TenantId};
-use keepsake_index::Scope;
+use keepsake_core::TenantId;
 
 use crate::bench::{BenchArgs, FloorArgs};
-use crate::config::{MAX_NUMBER, Role, Sources};
+use crate::config::{Role, Sources};
+pub(crate) use operator::{
+    CreateKeyArgs, CreateTenantArgs, KeyCommand, PageArgs, RevokeKeyArgs, SideArgs, TenantArgs,
+    TenantCommand, UpdateTenantArgs,
+};
 
 /// Memory for agents, hosted by you.
 #[derive(Debug, Parser)]
@@ -45,7 +49,7 @@ pub(crate) enum Command {
         command: StoreCommand,
     },
     /// Prints the OpenAPI document of the HTTP API
-    Openapi,
+    Openapi(OpenapiArgs),
     /// Measures what a server bears, beside what this machine can do at best
     ///
     /// Makes tenants, stores and memories in the index and the blob store that
@@ -60,18 +64,6 @@ pub(crate) enum Command {
 pub(crate) enum ConfigCommand {
     /// Prints the merged configuration, secrets hidden, and what is wrong with it
     Check(SourceArgs),
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TenantCommand {
-    /// Makes a tenant
-    Create(CreateTenantArgs),
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum KeyCommand {
-    /// Makes an API key and prints its secret, once
-    Create(CreateKeyArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -112,45 +104,10 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CreateTenantArgs {
-    #[command(flatten)]
-    pub(crate) sources: SourceArgs,
-    /// A name for people
+pub(crate) struct OpenapiArgs {
+    /// The operator's side of it
     #[arg(long)]
-    pub(crate) name: String,
-    /// Your own id for it, unique
-    #[arg(long, value_name = "ID")]
-    pub(crate) external_id: Option<String>,
-    /// A limit that differs from the configured one; may be repeated
-    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
-    pub(crate) limits: Vec<(String, u64)>,
-    /// Prints a JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CreateKeyArgs {
-    #[command(flatten)]
-    pub(crate) sources: SourceArgs,
-    /// The tenant that the key belongs to: wrkspc_…
-    #[arg(long, value_name = "ID")]
-    pub(crate) tenant: TenantId,
-    /// A name for people
-    #[arg(long)]
-    pub(crate) name: String,
-    /// What the key may do; may be repeated [default: memory:read and memory:write]
-    #[arg(long = "scope", value_name = "SCOPE")]
-    pub(crate) scopes: Vec<Scope>,
-    /// The only store that the key sees: memstore_…; may be repeated
-    #[arg(long = "store", value_name = "ID")]
-    pub(crate) stores: Vec<StoreId>,
-    /// When the key ends
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub(crate) expires_in_days: Option<u32>,
-    /// Prints a JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) admin: bool,
 }
 
 #[derive(Debug, Args)]
@@ -180,27 +137,6 @@ impl SourceArgs {
     }
 }
 
-fn parse_limit(text: &str) -> Result<(String, u64), String> {
-    let (name, value) = text.split_once('=').ok_or("a limit is given as KEY=VALUE")?;
-    let value = value.parse().ok().filter(|value| *value <= MAX_NUMBER);
-    let value = value.ok_or_else(|| format!("a limit is a whole number up to {MAX_NUMBER}"))?;
-    let limit = (name.to_owned(), value);
-    to_overrides(std::slice::from_ref(&limit))?;
-    Ok(limit)
-}
-
-/// The limits that were given, by name.
-///
-/// # Errors
-/// A text that names the limits there are, for one that there is not.
-pub(crate) fn to_overrides(limits: &[(String, u64)]) -> Result<LimitOverrides, String> {
-    let limits: serde_json::Map<_, _> = limits
-        .iter()
-        .map(|(name, value)| (name.clone(), serde_json::Value::from(*value)))
-        .collect();
-    serde_json::from_value(limits.into()).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +161,22 @@ mod tests {
             "keepsake config check --config c",
             "keepsake migrate --config c",
             "keepsake openapi",
+            "keepsake openapi --admin",
+            "keepsake tenant list --server http://127.0.0.1:8081 --token-file t --external-id x --limit 5 --page p",
+            &format!("keepsake tenant get {tenant} --config c"),
+            &format!(
+                "keepsake tenant update {tenant} --name n --external-id x --limit bytes_per_memory=1 --default-limit bytes_per_store"
+            ),
+            &format!("keepsake tenant update {tenant} --no-external-id"),
+            &format!("keepsake tenant suspend {tenant}"),
+            &format!("keepsake tenant resume {tenant}"),
+            &format!("keepsake tenant delete {tenant} --yes"),
+            &format!("keepsake tenant deletion {tenant} --json"),
+            &format!("keepsake tenant usage {tenant}"),
+            &format!("keepsake tenant audit {tenant}"),
+            "keepsake tenant audit",
+            &format!("keepsake key list --tenant {tenant}"),
+            &format!("keepsake key revoke --tenant {tenant} apikey_00000000000000000000000001"),
             "keepsake tenant create --name n --external-id x --limit bytes_per_memory=1 --data-dir d --json",
             &format!(
                 "keepsake key create --tenant {tenant} --name n --scope memory:read --expires-in-days 3"
@@ -243,6 +195,11 @@ mod tests {
             "keepsake serve --role both",
             "keepsake tenant create",
             "keepsake tenant create --name n --limit bytes_per_memory",
+            "keepsake tenant list --server http://h --config c",
+            "keepsake tenant list --token-file t",
+            "keepsake tenant get acme",
+            "keepsake tenant update wrkspc_00000000000000000000000001 --external-id x --no-external-id",
+            "keepsake tenant update wrkspc_00000000000000000000000001 --default-limit bytes_per_memroy",
             "keepsake tenant create --name n --limit bytes_per_memory=many",
             "keepsake tenant create --name n --limit bytes_per_memory=18446744073709551615",
             "keepsake tenant create --name n --limit bytes_per_memroy=1",
@@ -259,19 +216,5 @@ mod tests {
             unknown.contains("unknown field `bytes_per_memroy`, expected one of `bytes_per_memory`"),
             "{unknown}"
         );
-    }
-
-    #[test]
-    fn limits_become_overrides() {
-        let limits = [
-            ("bytes_per_store".to_owned(), 5),
-            ("stores_per_tenant".to_owned(), 0),
-        ];
-        let overrides = to_overrides(&limits).unwrap();
-        assert_eq!(
-            (overrides.bytes_per_store, overrides.stores_per_tenant),
-            (Some(5), Some(0))
-        );
-        assert_eq!(overrides.bytes_per_memory, None);
     }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_engine::{Engine, NewKey, NewTenant};
-use keepsake_index::{Index, IndexError, Scope};
+use keepsake_index::{Index, IndexError, Scope, TenantStatus};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -135,7 +135,7 @@ async fn find_or_make_tenant(
                 .tenant(known.workspace_id)
                 .await
                 .map_err(Failure::of("the index"))?
-                .is_some() =>
+                .is_some_and(|tenant| tenant.status != TenantStatus::Deleting) =>
         {
             known.workspace_id
         }

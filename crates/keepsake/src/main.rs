@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, ConfigCommand, KeyCommand, StoreCommand, TenantCommand};
+use cli::{Cli, Command, ConfigCommand, StoreCommand};
 use failure::Failure;
 
 /// Requests allocate much and briefly, on every worker at once.
@@ -45,16 +45,12 @@ async fn run(command: Command) -> Result<(), Failure> {
             command: ConfigCommand::Check(args),
         } => operator::check_config(args),
         Command::Migrate(args) => operator::migrate(args).await,
-        Command::Tenant {
-            command: TenantCommand::Create(args),
-        } => operator::create_tenant(args).await,
-        Command::Key {
-            command: KeyCommand::Create(args),
-        } => operator::create_key(args).await,
+        Command::Tenant { command } => operator::run_tenant(command).await,
+        Command::Key { command } => operator::run_key(command).await,
         Command::Store {
             command: StoreCommand::Create(args),
         } => operator::create_store(args).await,
-        Command::Openapi => operator::print_openapi(),
+        Command::Openapi(args) => operator::print_openapi(&args),
         Command::Bench(args) => bench::run(args).await,
         Command::BenchFloor(args) => bench::run_floor(args).await,
     }

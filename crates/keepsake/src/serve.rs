@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use keepsake_engine::Engine;
 use keepsake_engine::jobs::Runner;
-use keepsake_server::ServerOptions;
+use keepsake_server::{OperatorOptions, ServerOptions};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::backends::{self, Backends};
 use crate::cli::ServeArgs;
-use crate::config::{Merged, Role, ServerSettings, Settings};
+use crate::config::{Merged, OperatorSettings, Role, Settings};
 use crate::data_dir;
 use crate::dev;
 use crate::failure::Failure;
@@ -65,8 +65,12 @@ async fn serve(
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     let listener = match settings.role {
-        Role::All | Role::Gateway => Some(listen(&settings.server).await?),
+        Role::All | Role::Gateway => Some(listen("server.listen", &settings.server.listen).await?),
         Role::Worker => None,
+    };
+    let operator = match &settings.operator {
+        Some(operator) => Some((listen("operator.listen", &operator.listen).await?, operator)),
+        None => None,
     };
     if let (Some(folder), Some((_, address))) = (dev_folder, &listener) {
         dev::introduce(engine, backends, folder, &base_url(*address)).await?;
@@ -75,29 +79,63 @@ async fn serve(
     let runner = Runner::start(engine, is_worker)
         .await
         .map_err(Failure::of("the scheduled jobs cannot be started"))?;
-    let served = if let Some((listener, address)) = listener {
-        tracing::info!("keepsake listens on http://{address}");
-        let options = ServerOptions {
-            request_deadline: settings.server.request_deadline,
-            shutdown_deadline: settings.server.shutdown_deadline,
-            max_requests_in_flight: settings.server.max_requests_in_flight,
-            max_connections: settings.server.max_connections,
-        };
-        keepsake_server::serve(engine.clone(), listener, options, shutdown)
-            .await
-            .map_err(Failure::of(format_args!("the listener on {address} broke")))
-    } else {
-        tracing::info!("keepsake runs the scheduled jobs");
-        shutdown.cancelled().await;
-        Ok(())
+    let options = ServerOptions {
+        request_deadline: settings.server.request_deadline,
+        shutdown_deadline: settings.server.shutdown_deadline,
+        max_requests_in_flight: settings.server.max_requests_in_flight,
+        max_connections: settings.server.max_connections,
     };
+    let served = tokio::try_join!(
+        serve_public(engine, listener, options, shutdown.clone()),
+        serve_operator(engine, operator, options, shutdown),
+    );
     runner.stop(settings.server.shutdown_deadline).await;
-    served
+    served.map(|_| ())
 }
 
-async fn listen(settings: &ServerSettings) -> Result<(TcpListener, SocketAddr), Failure> {
-    let failed = || Failure::of(format!("server.listen {} cannot be used", settings.listen));
-    let listener = TcpListener::bind(&settings.listen).await.map_err(failed())?;
+/// Serves clients, or waits for the end where the role has none.
+async fn serve_public(
+    engine: &Engine,
+    listener: Option<(TcpListener, SocketAddr)>,
+    options: ServerOptions,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
+    let Some((listener, address)) = listener else {
+        tracing::info!("keepsake runs the scheduled jobs");
+        shutdown.cancelled().await;
+        return Ok(());
+    };
+    tracing::info!("keepsake listens on http://{address}");
+    keepsake_server::serve(engine.clone(), listener, options, shutdown)
+        .await
+        .map_err(Failure::of(format_args!("the listener on {address} broke")))
+}
+
+/// Serves the operator, or nobody where there is no token.
+async fn serve_operator(
+    engine: &Engine,
+    operator: Option<((TcpListener, SocketAddr), &OperatorSettings)>,
+    server: ServerOptions,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
+    let Some(((listener, address), settings)) = operator else {
+        return Ok(());
+    };
+    tracing::info!("keepsake serves its operator on http://{address}");
+    let options = OperatorOptions {
+        token: settings.token,
+        server,
+    };
+    keepsake_server::serve_operator(engine.clone(), listener, options, shutdown)
+        .await
+        .map_err(Failure::of(format_args!(
+            "the operator's listener on {address} broke"
+        )))
+}
+
+async fn listen(key: &str, wanted: &str) -> Result<(TcpListener, SocketAddr), Failure> {
+    let failed = || Failure::of(format!("{key} {wanted} cannot be used"));
+    let listener = TcpListener::bind(wanted).await.map_err(failed())?;
     let address = listener.local_addr().map_err(failed())?;
     Ok((listener, address))
 }

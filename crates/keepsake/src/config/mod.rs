@@ -26,7 +26,7 @@ use layers::Layer;
 pub(crate) use problem::{ConfigError, Problem};
 pub(crate) use reader::MAX_NUMBER;
 use reader::Reader;
-pub(crate) use settings::{IndexSettings, LogFormat, LogSettings, Role, ServerSettings, Settings};
+pub(crate) use settings::{IndexSettings, LogFormat, LogSettings, OperatorSettings, Role, Settings};
 pub(crate) use url::IndexUrl;
 
 /// The index's file below a data folder.

@@ -9,6 +9,7 @@ use config::ValueKind;
 use keepsake_blobs::{BlobError, BlobUrl, S3Credentials, S3Settings};
 use keepsake_core::Limits;
 use keepsake_core::sensitive::Scanner;
+use keepsake_server::OperatorToken;
 use secrecy::SecretString;
 
 use super::keys;
@@ -54,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) role: Role,
     /// How it serves HTTP.
     pub(crate) server: ServerSettings,
+    /// How the operator is served; `None`: not at all.
+    pub(crate) operator: Option<OperatorSettings>,
     /// Where the index is.
     pub(crate) index: IndexSettings,
     /// Where content is.
@@ -81,6 +84,15 @@ pub(crate) struct ServerSettings {
     pub(crate) max_requests_in_flight: usize,
     /// Connections open at once, at most.
     pub(crate) max_connections: usize,
+}
+
+/// How the operator is served.
+#[derive(Debug, Clone)]
+pub(crate) struct OperatorSettings {
+    /// Host and port, of a listener that serves nobody else.
+    pub(crate) listen: String,
+    /// What the operator presents.
+    pub(crate) token: OperatorToken,
 }
 
 /// Where the index is.
@@ -127,6 +139,7 @@ pub(crate) struct LogSettings {
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
     let role = reader.get("role", role);
     let server = read_server(reader);
+    let operator = read_operator(reader);
     let index = read_index(reader);
     let blobs = read_blobs(reader);
     let cache_blob_bytes = reader.get("cache.blob_bytes", number(0));
@@ -137,6 +150,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
     Some(Settings {
         role: role?,
         server: server?,
+        operator: operator?,
         index: index?,
         blobs: blobs?,
         cache_blob_bytes: cache_blob_bytes?,
@@ -159,6 +173,40 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
         shutdown_deadline: Duration::from_secs(shutdown_deadline?),
         max_requests_in_flight: max_requests_in_flight?,
         max_connections: max_connections?,
+    })
+}
+
+/// The operator's side, which is off until it has a token.
+fn read_operator(reader: &mut Reader<'_>) -> Option<Option<OperatorSettings>> {
+    let listen = reader.get("operator.listen", listen);
+    let (has_token, has_file) = (
+        reader.is_set("operator.token"),
+        reader.is_set("operator.token_file"),
+    );
+    // The token itself is taken before a file that holds one.
+    let token = if has_token {
+        reader.get("operator.token", |value| operator_token(text(value)?))
+    } else {
+        reader.get("operator.token_file", |value| {
+            let secret = std::fs::read_to_string(text(value)?)
+                .map_err(|error| format!("must name a file that can be read: {error}"))?;
+            operator_token(secret.trim())
+        })
+    };
+    let listen = listen?;
+    match token {
+        Some(token) => Some(Some(OperatorSettings { listen, token })),
+        None if has_token || has_file => None,
+        None => Some(None),
+    }
+}
+
+fn operator_token(secret: &str) -> Result<OperatorToken, String> {
+    OperatorToken::new(secret).ok_or_else(|| {
+        format!(
+            "must hold a token of at least {} characters",
+            OperatorToken::MIN_CHARS
+        )
     })
 }
 

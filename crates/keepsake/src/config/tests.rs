@@ -56,6 +56,11 @@ pattern = 'EMP-[0-9]{6}'
 [log]
 format = "json"
 filter = "keepsake=debug,info"
+
+[operator]
+listen = "[::1]:9091"
+token = "hunter2-0123456789abcdef0123456789abcdef"
+token_file = "/run/secrets/operator"
 "#;
 
 const MINIMAL: &str = r#"
@@ -219,6 +224,41 @@ fn every_key_is_read_from_a_file() {
 }
 
 #[test]
+fn operator_is_served_where_there_is_a_token() {
+    assert!(settings(MINIMAL, &[]).unwrap().operator.is_none());
+    let served = |variables: &[(&str, &str)]| settings(MINIMAL, variables).unwrap().operator.unwrap();
+    let token = "0123456789abcdef0123456789abcdef";
+    assert_eq!(
+        served(&[("KEEPSAKE_OPERATOR_TOKEN", token)]).listen,
+        "127.0.0.1:8081"
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("{token}\n")).unwrap();
+    let path = file.path().display().to_string();
+    let of_file = [
+        ("KEEPSAKE_OPERATOR_TOKEN_FILE", path.as_str()),
+        ("KEEPSAKE_OPERATOR_LISTEN", "[::1]:9"),
+    ];
+    assert_eq!(served(&of_file).listen, "[::1]:9");
+
+    std::fs::write(file.path(), "hunter2").unwrap();
+    let too_short = "must hold a token of at least 32 characters";
+    for (variables, expected) in [
+        (("KEEPSAKE_OPERATOR_TOKEN", "hunter2"), too_short),
+        (("KEEPSAKE_OPERATOR_TOKEN_FILE", path.as_str()), too_short),
+        (
+            ("KEEPSAKE_OPERATOR_TOKEN_FILE", "/nowhere"),
+            "must name a file that can be read",
+        ),
+        (("KEEPSAKE_OPERATOR_LISTEN", "8081"), "must be host:port"),
+    ] {
+        let found = problems(MINIMAL, &[variables]);
+        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+        assert!(!found[0].contains(SECRET), "{found:?}");
+    }
+}
+
+#[test]
 fn complete_file_of_these_tests_names_every_key() {
     let table: toml::Table = toml::from_str(COMPLETE).unwrap();
     let named: BTreeSet<String> = table
@@ -328,15 +368,15 @@ fn unknown_keys_are_named_with_where_they_are() {
         ],
     );
     let expected = [
-        "unknown key blob (keepsake.toml, line 10); there are role, server, index, blobs, cache, limits, sensitive_data, log",
-        "unknown key rol (keepsake.toml, line 5); there are role, server, index, blobs, cache, limits, sensitive_data, log",
+        "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, log",
+        "unknown key rol (keepsake.toml, line 5); there are role, server, operator, index, blobs, cache, limits, sensitive_data, log",
         "unknown key server.lissten (keepsake.toml, line 8); server has listen, request_deadline_seconds, \
          shutdown_deadline_seconds, max_requests_in_flight, max_connections",
-        "unknown variable KEEPSAKE_BLOB_URL; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_INDEX_*, \
+        "unknown variable KEEPSAKE_BLOB_URL; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
          KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_LOG_*",
         "unknown variable KEEPSAKE_INDEX_ULR; there are KEEPSAKE_INDEX_URL, KEEPSAKE_INDEX_MIGRATE_URL, \
          KEEPSAKE_INDEX_JOBS_URL, KEEPSAKE_INDEX_MAX_CONNECTIONS",
-        "unknown variable KEEPSAKE_PORT; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_INDEX_*, \
+        "unknown variable KEEPSAKE_PORT; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
          KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_LOG_*",
     ];
     assert_eq!(found, expected);
@@ -584,6 +624,7 @@ fn bad_values_never_show_their_secret() {
         "blobs.endpoint",
         "blobs.access_key_id",
         "blobs.secret_access_key",
+        "operator.token",
     ];
     let values = [
         "'hunter2'",

@@ -1,0 +1,218 @@
+//! The operator's commands about tenants and keys.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{ApiKeyId, StoreId, TenantId};
+use keepsake_index::Scope;
+
+use super::SourceArgs;
+use crate::config::MAX_NUMBER;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TenantCommand {
+    /// Lists tenants, newest first
+    List(ListTenantsArgs),
+    /// Shows a tenant
+    Get(TenantArgs),
+    /// Makes a tenant
+    Create(CreateTenantArgs),
+    /// Changes a tenant's names and limits
+    Update(UpdateTenantArgs),
+    /// Serves a tenant no more, and keeps all it has
+    Suspend(TenantArgs),
+    /// Serves a suspended tenant again
+    Resume(TenantArgs),
+    /// Deletes a tenant with everything it has, for ever
+    Delete(DeleteTenantArgs),
+    /// Shows how far a tenant's deletion is
+    Deletion(TenantArgs),
+    /// Shows what a tenant holds, and its limits
+    Usage(TenantArgs),
+    /// Lists what was done to a tenant, or by the operator; newest first
+    Audit(AuditArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Lists a tenant's API keys, newest first
+    List(ListKeysArgs),
+    /// Makes an API key and prints its secret, once
+    Create(CreateKeyArgs),
+    /// Revokes an API key, for ever
+    Revoke(RevokeKeyArgs),
+}
+
+/// Whom to ask: the database itself, or a server.
+#[derive(Debug, Args)]
+pub(crate) struct SideArgs {
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// Asks a server's operator listener instead of the database; the token is KEEPSAKE_OPERATOR_TOKEN
+    #[arg(long, value_name = "URL", conflicts_with_all = ["config", "data_dir"])]
+    pub(crate) server: Option<String>,
+    /// A file that holds the operator's token
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Prints a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which part of a list is shown.
+#[derive(Debug, Args)]
+pub(crate) struct PageArgs {
+    /// Items shown, 1 to 100 [default: 20]
+    #[arg(long = "limit", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) limit: Option<u32>,
+    /// The `next_page` of the part before
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) page: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TenantArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    /// The tenant: wrkspc_…
+    #[arg(value_name = "ID")]
+    pub(crate) tenant: TenantId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListTenantsArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+    /// Only the tenant that you call so
+    #[arg(long, value_name = "ID")]
+    pub(crate) external_id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateTenantArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    /// A name for people
+    #[arg(long)]
+    pub(crate) name: String,
+    /// Your own id for it, unique
+    #[arg(long, value_name = "ID")]
+    pub(crate) external_id: Option<String>,
+    /// A limit that differs from the configured one; may be repeated
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
+    pub(crate) limits: Vec<(String, u64)>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpdateTenantArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    /// The tenant: wrkspc_…
+    #[arg(value_name = "ID")]
+    pub(crate) tenant: TenantId,
+    /// A name for people
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Your own id for it, unique
+    #[arg(long, value_name = "ID")]
+    pub(crate) external_id: Option<String>,
+    /// Removes your own id for it
+    #[arg(long, conflicts_with = "external_id")]
+    pub(crate) no_external_id: bool,
+    /// A limit that differs from the configured one; may be repeated
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
+    pub(crate) limits: Vec<(String, u64)>,
+    /// A limit that is the configured one again; may be repeated
+    #[arg(long = "default-limit", value_name = "KEY", value_parser = parse_limit_name)]
+    pub(crate) default_limits: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeleteTenantArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    /// The tenant: wrkspc_…
+    #[arg(value_name = "ID")]
+    pub(crate) tenant: TenantId,
+    /// Does not ask for the id again
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+    /// The tenant, wrkspc_…; without it, what the operator did
+    #[arg(value_name = "ID")]
+    pub(crate) tenant: Option<TenantId>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListKeysArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+    /// The tenant that the keys belong to: wrkspc_…
+    #[arg(long, value_name = "ID")]
+    pub(crate) tenant: TenantId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateKeyArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    /// The tenant that the key belongs to: wrkspc_…
+    #[arg(long, value_name = "ID")]
+    pub(crate) tenant: TenantId,
+    /// A name for people
+    #[arg(long)]
+    pub(crate) name: String,
+    /// What the key may do; may be repeated [default: memory:read and memory:write]
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub(crate) scopes: Vec<Scope>,
+    /// The only store that the key sees: memstore_…; may be repeated
+    #[arg(long = "store", value_name = "ID")]
+    pub(crate) stores: Vec<StoreId>,
+    /// When the key ends
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) expires_in_days: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeKeyArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    /// The tenant that the key belongs to: wrkspc_…
+    #[arg(long, value_name = "ID")]
+    pub(crate) tenant: TenantId,
+    /// The key: apikey_…
+    #[arg(value_name = "KEY")]
+    pub(crate) key: ApiKeyId,
+}
+
+fn parse_limit(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("a limit is given as KEY=VALUE")?;
+    let value = value.parse().ok().filter(|value| *value <= MAX_NUMBER);
+    let value = value.ok_or_else(|| format!("a limit is a whole number up to {MAX_NUMBER}"))?;
+    check_limit(name, value)?;
+    Ok((name.to_owned(), value))
+}
+
+fn parse_limit_name(name: &str) -> Result<String, String> {
+    check_limit(name, 0)?;
+    Ok(name.to_owned())
+}
+
+/// Holds a limit's name against those there are.
+fn check_limit(name: &str, value: u64) -> Result<(), String> {
+    let limits = serde_json::json!({ name: value });
+    let known = serde_json::from_value::<LimitOverrides>(limits);
+    known.map(|_| ()).map_err(|error| error.to_string())
+}

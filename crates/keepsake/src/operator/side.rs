@@ -1,0 +1,171 @@
+//! Whom the operator's commands ask: the database itself, or a server.
+//!
+//! Both sides answer the same requests in the same words: beside the database
+//! the server's own routes are asked, in this process.
+
+use std::time::Duration;
+
+use keepsake_engine::Engine;
+use keepsake_server::{OperatorCallError, operator_call};
+use reqwest::Method;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+use super::open;
+use crate::backends::Backends;
+use crate::cli::SideArgs;
+use crate::failure::Failure;
+
+/// What holds the operator's token where no file does.
+const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";
+/// How long a server may take to answer.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// One of both, open.
+pub(super) enum Side {
+    /// The database, and the lock of its folder where it has one.
+    Database { engine: Engine, backends: Backends },
+    /// A server's operator listener.
+    Server {
+        http: reqwest::Client,
+        url: String,
+        token: SecretString,
+    },
+}
+
+impl Side {
+    /// Opens the side that the arguments name.
+    ///
+    /// # Errors
+    /// [`Failure`] when the configuration, the database or the token does not
+    /// allow it.
+    pub(super) async fn open(args: SideArgs) -> Result<Self, Failure> {
+        let Some(url) = args.server else {
+            let (engine, backends) = open(args.sources).await?;
+            return Ok(Self::Database { engine, backends });
+        };
+        let token = match &args.token_file {
+            Some(file) => std::fs::read_to_string(file).map_err(Failure::of(format_args!(
+                "the token file {} cannot be read",
+                file.display()
+            )))?,
+            None => std::env::var(TOKEN_VARIABLE).map_err(|_| {
+                Failure::new(format!(
+                    "--server needs the operator's token: --token-file or {TOKEN_VARIABLE}"
+                ))
+            })?,
+        };
+        let http = reqwest::Client::builder()
+            .timeout(DEADLINE)
+            // The token goes where it was meant to go, and nowhere else.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(Failure::of("requests cannot be made"))?;
+        Ok(Self::Server {
+            http,
+            url: url.trim_end_matches('/').to_owned(),
+            token: SecretString::from(token.trim()),
+        })
+    }
+
+    /// Asks for what follows `/admin/v1`.
+    ///
+    /// # Errors
+    /// [`Failure`] with what the answer says is wrong.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        match self {
+            Self::Database { engine, .. } => operator_call(engine, method, path, body)
+                .await
+                .map_err(|error| Failure::new(error.to_string())),
+            Self::Server { http, url, token } => {
+                let mut request = http
+                    .request(method, format!("{url}/admin/v1{path}"))
+                    .bearer_auth(token.expose_secret());
+                if let Some(body) = body {
+                    request = request.json(body);
+                }
+                let failed = || Failure::of(format!("{url} could not be asked"));
+                let response = request.send().await.map_err(failed())?;
+                let is_success = response.status().is_success();
+                let answer = response.json().await.map_err(failed())?;
+                if is_success {
+                    Ok(answer)
+                } else {
+                    Err(Failure::new(OperatorCallError::of(&answer).to_string()))
+                }
+            }
+        }
+    }
+
+    /// Gives the database back.
+    pub(super) async fn close(self) {
+        if let Self::Database { backends, .. } = self {
+            backends.index.close().await;
+        }
+    }
+}
+
+/// Opens a side, asks it once and closes it.
+///
+/// # Errors
+/// [`Failure`] that begins with `what_failed`.
+pub(super) async fn ask(
+    args: SideArgs,
+    what_failed: &str,
+    method: Method,
+    path: &str,
+    body: Option<Value>,
+) -> Result<Value, Failure> {
+    let side = Side::open(args).await?;
+    let answer = side.ask(method, path, body.as_ref()).await;
+    side.close().await;
+    answer.map_err(Failure::of(what_failed))
+}
+
+/// A path with a query of what is given.
+pub(super) fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
+    let encode = |text: &str| {
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
+        text.bytes()
+            .map(|byte| {
+                if plain(&byte) {
+                    char::from(byte).to_string()
+                } else {
+                    format!("%{byte:02X}")
+                }
+            })
+            .collect::<String>()
+    };
+    let given = parameters
+        .iter()
+        .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name}={}", encode(value))));
+    let query = given.collect::<Vec<_>>().join("&");
+    if query.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{query}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_has_what_is_given_encoded() {
+        assert_eq!(with_query("/tenants", &[("page", None)]), "/tenants");
+        let asked = [
+            ("external_id", Some("a b&ö".to_owned())),
+            ("limit", Some("5".to_owned())),
+        ];
+        assert_eq!(
+            with_query("/tenants", &asked),
+            "/tenants?external_id=a%20b%26%C3%B6&limit=5"
+        );
+    }
+}
