@@ -46,8 +46,8 @@ async fn made_by_commands_work(pair: Pair) {
     .json();
     let tenant_id = tenant["id"].as_str().unwrap().to_owned();
     let expected = json!({
-        "id": tenant_id, "name": "Acme", "external_id": "acme", "limits": {"bytes_per_memory": 10},
-        "created_at": tenant["created_at"],
+        "id": tenant_id, "type": "tenant", "name": "Acme", "external_id": "acme", "status": "active",
+        "limits": {"bytes_per_memory": 10}, "created_at": tenant["created_at"],
     });
     assert_eq!(tenant, expected);
     let again = [

@@ -27,6 +27,7 @@ mod limits;
 mod listing_cost;
 mod logs;
 mod openapi;
+mod operator;
 mod optimistic;
 mod persistence;
 mod rates;

@@ -23,6 +23,9 @@ const ENDS_OF_STORES: [&str; 2] = [
     "POST /v1/memory_stores/{memory_store_id}/archive",
 ];
 
+/// What would end the run's own credential.
+const END_OF_KEYS: &str = "POST /v1/api_keys/{api_key_id}/revoke";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_as_the_document_says_on_postgres_and_s3() {
     answers_are_as_the_document_says(Pair::PostgresS3).await;
@@ -65,6 +68,7 @@ async fn schemathesis(server: &Server, tenant: &Tenant, configuration: &str, arg
         .args(["--seed", SEED])
         .args(["--generation-database", "none"])
         .args(["--continue-on-failure", "--no-color"])
+        .args(["--exclude-name", END_OF_KEYS])
         .args(arguments)
         // It keeps files where it is run, and finds its configuration there.
         .current_dir(folder.path());

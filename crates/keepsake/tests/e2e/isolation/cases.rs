@@ -114,6 +114,16 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_versions.redact", EMPTY),
     ("memory_versions.restore", RESTORATIONS),
     ("tool_calls.create", TOOL_CALLS),
+    (
+        "api_keys.create",
+        &[body(
+            &[Kind::Store],
+            |ids| json!({"name": "made", "scopes": ["memory:read"], "memory_store_ids": [ids.get(Kind::Store)]}),
+        )],
+    ),
+    ("api_keys.list", NO_BODY),
+    ("api_keys.retrieve", NO_BODY),
+    ("api_keys.revoke", EMPTY),
 ];
 
 /// What a parameter of a path, a query or a header stands for.

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use keepsake_core::{BlobKey, ContentHash, TenantId};
 use serde_json::{Value, json};
 
-use crate::support::{Client, Deployment};
+use crate::support::{Client, Deployment, secrets};
 
 pub(super) const STORES: &str = "/v1/memory_stores";
+const KEYS: &str = "/v1/api_keys";
 /// The end of ids that nobody ever made.
 pub(super) const NEVER: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
@@ -99,19 +100,21 @@ impl Fixture {
         let memory = made(client, &memories, &new("one")).await;
         made(client, &memories, &new("two")).await;
         let (id, version) = (text(&memory["id"]), text(&memory["memory_version_id"]));
+        let scopes = ["memory:read", "memory:write"];
+        let new_key =
+            json!({"name": format!("key of {label}"), "scopes": scopes, "memory_store_ids": [store]});
+        let key = made(client, KEYS, &new_key).await;
+        secrets::remember(text(&key["api_key"]), "an API key");
         // What is not the head can be redacted.
         let edit = json!({"content": format!("{label} second")});
-        let edited = made(client, &format!("{memories}/{id}"), &edit).await;
-        let first = client
-            .get(&format!("{STORES}/{store}/memory_versions/{version}"))
-            .await
-            .json();
+        let by_key = client.with_key(text(&key["api_key"]));
+        let edited = made(&by_key, &format!("{memories}/{id}"), &edit).await;
         Self {
             ids: Ids(BTreeMap::from([
                 (Kind::Store, store.to_owned()),
                 (Kind::Memory, id.to_owned()),
                 (Kind::Version, version.to_owned()),
-                (Kind::ApiKey, text(&first["created_by"]["api_key_id"]).to_owned()),
+                (Kind::ApiKey, text(&key["id"]).to_owned()),
                 // Nobody has a session yet.
                 (Kind::Session, format!("sesn_{}", &NEVER.replace('5', "6"))),
                 (Kind::Hash, text(&edited["content_sha256"]).to_owned()),
@@ -144,6 +147,11 @@ pub(super) async fn snapshot(client: &Client) -> Vec<Value> {
         all.append(&mut listed(client, &format!("{path}/memory_versions?limit=20&view=full")).await);
         let view = json!({"command": "view", "path": "/memories"});
         all.push(made(client, &format!("{path}/tool_calls"), &view).await);
+    }
+    for mut key in listed(client, &format!("{KEYS}?limit=100")).await {
+        // Asking is using it.
+        key["last_used_at"] = Value::Null;
+        all.push(key);
     }
     all
 }

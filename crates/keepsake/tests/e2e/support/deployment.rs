@@ -52,6 +52,8 @@ pub(crate) struct ServerConfig {
     /// More of it as TOML; rates are out of the way where this does not set
     /// them: how fast a test is must not decide what it meets.
     pub(crate) more: &'static str,
+    /// The port of the operator's listener, and its token.
+    pub(crate) operator: Option<(u16, String)>,
 }
 
 /// Rates that no test reaches by chance.
@@ -66,6 +68,7 @@ impl Default for ServerConfig {
             log_filter: "info",
             log_format: "human",
             more: FREE_RATES,
+            operator: None,
         }
     }
 }
@@ -146,8 +149,13 @@ impl Deployment {
         } else {
             format!("url = \"file://{}\"\n", self.blobs_folder().display())
         };
+        let operator = config
+            .operator
+            .as_ref()
+            .map(|(port, token)| format!("[operator]\nlisten = \"127.0.0.1:{port}\"\ntoken = \"{token}\"\n"));
+        let operator = operator.unwrap_or_default();
         format!(
-            "[server]\nlisten = \"127.0.0.1:{{port}}\"\n[index]\nurl = \"{index_url}\"\n[blobs]\n{blobs}\
+            "{operator}[server]\nlisten = \"127.0.0.1:{{port}}\"\n[index]\nurl = \"{index_url}\"\n[blobs]\n{blobs}\
              [log]\nfilter = \"{}\"\nformat = \"{}\"\n{}",
             config.log_filter, config.log_format, config.more,
         )

@@ -106,6 +106,22 @@ impl Database {
         }
     }
 
+    /// Every table that has a tenant's id, as the database names them.
+    pub(crate) async fn tenant_tables(&self) -> Vec<String> {
+        match self {
+            Self::Postgres(pool) => {
+                let tables = "SELECT CAST(table_name AS text) FROM information_schema.columns \
+                              WHERE table_schema = 'public' AND column_name = 'tenant_id'";
+                sqlx::query_scalar(tables).fetch_all(pool).await.unwrap()
+            }
+            Self::Sqlite(pool) => {
+                let tables = "SELECT t.name FROM sqlite_schema t \
+                              JOIN pragma_table_info(t.name) c ON c.name = 'tenant_id' WHERE t.type = 'table'";
+                sqlx::query_scalar(tables).fetch_all(pool).await.unwrap()
+            }
+        }
+    }
+
     /// Runs statements one after the other.
     pub(crate) async fn execute(&self, statements: String) {
         let statements = sqlx::raw_sql(AssertSqlSafe(statements));

@@ -1,0 +1,709 @@
+//! The operator's side: the whole life of a tenant, by HTTP and by commands.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
+use keepsake_engine::jobs::{DeleteTenants, RunOutcome, run_job};
+use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
+use keepsake_testkit::keepsake_server::free_port;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::support::client::send;
+use crate::support::command::{keepsake, keepsake_with};
+use crate::support::deployment::ServerConfig;
+use crate::support::{Answer, Client, Deployment, Pair, Server, eventually, secrets};
+
+const TENANTS: &str = "/admin/v1/tenants";
+const STORES: &str = "/v1/memory_stores";
+/// Within what a suspension, a revocation and a deletion are felt.
+const FELT_WITHIN: Duration = Duration::from_secs(5);
+
+/// The operator's side of a deployment.
+struct Operator {
+    token: String,
+    port: u16,
+}
+
+impl Operator {
+    fn new() -> Self {
+        let token = format!("operator-{}-{}", Uuid::new_v4().simple(), "x");
+        secrets::remember(&token, "the operator's token");
+        Self {
+            token,
+            port: free_port(),
+        }
+    }
+
+    fn config(&self) -> ServerConfig {
+        ServerConfig {
+            operator: Some((self.port, self.token.clone())),
+            ..ServerConfig::default()
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let client = Client::new(&self.url(), "");
+        let request = client.bare(method, path).bearer_auth(&self.token);
+        send(match body {
+            Some(body) => request.json(body),
+            None => request,
+        })
+        .await
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        ok(&self.send(Method::GET, path, None).await)
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Value {
+        ok(&self.send(Method::POST, path, Some(body)).await)
+    }
+
+    /// What the audit under a path tells, as actor, action and object.
+    async fn audit(&self, path: &str) -> BTreeSet<(String, String, String)> {
+        let listed = self.get(&format!("{path}?limit=100")).await;
+        let entries = listed["data"].as_array().unwrap().iter();
+        let field = |entry: &Value, name: &str| entry[name].as_str().unwrap().to_owned();
+        entries
+            .map(|entry| {
+                (
+                    field(entry, "actor"),
+                    field(entry, "action"),
+                    field(entry, "object_id"),
+                )
+            })
+            .collect()
+    }
+}
+
+fn ok(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
+}
+
+fn refused(answer: &Answer, status: u16, kind: &str) -> String {
+    assert_eq!(answer.status, status, "{}", answer.text);
+    let body = answer.json();
+    assert_eq!(body["error"]["type"], kind);
+    assert_eq!(body["request_id"], answer.header("request-id"));
+    body["error"]["message"].as_str().unwrap().to_owned()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+/// Polls until a client's requests are answered so.
+async fn is_felt(what: &str, client: &Client, status: u16) {
+    let answered = async || client.get(STORES).await.status == status;
+    eventually(what, FELT_WITHIN, answered).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenant_lives_and_leaves_nothing_on_postgres_and_s3() {
+    tenant_lives_and_leaves_nothing(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenant_lives_and_leaves_nothing_on_sqlite_and_files() {
+    tenant_lives_and_leaves_nothing(Pair::SqliteFiles).await;
+}
+
+async fn tenant_lives_and_leaves_nothing(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let operator = Operator::new();
+    let mut server = deployment.start_with(&operator.config()).await;
+    let body = json!({"name": "Acme", "external_id": "acme", "limits": {"memories_per_store": 7}});
+    let tenant = operator.post(TENANTS, &body).await;
+    let id = text(&tenant["id"]);
+    let path = format!("{TENANTS}/{id}");
+    assert_eq!(tenant["status"], "active");
+    let taken = operator.send(Method::POST, TENANTS, Some(&body)).await;
+    assert!(refused(&taken, 409, "conflict_error").contains("external id"));
+    assert_eq!(operator.get(&path).await, tenant);
+    let called = operator.get(&format!("{TENANTS}?external_id=acme")).await;
+    assert_eq!(called["data"], json!([tenant]));
+
+    let change = json!({"name": "Acme 2", "external_id": null, "limits": {"max_view_chars": 9, "memories_per_store": null}});
+    let changed = ok(&operator.send(Method::PATCH, &path, Some(&change)).await);
+    assert_eq!(changed["limits"], json!({"max_view_chars": 9}));
+    assert_eq!(
+        (&changed["name"], &changed["external_id"]),
+        (&json!("Acme 2"), &Value::Null)
+    );
+
+    let new_key =
+        json!({"name": "all", "scopes": ["memory:read", "memory:write", "stores:admin", "keys:admin"]});
+    let key = operator.post(&format!("{path}/api_keys"), &new_key).await;
+    let secret = text(&key["api_key"]);
+    secrets::remember(&secret, "an API key");
+    let key_path = format!("{path}/api_keys/{}", text(&key["id"]));
+    let shown = operator.get(&key_path).await;
+    assert_eq!(
+        (&shown["id"], shown.get("api_key")),
+        (&key["id"], None),
+        "shown once"
+    );
+
+    let client = Client::new(&server.url(), &secret);
+    let written = write(&client).await;
+    let usage = operator.get(&format!("{path}/usage")).await;
+    let counted = [
+        "memory_stores",
+        "memories",
+        "content_bytes",
+        "memory_versions",
+        "version_bytes",
+        "api_keys",
+    ];
+    assert_eq!(
+        counted.map(|name| usage[name].as_u64().unwrap()),
+        [1, 2, 15, 3, 20, 1]
+    );
+    assert_eq!(usage["limits"]["max_view_chars"], 9);
+
+    operator.post(&format!("{path}/suspend"), &json!({})).await;
+    is_felt("the suspension", &client, 401).await;
+    operator.post(&format!("{path}/resume"), &json!({})).await;
+    is_felt("the resumption", &client, 200).await;
+
+    let own = json!({"name": "own", "scopes": ["memory:read"], "memory_store_ids": [written]});
+    let own = ok(&client.post("/v1/api_keys", &own).await);
+    let own_secret = text(&own["api_key"]);
+    secrets::remember(&own_secret, "an API key");
+    let by_own = client.with_key(&own_secret);
+    is_felt("the new key", &by_own, 200).await;
+    let own_path = format!("{path}/api_keys/{}/revoke", text(&own["id"]));
+    assert!(operator.post(&own_path, &json!({})).await["revoked_at"].is_string());
+    is_felt("the revocation", &by_own, 401).await;
+
+    let begun = operator.send(Method::DELETE, &path, None).await;
+    assert_eq!(begun.status, 202, "{}", begun.text);
+    assert_eq!(begun.json()["status"], "removing");
+    is_felt("the deletion", &client, 401).await;
+    let unknown = refused(&client.get(STORES).await, 401, "authentication_error");
+    assert!(unknown.contains("unknown"), "{unknown}");
+    let resumed = operator.send(Method::POST, &format!("{path}/resume"), None).await;
+    refused(&resumed, 409, "conflict_error");
+
+    let by_operator = |action: &str, object: &Value| ("operator".to_owned(), action.to_owned(), text(object));
+    let by_key = format!("api_key:{}", text(&key["id"]));
+    let mut expected = BTreeSet::from([
+        by_operator("tenant.create", &tenant["id"]),
+        by_operator("tenant.update", &tenant["id"]),
+        by_operator("api_key.create", &key["id"]),
+        by_operator("tenant.suspend", &tenant["id"]),
+        by_operator("tenant.resume", &tenant["id"]),
+        by_operator("api_key.revoke", &own["id"]),
+        by_operator("tenant.delete", &tenant["id"]),
+    ]);
+    assert_eq!(operator.audit("/admin/v1/audit").await, expected);
+    expected.insert((by_key, "api_key.create".to_owned(), text(&own["id"])));
+    server.end().await;
+
+    plant_orphan(&deployment, &id).await;
+    let report = remove(&deployment, &id).await;
+    assert_eq!(
+        (&report["rows"]["version"], &report["rows"]["tenant"]),
+        (&json!(3), &json!(1))
+    );
+    assert_eq!((&report["blobs"], &report["bytes"]), (&json!(4), &json!(26)));
+    assert_nothing_is_left(&deployment, &id).await;
+
+    server.restart().await;
+    refused(
+        &operator.send(Method::GET, &path, None).await,
+        404,
+        "not_found_error",
+    );
+    let done = operator.get(&format!("/admin/v1/tenant_deletions/{id}")).await;
+    assert_eq!(
+        (&done["status"], &done["blobs"], &done["blob_bytes"]),
+        (&json!("done"), &json!(4), &json!(26))
+    );
+    assert_eq!(
+        operator.audit("/admin/v1/audit").await.len(),
+        expected.len() - 1,
+        "it outlives the tenant"
+    );
+    server.end().await;
+}
+
+/// Two memories of three versions in a new store, which is answered.
+async fn write(client: &Client) -> String {
+    let store = text(&ok(&client.post(STORES, &json!({"name": "notes"})).await)["id"]);
+    let memories = format!("{STORES}/{store}/memories");
+    let create = async |path: &str, content: &str| {
+        ok(&client
+            .post(&memories, &json!({"path": path, "content": content}))
+            .await)
+    };
+    create("/a", "12345").await;
+    let memory = create("/b", "12345").await;
+    let edit = json!({"content": "1234567890"});
+    ok(&client
+        .post(&format!("{memories}/{}", text(&memory["id"])), &edit)
+        .await);
+    store
+}
+
+/// A blob of the tenant that no row names.
+async fn plant_orphan(deployment: &Deployment, id: &str) {
+    let key = BlobKey {
+        tenant_id: id.parse().unwrap(),
+        store_id: StoreId::from_uuid(Uuid::from_u128(1)),
+        blob_id: VersionId::from_uuid(Uuid::from_u128(1)),
+    };
+    let blobs = deployment.blobs().await;
+    blobs.put(&key, Bytes::from_static(b"orphan")).await.unwrap();
+}
+
+/// Runs the job as the hours go by; answers the rows by table, blobs and bytes.
+async fn remove(deployment: &Deployment, id: &str) -> Value {
+    // Later than a slot that the server's own worker may have run.
+    let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_mins(5))));
+    let options = EngineOptions {
+        clock: clock.clone(),
+        ..EngineOptions::default()
+    };
+    let index = deployment.index().await;
+    let engine = Engine::new(Arc::clone(&index), deployment.blobs().await, options);
+    let tenant_id: TenantId = id.parse().unwrap();
+    for _ in 0..2 {
+        let ran = run_job(&engine, Arc::new(DeleteTenants), &CancellationToken::new()).await;
+        assert!(matches!(ran, Ok(RunOutcome::Ran(_))), "{ran:?}");
+        clock.advance(Duration::from_hours(2));
+    }
+    let done = engine.operator().tenant_deletion(tenant_id).await.unwrap();
+    index.close().await;
+    assert!(done.ended_at.is_some(), "{done:?}");
+    json!({"rows": done.rows, "blobs": done.blobs, "bytes": done.blob_bytes})
+}
+
+/// Looks at every table that has a tenant's id, as the database names them, and
+/// at the object store.
+async fn assert_nothing_is_left(deployment: &Deployment, id: &str) {
+    let tenant_id: TenantId = id.parse().unwrap();
+    let hex = tenant_id.uuid().simple().to_string();
+    let database = deployment.database().await;
+    let tables = database.tenant_tables().await;
+    assert!(tables.len() >= 14, "{tables:?}");
+    for table in tables.iter().filter(|table| *table != "tenant_deletion") {
+        let count = if deployment.pair.has_postgres() {
+            format!("SELECT count(*) FROM {table} WHERE tenant_id = '{hex}'")
+        } else {
+            format!("SELECT count(*) FROM {table} WHERE tenant_id = x'{hex}'")
+        };
+        assert_eq!(database.number(&count).await, 0, "{table}");
+    }
+    database.close().await;
+    let listed = deployment.blobs().await.list(None, 100_000).await.unwrap();
+    assert!(
+        listed.iter().all(|blob| blob.key.tenant_id != tenant_id),
+        "{listed:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sides_do_not_mix_and_ask_for_their_own_credentials() {
+    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let tenant = deployment.tenant().await;
+    let operator = Operator::new();
+    let server = deployment.start_with(&operator.config()).await;
+    let admin = Client::new(&operator.url(), &tenant.key);
+    let public = server.client(&tenant);
+    let wrong = format!("{}y", operator.token);
+    secrets::remember(&wrong, "a wrong token");
+
+    for path in [TENANTS, "/admin/v1/audit", "/admin/v1/nothing"] {
+        for request in [
+            admin.bare(Method::GET, path),
+            admin.request(Method::GET, path),
+            admin.bare(Method::GET, path).bearer_auth(&wrong),
+            admin.bare(Method::GET, path).bearer_auth(&tenant.key),
+            admin
+                .bare(Method::GET, path)
+                .header("authorization", format!("Basic {}", operator.token)),
+        ] {
+            refused(&send(request).await, 401, "authentication_error");
+        }
+        // The token is nothing to the public side, which has no such path.
+        let answer = send(public.bare(Method::GET, path).bearer_auth(&operator.token)).await;
+        refused(&answer, 404, "not_found_error");
+    }
+    let answer = send(public.bare(Method::GET, STORES).bearer_auth(&operator.token)).await;
+    refused(&answer, 401, "authentication_error");
+    for path in [
+        STORES,
+        "/v1/api_keys",
+        "/openapi.json",
+        "/docs",
+        "/admin/v1/nothing",
+    ] {
+        let answer = operator.send(Method::GET, path, None).await;
+        refused(&answer, 404, "not_found_error");
+    }
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(send(admin.bare(Method::GET, path)).await.status, 200);
+    }
+
+    let wrong_method = operator.send(Method::PUT, TENANTS, None).await;
+    refused(&wrong_method, 405, "invalid_request_error");
+    let request = admin.bare(Method::POST, TENANTS).bearer_auth(&operator.token);
+    refused(&send(request.body("{}")).await, 415, "invalid_request_error");
+    for (body, named) in [
+        (json!({"name": ""}), "`name`"),
+        (json!({"name": "a", "external_id": "\u{7}"}), "`external_id`"),
+        (
+            json!({"name": "a", "limits": {"bytes_per_memroy": 1}}),
+            "`bytes_per_memroy`",
+        ),
+        (
+            json!({"name": "a", "limits": {"bytes_per_memory": -1}}),
+            "`bytes_per_memory`",
+        ),
+        (json!({"name": "a", "nmae": "b"}), "`nmae`"),
+    ] {
+        let answer = operator.send(Method::POST, TENANTS, Some(&body)).await;
+        let message = refused(&answer, 400, "invalid_request_error");
+        assert!(message.contains(named), "{message}");
+    }
+    let keys = format!("{TENANTS}/{}/api_keys", tenant.id);
+    for (body, named) in [
+        (json!({"name": "k", "scopes": []}), "`scopes`"),
+        (json!({"name": "k", "scopes": ["all"]}), "scopes"),
+        (
+            json!({"name": "k", "scopes": ["memory:read"], "expires_at": "soon"}),
+            "`expires_at`",
+        ),
+        (
+            json!({"name": "k", "scopes": ["memory:read"], "expires_at": "2020-01-01"}),
+            "`expires_at`",
+        ),
+        (
+            json!({"name": "k", "scopes": ["memory:read"], "memory_store_ids": []}),
+            "`memory_store_ids`",
+        ),
+    ] {
+        let answer = operator.send(Method::POST, &keys, Some(&body)).await;
+        let message = refused(&answer, 400, "invalid_request_error");
+        assert!(message.contains(named), "{message}");
+    }
+    let nobody = format!("{TENANTS}/wrkspc_00000000000000000000000001");
+    for path in [
+        nobody.clone(),
+        format!("{nobody}/usage"),
+        format!("{nobody}/audit"),
+        format!("{nobody}/api_keys"),
+    ] {
+        refused(
+            &operator.send(Method::GET, &path, None).await,
+            404,
+            "not_found_error",
+        );
+    }
+    let page = operator.get(&format!("{TENANTS}?limit=1")).await;
+    assert_eq!(page["data"][0]["id"], tenant.id.to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspension_is_felt_on_another_replica() {
+    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let tenant = deployment.tenant().await;
+    let operator = Operator::new();
+    let _here = deployment.start_with(&operator.config()).await;
+    let there = deployment.start().await;
+    let client = there.client(&tenant);
+    is_felt("the start", &client, 200).await;
+    let path = format!("{TENANTS}/{}", tenant.id);
+    operator.post(&format!("{path}/suspend"), &json!({})).await;
+    is_felt("the suspension", &client, 401).await;
+    let message = refused(&client.get(STORES).await, 401, "authentication_error");
+    assert!(message.contains("suspended"), "{message}");
+    operator.post(&format!("{path}/resume"), &json!({})).await;
+    is_felt("the resumption", &client, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_made_and_revoked_by_their_tenant() {
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let provision = deployment.provision().await;
+    let tenant = provision.tenant(LimitOverrides::default()).await;
+    let stranger = provision.tenant(LimitOverrides::default()).await;
+    provision.close().await;
+    let server = deployment.start().await;
+    let (client, other) = (server.client(&tenant), server.client(&stranger));
+    let new = json!({"name": "worker", "scopes": ["memory:read"], "expires_at": "2999-01-01"});
+    let post = async |body: &Value| {
+        send(
+            client
+                .request(Method::POST, "/v1/api_keys")
+                .header("idempotency-key", "once")
+                .json(body),
+        )
+        .await
+    };
+    let made = ok(&post(&new).await);
+    secrets::remember(&text(&made["api_key"]), "an API key");
+    let again = ok(&post(&new).await);
+    assert_eq!(
+        (&again["id"], &again["api_key"]),
+        (&made["id"], &Value::Null),
+        "its secret is shown once"
+    );
+    let reused = post(&json!({"name": "another", "scopes": ["memory:read"]})).await;
+    refused(&reused, 400, "invalid_request_error");
+
+    let path = format!("/v1/api_keys/{}", text(&made["id"]));
+    let shown = ok(&client.get(&path).await);
+    assert_eq!(shown.get("api_key"), None);
+    assert_eq!(shown["workspace_id"], tenant.id.to_string());
+    refused(&other.get(&path).await, 404, "not_found_error");
+    let foreign = other.post(&format!("{path}/revoke"), &json!({})).await;
+    refused(&foreign, 404, "not_found_error");
+    let listed = ok(&client.get("/v1/api_keys?limit=1").await);
+    assert_eq!(listed["data"], json!([shown]));
+    assert!(listed["next_page"].is_string());
+
+    let worker = client.with_key(&text(&made["api_key"]));
+    refused(&worker.get("/v1/api_keys").await, 403, "permission_error");
+    let revoked = ok(&client.post(&format!("{path}/revoke"), &json!({})).await);
+    assert!(revoked["revoked_at"].is_string());
+    assert_eq!(
+        ok(&client.post(&format!("{path}/revoke"), &json!({})).await),
+        revoked
+    );
+    is_felt("the revocation", &worker, 401).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_say_the_same_on_both_sides() {
+    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let operator = Operator::new();
+    let command = deployment.command(&operator.config());
+    let file = command.config_file().display().to_string();
+    let server = Server::start(command).await;
+    let url = operator.url();
+    let beside = async |arguments: &[&str]| keepsake(&[arguments, &["--config", &file]].concat()).await;
+    let token = [("KEEPSAKE_OPERATOR_TOKEN", operator.token.as_str())];
+    let remote =
+        async |arguments: &[&str]| keepsake_with(&[arguments, &["--server", &url]].concat(), &token).await;
+
+    let made = beside(&["tenant", "create", "--name", "one", "--json"])
+        .await
+        .json();
+    let other = remote(&[
+        "tenant",
+        "create",
+        "--name",
+        "two",
+        "--external-id",
+        "t w&o",
+        "--json",
+    ])
+    .await
+    .json();
+    let (id, other_id) = (text(&made["id"]), text(&other["id"]));
+    let key = remote(&[
+        "key",
+        "create",
+        "--tenant",
+        &id,
+        "--name",
+        "k",
+        "--expires-in-days",
+        "1",
+        "--json",
+    ])
+    .await
+    .json();
+    secrets::remember(&text(&key["api_key"]), "an API key");
+    let key_id = text(&key["id"]);
+    assert_eq!(key["scopes"], json!(["memory:read", "memory:write"]));
+    remote(&[
+        "tenant",
+        "update",
+        &id,
+        "--name",
+        "uno",
+        "--limit",
+        "bytes_per_memory=5",
+    ])
+    .await
+    .ok();
+    beside(&[
+        "tenant",
+        "update",
+        &id,
+        "--default-limit",
+        "bytes_per_memory",
+        "--limit",
+        "max_view_chars=7",
+    ])
+    .await
+    .ok();
+    assert!(
+        remote(&["tenant", "suspend", &id])
+            .await
+            .ok()
+            .contains("suspended")
+    );
+
+    for json in [&[][..], &["--json"]] {
+        for arguments in [
+            &["tenant", "list"][..],
+            &["tenant", "list", "--limit", "1"],
+            &["tenant", "list", "--external-id", "t w&o"],
+            &["tenant", "get", &id],
+            &["tenant", "usage", &id],
+            &["tenant", "audit", &id],
+            &["tenant", "audit"],
+            &["key", "list", "--tenant", &id],
+        ] {
+            let arguments = [arguments, json].concat();
+            let (one, two) = (beside(&arguments).await.ok(), remote(&arguments).await.ok());
+            assert_eq!(one, two, "{arguments:?}");
+            assert!(one.contains("_0"), "{arguments:?} shows no id: {one}");
+        }
+    }
+    let shown = remote(&["tenant", "get", &id, "--json"]).await.json();
+    assert_eq!(
+        (&shown["name"], &shown["status"]),
+        (&json!("uno"), &json!("suspended"))
+    );
+    assert_eq!(shown["limits"], json!({"max_view_chars": 7}));
+    let listed = remote(&["tenant", "list", "--limit", "1", "--json"]).await.json();
+    let next = text(&listed["next_page"]);
+    let rest = beside(&["tenant", "list", "--page", &next, "--json"])
+        .await
+        .json();
+    assert_eq!(
+        (&listed["data"][0]["id"], &rest["data"][0]["id"]),
+        (&json!(other_id), &json!(id))
+    );
+
+    assert!(beside(&["tenant", "resume", &id]).await.ok().contains("resumed"));
+    assert!(
+        beside(&["key", "revoke", "--tenant", &id, &key_id])
+            .await
+            .ok()
+            .contains("revoked")
+    );
+    let unsure = remote(&["tenant", "delete", &other_id]).await;
+    assert_eq!(unsure.code, Some(1));
+    assert!(unsure.stderr.contains("--yes"), "{}", unsure.stderr);
+    remote(&["tenant", "delete", &other_id, "--yes"]).await.ok();
+    for run in [
+        beside(&["tenant", "deletion", &other_id, "--json"]).await,
+        remote(&["tenant", "deletion", &other_id, "--json"]).await,
+    ] {
+        assert_eq!(run.json()["id"], other_id);
+    }
+    assert_commands_are_audited(&operator, &id, &other_id, &key_id).await;
+
+    let nobody = "wrkspc_00000000000000000000000001";
+    let errors = [
+        beside(&["tenant", "get", nobody]).await,
+        remote(&["tenant", "get", nobody]).await,
+    ];
+    assert_eq!(errors[0].stderr, errors[1].stderr);
+    assert!(
+        errors
+            .iter()
+            .all(|run| run.code == Some(1) && run.stderr.contains("not found"))
+    );
+    let wrong = [("KEEPSAKE_OPERATOR_TOKEN", "not-the-token")];
+    let wrong = keepsake_with(&["tenant", "list", "--server", &url], &wrong).await;
+    assert!(
+        wrong.code == Some(1) && wrong.stderr.contains("token"),
+        "{}",
+        wrong.stderr
+    );
+    let without = keepsake(&["tenant", "list", "--server", &url]).await;
+    assert!(
+        without.stderr.contains("KEEPSAKE_OPERATOR_TOKEN"),
+        "{}",
+        without.stderr
+    );
+    drop(server);
+}
+
+/// Each command is told by the side it was given on.
+async fn assert_commands_are_audited(operator: &Operator, id: &str, other_id: &str, key_id: &str) {
+    let told = operator.audit("/admin/v1/audit").await;
+    for (actor, action, object) in [
+        ("operator_cli", "tenant.create", id),
+        ("operator", "tenant.create", other_id),
+        ("operator", "api_key.create", key_id),
+        ("operator", "tenant.update", id),
+        ("operator_cli", "tenant.update", id),
+        ("operator", "tenant.suspend", id),
+        ("operator_cli", "tenant.resume", id),
+        ("operator_cli", "api_key.revoke", key_id),
+        ("operator", "tenant.delete", other_id),
+    ] {
+        let entry = (actor.to_owned(), action.to_owned(), object.to_owned());
+        assert!(told.contains(&entry), "{entry:?} is not in {told:?}");
+    }
+    assert_eq!(told.len(), 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_beside_sqlite_lead_a_tenant_through_its_life() {
+    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let command = deployment.command(&ServerConfig::default());
+    let file = command.config_file().display().to_string();
+    let run = async |arguments: &[&str]| {
+        keepsake(&[arguments, &["--config", &file, "--json"]].concat())
+            .await
+            .json()
+    };
+    let id = text(&run(&["tenant", "create", "--name", "one"]).await["id"]);
+    let key = run(&[
+        "key",
+        "create",
+        "--tenant",
+        &id,
+        "--name",
+        "k",
+        "--scope",
+        "stores:admin",
+        "--scope",
+        "memory:read",
+        "--scope",
+        "memory:write",
+    ])
+    .await;
+    let secret = text(&key["api_key"]);
+    secrets::remember(&secret, "an API key");
+    let mut server = Server::start(command).await;
+    write(&Client::new(&server.url(), &secret)).await;
+    server.end().await;
+    let usage = run(&["tenant", "usage", &id]).await;
+    assert_eq!(
+        (&usage["memories"], &usage["content_bytes"]),
+        (&json!(2), &json!(15))
+    );
+    assert_eq!(run(&["tenant", "suspend", &id]).await["status"], "suspended");
+    server.restart().await;
+    assert_eq!(Client::new(&server.url(), &secret).get(STORES).await.status, 401);
+    server.end().await;
+    assert_eq!(
+        run(&["tenant", "delete", &id, "--yes"]).await["status"],
+        "removing"
+    );
+    remove(&deployment, &id).await;
+    assert_nothing_is_left(&deployment, &id).await;
+    assert_eq!(run(&["tenant", "deletion", &id]).await["status"], "done");
+}
