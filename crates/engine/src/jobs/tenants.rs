@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_blobs::ListedBlob;
+use keepsake_blobs::{Erased, ListedBlob};
 use keepsake_index::{DeletionState, TenantDeletion};
 use serde_json::{Value, json};
 
@@ -81,6 +81,8 @@ struct Removed {
     done: u64,
     rows: u64,
     blobs: u64,
+    /// Blobs of which the bucket keeps older versions, as far as is known.
+    kept: u64,
     failed: u64,
 }
 
@@ -91,6 +93,7 @@ impl Removed {
             "done": self.done,
             "rows": self.rows,
             "blobs": self.blobs,
+            "older_versions_kept": self.kept,
             "failed": self.failed,
         })
     }
@@ -171,11 +174,13 @@ async fn remove_blobs(
             engine.0.index.count_blobs(tenant_id, &last, many, bytes).await?;
         }
         removed.blobs += batch.len() as u64;
-        stream::iter(batch)
-            .map(|blob| async move { blobs.delete(&blob.key).await })
+        let kept: Vec<_> = stream::iter(batch)
+            .map(|blob| async move { blobs.erase(&blob.key).await })
             .buffer_unordered(REMOVALS_AT_ONCE)
-            .try_collect::<()>()
+            .try_filter(|erased| std::future::ready(*erased == Erased::OlderVersionsKept))
+            .try_collect()
             .await?;
+        removed.kept += kept.len() as u64;
         after = Some(last);
         if !lease.renew(None).await? {
             return Ok(false);
