@@ -141,3 +141,53 @@ fn enveloped(mut response: Response, request_id: &str) -> Response {
     }
     enveloped
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::routing::get;
+    use http_body_util::BodyExt;
+    use keepsake_blobs::FileBlobs;
+    use keepsake_engine::EngineOptions;
+    use keepsake_index::SqliteIndex;
+    use serde_json::Value;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    /// What a handler with nothing but the envelope around it is answered as.
+    async fn answered(router: Router<()>) -> (u16, Value) {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("index.db").display());
+        let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
+        let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
+        let engine = Engine::new(index, blobs, EngineOptions::default());
+        let deadline = Duration::from_millis(50);
+        let router = router.layer(axum::middleware::from_fn_with_state((engine, deadline), wrap));
+        let response = router.oneshot(Request::new(Body::empty())).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+        assert_eq!(parts.headers["request-id"], body["request_id"].as_str().unwrap());
+        (parts.status.as_u16(), body["error"].clone())
+    }
+
+    #[tokio::test]
+    async fn panic_ends_one_request_and_tells_nothing() {
+        async fn panicking() -> &'static str {
+            panic!("what a memory holds")
+        }
+        let (status, error) = answered(Router::new().route("/", get(panicking))).await;
+        assert_eq!((status, error["type"].as_str()), (500, Some("api_error")));
+        assert!(!error.to_string().contains("memory"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn handler_that_never_ends_is_cut_off_at_the_deadline() {
+        let pending = get(std::future::pending::<&'static str>);
+        let (status, error) = answered(Router::new().route("/", pending)).await;
+        assert_eq!((status, error["type"].as_str()), (504, Some("timeout_error")));
+    }
+}

@@ -293,16 +293,13 @@ async fn keep_connection(
         let Call { request, expected } =
             pace.workload
                 .next(pace.endpoint.side, Scenario::Mix, &host, &mut worker);
-        let status = match connection.call(request).await {
-            Ok((status, body)) => {
-                // One that was refused is counted by its status.
-                let _ = pace.workload.check(&expected, status, &body);
-                status.as_u16()
-            }
-            Err(_) => {
-                connection = Connection::open(pace.endpoint.address).await?;
-                0
-            }
+        let status = if let Ok((status, body)) = connection.call(request).await {
+            // One that was refused is counted by its status.
+            let _ = pace.workload.check(&expected, status, &body);
+            status.as_u16()
+        } else {
+            connection = Connection::open(pace.endpoint.address).await?;
+            0
         };
         if due_at >= pace.from {
             *seen.statuses.entry(status).or_default() += 1;

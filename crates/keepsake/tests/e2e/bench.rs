@@ -94,6 +94,29 @@ async fn server_and_floor_are_measured(pair: Pair, [index, blobs]: [&str; 2]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn fairness_is_measured_alone_and_beside_another() {
+    let deployment = Deployment::unmigrated(Pair::SqliteFiles).await;
+    let command = deployment.command(&ServerConfig::default());
+    let config = format!("--config={}", command.config_file().display());
+    let json = command.config_file().with_file_name("results.json");
+    let rates = ["--fairness", "--victim-rate=40", "--aggressor-limit=200"];
+    let table = bench(&[&[config.as_str()], rates.as_slice()].concat(), &json)
+        .await
+        .ok();
+    assert!(table.contains("p99 ratio"), "{table}");
+    let report = results(&json);
+    assert_eq!(report["aggressor_rate"], 4_000);
+    assert_eq!(report["ratios"].as_array().unwrap().len(), 2);
+    for felt in ["alone", "beside"] {
+        let answered = report[felt]["statuses"]["200"].as_u64();
+        // A share of a second at 40 calls a second, twice.
+        assert_eq!(answered, report[felt]["calls"].as_u64(), "{report}");
+        assert!(answered >= Some(20), "{report}");
+    }
+    assert!(report["aggressor"]["429"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn running_server_is_measured_beside_the_floor() {
     let deployment = Deployment::new(Pair::PostgresFiles).await;
     let command = deployment.command(&ServerConfig::default());
