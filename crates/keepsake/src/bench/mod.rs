@@ -13,6 +13,7 @@ mod plan;
 mod process;
 mod provision;
 mod report;
+mod scanner;
 mod settings;
 mod workload;
 
@@ -274,12 +275,16 @@ async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), Failu
             }
         }
     }
+    let scanner = tokio::task::spawn_blocking(scanner::measure)
+        .await
+        .map_err(Failure::of("the scanner cannot be measured"))?;
     let setup = args.setup(load, settings.as_ref());
     let report = Report {
         keepsake: env!("CARGO_PKG_VERSION"),
         machine,
         setup,
         results,
+        scanner,
     };
     Ok((report, failure))
 }

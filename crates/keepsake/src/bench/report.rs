@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::load::Measured;
 use super::plan::{Layout, Scenario};
+use super::scanner::ScannerFinding;
 
 /// Everything that a run found.
 #[derive(Debug, Serialize)]
@@ -15,6 +16,8 @@ pub(super) struct Report {
     pub(super) machine: Machine,
     pub(super) setup: Setup,
     pub(super) results: Vec<Finding>,
+    /// How fast new content is scanned for secrets.
+    pub(super) scanner: Vec<ScannerFinding>,
 }
 
 /// What the run was made on.
@@ -210,7 +213,10 @@ impl fmt::Display for Report {
             "{:<12} {:<20} {:<7} {:>9} {:>8} {:>8} {:>8} {:>8}  ratio",
             "scenario", "layout", "", "req/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs"
         )?;
-        self.results.iter().try_for_each(|finding| write!(f, "{finding}"))
+        self.results
+            .iter()
+            .try_for_each(|finding| write!(f, "{finding}"))?;
+        self.scanner.iter().try_for_each(|finding| write!(f, "{finding}"))
     }
 }
 

@@ -50,6 +50,19 @@ async fn server_and_floor_are_measured(pair: Pair, [index, blobs]: [&str; 2]) {
     assert!(table.contains("64 stores, 8 tenants"), "{table}");
 
     let report = results(&json);
+    for (scanned, text) in report["scanner"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(["prose", "code", "secrets"])
+    {
+        assert_eq!(scanned["text"], text);
+        assert!(
+            scanned["megabytes_per_second"].as_f64().unwrap() > 0.0,
+            "{scanned}"
+        );
+        assert!(table.contains("MB/s on one core"), "{table}");
+    }
     assert_eq!(report["setup"]["index"], index);
     assert_eq!(report["setup"]["blobs"], blobs);
     let found = report["results"].as_array().unwrap();

@@ -33,6 +33,7 @@ mod persistence;
 mod rates;
 mod same_block;
 mod sdk;
+mod sensitive;
 mod smoke;
 mod store_deletion;
 mod support;

@@ -1,0 +1,85 @@
+//! How fast new content is scanned for secrets, on one core.
+//!
+//! Beside it, in turns, what it takes to find the lines of the same text, which
+//! is about the least that looking at every byte can take.
+
+use std::fmt;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use keepsake_core::sensitive::Scanner;
+use serde::Serialize;
+
+/// As much as a memory may measure where nothing else is set.
+const TEXT_BYTES: usize = 100 << 10;
+const ROUNDS: usize = 5;
+const ROUND: Duration = Duration::from_millis(50);
+
+/// Sentences as agents keep them, with what looks like the start of a secret.
+const PROSE: &str = "The user prefers short answers and metric units. Deployments go out on Tuesdays, after the \
+    tests passed; the password is kept in the vault, never here.\n- Kiel office: room 4.112, call before you come.\n\
+    - The API key is rotated every 90 days (see https://wiki.kestrel.test/keys).\n\n";
+
+/// Code as agents keep it.
+const CODE: &str = "pub fn next(&mut self) -> Option<Token> {\n    let token = self.tokens.get(self.position)?;\n    \
+    self.position += 1;\n    if token.kind == Kind::Password { return None; } // task-local\n    \
+    Some(Token { hash: \"9f86d081884c7d659a2feaa0c55ad015\", ..*token })\n}\n";
+
+/// A text that is scanned, and how fast.
+#[derive(Debug, Serialize)]
+pub(super) struct ScannerFinding {
+    text: &'static str,
+    megabytes_per_second: f64,
+    floor_megabytes_per_second: f64,
+}
+
+/// Scans each kind of text for as long as it takes to know.
+pub(super) fn measure() -> Vec<ScannerFinding> {
+    // A value for each label, so that there is much to be found.
+    let random = "q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
+    let secrets =
+        format!("GITHUB_TOKEN=ghp_{random}\ndb: postgres://app:{random}@db.test/app\npassword: {random}\n\n");
+    let scanner = Scanner::default();
+    let texts = [("prose", PROSE), ("code", CODE), ("secrets", secrets.as_str())];
+    let finding = |(name, unit): (&'static str, &str)| {
+        let text = unit.repeat(TEXT_BYTES / unit.len() + 1);
+        let (mut scanned, mut floor) = (0.0_f64, 0.0_f64);
+        for _ in 0..ROUNDS {
+            scanned = scanned.max(rate(&text, |text| scanner.scan(text).len()));
+            floor = floor.max(rate(&text, |text| text.lines().count()));
+        }
+        ScannerFinding {
+            text: name,
+            megabytes_per_second: scanned.round(),
+            floor_megabytes_per_second: floor.round(),
+        }
+    };
+    texts.map(finding).into()
+}
+
+/// Megabytes a second of one round.
+fn rate(text: &str, work: impl Fn(&str) -> usize) -> f64 {
+    let start = Instant::now();
+    let mut megabytes = 0.0;
+    while start.elapsed() < ROUND {
+        black_box(work(black_box(text)));
+        megabytes += f64::from(u32::try_from(text.len()).unwrap_or(u32::MAX)) / 1e6;
+    }
+    megabytes / start.elapsed().as_secs_f64()
+}
+
+impl fmt::Display for ScannerFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            text,
+            megabytes_per_second,
+            floor_megabytes_per_second,
+        } = self;
+        writeln!(
+            f,
+            "{:<12} {text:<20} {megabytes_per_second:.0} MB/s on one core, floor (lines) \
+             {floor_megabytes_per_second:.0} MB/s",
+            "scanner"
+        )
+    }
+}

@@ -1,0 +1,284 @@
+//! Secrets in what is written: refused or redacted, and kept nowhere.
+
+use keepsake_core::sensitive::Scanner;
+use reqwest::Method;
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::support::client::send;
+use crate::support::deployment::ServerConfig;
+use crate::support::{Answer, Client, Deployment, Pair, Server, secrets};
+
+const STORES: &str = "/v1/memory_stores";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_refused_or_redacted_and_kept_nowhere_on_postgres_and_s3() {
+    secrets_are_kept_nowhere(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_refused_or_redacted_and_kept_nowhere_on_sqlite_and_files() {
+    secrets_are_kept_nowhere(Pair::SqliteFiles).await;
+}
+
+/// Secrets of several kinds, each with its text and a part that must show
+/// nowhere. The servers' output is searched for the latter at their end.
+fn secrets_of_each_kind() -> Vec<(&'static str, String, String)> {
+    let random = "q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
+    let label = "EC PRIVATE KEY";
+    let secrets = [
+        ("github_token", format!("ghp_{random}"), random.to_owned()),
+        (
+            "payment_card",
+            "4539 5787 6362 1486".to_owned(),
+            "5787 6362 1486".to_owned(),
+        ),
+        (
+            "connection_string",
+            "postgres://app:vN3kRw81Ttq@db.test/app".to_owned(),
+            "vN3kRw81Ttq".to_owned(),
+        ),
+        ("employee_id", "EMP-004711".to_owned(), "EMP-004711".to_owned()),
+        (
+            "private_key",
+            format!("-----BEGIN {label}-----\n{random}x{random}\n-----END {label}-----"),
+            format!("{random}x"),
+        ),
+    ];
+    for (kind, _, part) in &secrets {
+        secrets::remember(part, kind);
+    }
+    secrets.into()
+}
+
+async fn secrets_are_kept_nowhere(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let config = ServerConfig {
+        log_filter: "trace",
+        ..ServerConfig::default()
+    };
+    let command = deployment.command(&config).env(
+        "KEEPSAKE_SENSITIVE_DATA_RULES",
+        "[{ kind = 'employee_id', pattern = 'EMP-[0-9]{6}' }]",
+    );
+    let mut server = Server::start(command).await;
+    let client = server.client(&tenant);
+    let rejecting = Place::new(&client, "reject").await;
+    let redacting = Place::new(&client, "redact").await;
+    for (kind, secret, part) in secrets_of_each_kind() {
+        rejecting.api_refuses(kind, &secret, &part).await;
+        rejecting.tool_refuses(kind, &secret, &part).await;
+        redacting.api_refuses(kind, &secret, &part).await;
+        redacting.tool_redacts(kind, &secret, &part).await;
+    }
+    for place in [&rejecting, &redacting] {
+        let versions = client
+            .get(&format!("{}/memory_versions?view=full", place.path))
+            .await;
+        assert_eq!(versions.status, 200, "{}", versions.text);
+        for (kind, _, part) in secrets_of_each_kind() {
+            assert!(!versions.text.contains(&part), "a version has a {kind}");
+        }
+    }
+    server.end().await;
+
+    // The search finds what is kept.
+    assert!(is_in_index(&deployment, "kept-by-its-path").await);
+    assert!(is_in_blobs(&deployment, "nothing secret in here").await);
+    for (kind, _, part) in secrets_of_each_kind() {
+        assert!(!is_in_index(&deployment, &part).await, "the index has a {kind}");
+        assert!(!is_in_blobs(&deployment, &part).await, "a blob has a {kind}");
+    }
+}
+
+/// A store with a policy, and a memory in it.
+struct Place<'a> {
+    client: &'a Client,
+    path: String,
+    policy: &'static str,
+    memory: String,
+}
+
+impl<'a> Place<'a> {
+    async fn new(client: &'a Client, policy: &'static str) -> Self {
+        let store = json!({"name": policy, "sensitive_data_policy": policy});
+        let store = client.post(STORES, &store).await.json();
+        let path = format!("{STORES}/{}", store["id"].as_str().unwrap());
+        let memory = json!({"path": "/kept-by-its-path.md", "content": "nothing secret in here\n"});
+        let memory = client.post(&format!("{path}/memories"), &memory).await.json();
+        Self {
+            memory: format!("{path}/memories/{}", memory["id"].as_str().unwrap()),
+            client,
+            path,
+            policy,
+        }
+    }
+
+    async fn api_refuses(&self, kind: &str, secret: &str, part: &str) {
+        let content = format!("nothing secret in here\nbut {secret}\n");
+        let new = json!({"path": "/new.md", "content": content});
+        let over = json!({"path": "/kept-by-its-path.md", "content": content});
+        let memories = format!("{}/memories", self.path);
+        let upsert = self
+            .client
+            .request(Method::POST, &memories)
+            .header("anthropic-beta", "managed-agents-2026-04-01");
+        let keyed = self
+            .client
+            .request(Method::POST, &memories)
+            .header("idempotency-key", kind);
+        for refused in [
+            self.client.post(&memories, &new).await,
+            send(upsert.json(&over)).await,
+            send(keyed.json(&new)).await,
+            self.client.post(&self.memory, &json!({"content": content})).await,
+            self.client
+                .post(&self.memory, &json!({"content": content, "path": "/moved.md"}))
+                .await,
+        ] {
+            assert_eq!(refused.status, 400, "{kind}: {}", refused.text);
+            assert!(!refused.text.contains(part), "the answer has a {kind}");
+            let error = refused.json()["error"].clone();
+            assert_eq!(error["type"], "invalid_request_error");
+            assert_eq!(
+                error["message"],
+                format!(
+                    "`content` has what the memory store's sensitive-data policy (`{}`) refuses: {kind} in line 2",
+                    self.policy
+                )
+            );
+        }
+    }
+
+    async fn call(&self, input: &Value) -> Answer {
+        let block = json!({"type": "tool_use", "id": "toolu_1", "name": "memory", "input": input});
+        let answer = self
+            .client
+            .post(&format!("{}/tool_calls", self.path), &block)
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer
+    }
+
+    async fn tool_refuses(&self, kind: &str, secret: &str, part: &str) {
+        let file = "/memories/kept-by-its-path.md";
+        for (input, line) in [
+            (
+                json!({"command": "create", "path": "/memories/new.md", "file_text": secret}),
+                1,
+            ),
+            (
+                json!({"command": "insert", "path": file, "insert_line": 1, "insert_text": secret}),
+                2,
+            ),
+            (
+                json!({"command": "str_replace", "path": file, "old_str": "here\n", "new_str": format!("\n\n{secret}")}),
+                3,
+            ),
+        ] {
+            let answer = self.call(&input).await;
+            assert!(!answer.text.contains(part), "the answer has a {kind}");
+            let result = answer.tool_result();
+            assert!(
+                result.is_error && result.content.starts_with("Error: "),
+                "{}",
+                result.content
+            );
+            assert!(
+                result
+                    .content
+                    .contains(&format!("refuses {kind} in line {line} of")),
+                "{}",
+                result.content
+            );
+        }
+    }
+
+    async fn tool_redacts(&self, kind: &str, secret: &str, part: &str) {
+        let file = format!("/memories/{kind}.md");
+        let marker = format!("[redacted:{kind}]");
+        let shown = |secret: &str| {
+            Scanner::default()
+                .redact_change(None, secret)
+                .map_or(marker.clone(), |redacted| redacted.text)
+        };
+        for input in [
+            json!({"command": "create", "path": file, "file_text": format!("a\n{secret}\nb\n")}),
+            json!({"command": "insert", "path": file, "insert_line": 0, "insert_text": secret}),
+            json!({"command": "str_replace", "path": file, "old_str": "b\n", "new_str": format!("{secret}\n")}),
+        ] {
+            let answer = self.call(&input).await;
+            assert!(!answer.text.contains(part), "the answer has a {kind}");
+            let result = answer.tool_result();
+            assert!(!result.is_error, "{}", result.content);
+            assert!(
+                result.content.contains(&format!("asks: {kind} in line")),
+                "{}",
+                result.content
+            );
+            assert_eq!(self.call(&input).await.tool_result(), result, "sent again");
+        }
+        let content = format!("{0}\na\n{0}\n{0}\n", shown(secret));
+        let view = self
+            .call(&json!({"command": "view", "path": file}))
+            .await
+            .tool_result();
+        let lines: Vec<_> = view
+            .content
+            .lines()
+            .skip(1)
+            .map(|line| line.split_once('\t').unwrap().1)
+            .collect();
+        assert_eq!(lines.join("\n"), content);
+    }
+}
+
+/// Whether any row of any table, or any page of the file, has the text.
+async fn is_in_index(deployment: &Deployment, text: &str) -> bool {
+    if !deployment.pair.has_postgres() {
+        let file = deployment.sqlite_file();
+        let log = file.with_extension("db-wal");
+        let holds = |file| {
+            let bytes = std::fs::read(file).unwrap_or_default();
+            bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        };
+        return holds(file) || holds(log);
+    }
+    let mut database = PgConnection::connect(&deployment.postgres_url()).await.unwrap();
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT format('%I.%I', table_schema, table_name) FROM information_schema.tables \
+         WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('pg_catalog', 'information_schema')",
+    )
+    .fetch_all(&mut database)
+    .await
+    .unwrap();
+    assert!(tables.len() > 10, "{tables:?}");
+    for table in tables {
+        // Bytes are shown as their hexadecimal digits.
+        let query = format!(
+            "SELECT EXISTS (SELECT 1 FROM {table} AS r WHERE position($1 IN r::text) > 0 \
+             OR position(encode(convert_to($1, 'UTF8'), 'hex') IN r::text) > 0)"
+        );
+        let is_there: bool = sqlx::query_scalar(AssertSqlSafe(query))
+            .bind(text)
+            .fetch_one(&mut database)
+            .await
+            .unwrap();
+        if is_there {
+            return true;
+        }
+    }
+    false
+}
+
+async fn is_in_blobs(deployment: &Deployment, text: &str) -> bool {
+    let blobs = deployment.blobs().await;
+    for listed in blobs.list(None, 100_000).await.unwrap() {
+        let bytes = blobs.get(&listed.key).await.unwrap().unwrap();
+        if bytes.windows(text.len()).any(|window| window == text.as_bytes()) {
+            return true;
+        }
+    }
+    false
+}
