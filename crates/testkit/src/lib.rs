@@ -15,7 +15,7 @@ pub use hooked::HookedBlobs;
 pub use issuer::{IssuerKey, JwksAnswer, JwksServer};
 pub use keepsake_server::{RunningServer, ServerCommand};
 pub use postgres::{TestDatabase, fresh_database, fresh_database_from};
-pub use s3::{fresh_s3, s3_options};
+pub use s3::{VersionedPlace, fresh_s3, s3_options, versioned_s3};
 
 /// The variable's value; a missing one is a failure that says how to get it.
 fn required_variable(name: &str, example: &str) -> String {

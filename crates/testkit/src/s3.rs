@@ -1,11 +1,15 @@
 //! Places of a test's own in the bucket of the test S3 server.
 
+mod versioned;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use keepsake_blobs::{BlobStore, S3Blobs, S3Credentials, S3Options, S3Settings};
 
 use crate::{required_variable, unique_name};
+
+pub use versioned::{VersionedPlace, raw_s3_client, versioned_s3};
 
 /// How to reach the test server, with all names below `prefix`.
 ///

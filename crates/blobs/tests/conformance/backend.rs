@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use aws_sdk_s3::config::{BehaviorVersion, Builder, Credentials, Region, RequestChecksumCalculation};
 use aws_sdk_s3::primitives::ByteStream;
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use keepsake_blobs::{BlobStore, BlobUrl, FileBlobs, S3Blobs, S3Settings};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_testkit::s3::{s3_options, unique_prefix};
-use secrecy::ExposeSecret;
+use keepsake_testkit::s3::{raw_s3_client, s3_options, unique_prefix};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -66,7 +62,7 @@ impl Backend {
             }
             Self::S3 { prefix } => {
                 let options = s3_options(prefix);
-                raw_client()
+                raw_s3_client()
                     .put_object()
                     .bucket(options.bucket)
                     .key(format!("{prefix}/{name}"))
@@ -77,41 +73,6 @@ impl Backend {
             }
         }
     }
-}
-
-/// The S3 client itself.
-pub(crate) fn raw_client() -> aws_sdk_s3::Client {
-    let settings = s3_options("").settings;
-    let credentials = settings.credentials.unwrap();
-    let secret = credentials.secret_access_key.expose_secret();
-    let mut trust_store = TrustStore::default();
-    if let Some(ca_file) = settings.ca_file {
-        trust_store.add_pem_certificate(std::fs::read(ca_file).unwrap());
-    }
-    let tls = TlsContext::builder()
-        .with_trust_store(trust_store)
-        .build()
-        .unwrap();
-    let http_client = aws_smithy_http_client::Builder::new()
-        .tls_provider(Provider::rustls(CryptoMode::AwsLc))
-        .tls_context(tls)
-        .build_https();
-    let config = Builder::new()
-        .behavior_version(BehaviorVersion::latest())
-        .http_client(http_client)
-        .region(Region::new(settings.region.unwrap()))
-        .credentials_provider(Credentials::new(
-            credentials.access_key_id,
-            secret,
-            None,
-            None,
-            "test",
-        ))
-        .endpoint_url(settings.endpoint.unwrap())
-        .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
-        .force_path_style(true)
-        .build();
-    aws_sdk_s3::Client::from_conf(config)
 }
 
 /// The key of a small number each for tenant, store and blob.

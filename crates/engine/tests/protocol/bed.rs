@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_blobs::{BlobStore, FileBlobs};
+use keepsake_blobs::{BlobStore, FileBlobs, S3Blobs};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, ContentHash, MemoryPath, StoreId, TenantId, Timestamp};
 use keepsake_engine::{
@@ -12,7 +12,7 @@ use keepsake_engine::{
 };
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
-use keepsake_testkit::{HookedBlobs, TestDatabase, fresh_database, fresh_s3};
+use keepsake_testkit::{HookedBlobs, TestDatabase, VersionedPlace, fresh_database, fresh_s3, versioned_s3};
 use serde_json::{Value, json};
 
 /// What keeps the backends alive while a test runs.
@@ -43,6 +43,17 @@ impl Bed {
 
     pub(crate) async fn postgres_and_s3() -> Self {
         Self::postgres_with_connections(8).await
+    }
+
+    /// On a bucket that keeps versions; `None`: the S3 server has none.
+    pub(crate) async fn sqlite_and_versioned_s3() -> Option<(Self, VersionedPlace)> {
+        let place = versioned_s3().await?;
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("index.db").display());
+        let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
+        let blobs = Arc::new(S3Blobs::connect(place.options.clone()).await.unwrap());
+        let bed = Self::new(index, blobs, Ground::Folder(folder)).await;
+        Some((bed, place))
     }
 
     pub(crate) async fn postgres_with_connections(max_connections: u32) -> Self {

@@ -355,3 +355,62 @@ async fn erasures_are_paged(bed: Bed) {
     }
     assert_eq!(listed, asked);
 }
+
+/// A server without versioned buckets says so of every blob, as all other tests
+/// here hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_object_version_goes_from_a_bucket_that_keeps_them() {
+    let Some((bed, place)) = Bed::sqlite_and_versioned_s3().await else {
+        let bed = Bed::postgres_and_s3().await;
+        bed.make("/p/a", "secret").await;
+        let receipt = erase(&bed, below(&bed, "/p/")).await.receipt;
+        assert_eq!((receipt.versions_deleted, receipt.versions_not_kept), (0, 1));
+        return;
+    };
+    let memory = bed.make("/p/a", "secret").await;
+    bed.update(&memory, edit_of(Some("redacted"), None, None))
+        .await
+        .unwrap();
+    bed.update(&memory, edit_of(Some("newer"), None, None))
+        .await
+        .unwrap();
+    bed.make("/q", "kept").await;
+    assert_eq!(place.versions().await, 4);
+    let history = VersionQuery::default();
+    let history = bed
+        .engine
+        .versions(&bed.principal, bed.store_id, &history, View::Basic)
+        .await;
+    let second = history.unwrap().items[2].version.version_id;
+    bed.engine
+        .redact_version(&bed.principal, bed.store_id, second)
+        .await
+        .unwrap();
+    assert_eq!(place.versions().await, 3, "a redaction means the same");
+
+    let receipt = erase(&bed, below(&bed, "/p/")).await.receipt;
+    assert_eq!(
+        (receipt.blobs, receipt.versions_deleted, receipt.versions_kept),
+        (2, 2, 0)
+    );
+    assert_eq!(place.versions().await, 1);
+    // What was deleted before, and is there as an older version, goes with the store.
+    let orphan = keepsake_core::BlobKey {
+        blob_id: keepsake_core::VersionId::from_uuid(uuid::Uuid::from_u128(7)),
+        ..bed.blob_key(&memory.memory.head)
+    };
+    let blobs = bed.blobs.inner();
+    blobs
+        .put(&orphan, bytes::Bytes::from_static(b"a write that lost"))
+        .await
+        .unwrap();
+    blobs.delete(&orphan).await.unwrap();
+    assert_eq!(place.versions().await, 3);
+    let whole = ErasureRequest {
+        store_id: Some(bed.store_id),
+        ..ErasureRequest::default()
+    };
+    let receipt = erase(&bed, whole).await.receipt;
+    assert_eq!((receipt.blobs, receipt.versions_deleted), (2, 2));
+    assert_eq!(place.versions().await, 0);
+}
