@@ -47,6 +47,9 @@ impl Backends {
             scanner: settings.scanner.clone(),
             cache_bytes: settings.cache_blob_bytes,
             role: settings.role.name(),
+            issuers: Arc::clone(&settings.auth.issuers),
+            vault: settings.vault.clone(),
+            token_key_period: settings.auth.token_key_period,
             ..EngineOptions::default()
         };
         Engine::new(Arc::clone(&self.index), Arc::clone(&self.blobs), options)

@@ -42,6 +42,12 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
         // A database that does not answer must not keep the process from ending.
         () = shutdown.cancelled() => return Ok(()),
     };
+    if !settings.vault.is_locked() && !args.dev {
+        tracing::warn!(
+            "secrets.master_key is not set: the keys that sign tokens and cursors are in the index as they are, \
+             and whoever reads it can sign"
+        );
+    }
     let engine = opened.engine(&settings);
     let dev_folder = folder.filter(|_| args.dev);
     let served = serve(&engine, &opened, &settings, dev_folder.as_deref(), shutdown).await;
@@ -64,6 +70,10 @@ async fn serve(
     dev_folder: Option<&Path>,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
+    engine
+        .prepare_secrets()
+        .await
+        .map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
     let listener = match settings.role {
         Role::All | Role::Gateway => Some(listen("server.listen", &settings.server.listen).await?),
         Role::Worker => None,

@@ -340,7 +340,7 @@ fn add_components(components: &mut Components, is_operators: bool) {
     }
     let api_key = ApiKeyValue::with_description("x-api-key", "An API key.");
     let mut bearer = Http::new(HttpAuthScheme::Bearer);
-    bearer.description = Some("An API key.".to_owned());
+    bearer.description = Some("An API key, or a JWT of a configured issuer.".to_owned());
     let schemes = [
         ("api_key", SecurityScheme::ApiKey(ApiKey::Header(api_key))),
         ("bearer", SecurityScheme::Http(bearer)),

@@ -7,8 +7,8 @@ use keepsake_blobs::{BlobStore, FileBlobs, S3Blobs};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, ContentHash, MemoryPath, StoreId, TenantId, Timestamp};
 use keepsake_engine::{
-    Engine, EngineError, EngineOptions, ManualClock, MemoryEdit, NewKey, NewMemory, NewTenant, OnTaken,
-    Precondition, Principal, ShownMemory, ShownVersion, ToolAnswer, ToolCall, VersionQuery, View,
+    Clock, Engine, EngineError, EngineOptions, ManualClock, MemoryEdit, NewKey, NewMemory, NewTenant,
+    OnTaken, Precondition, Principal, ShownMemory, ShownVersion, ToolAnswer, ToolCall, VersionQuery, View,
 };
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
@@ -70,7 +70,7 @@ impl Bed {
     async fn new(index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>, ground: Ground) -> Self {
         let blobs = HookedBlobs::new(blobs);
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
-        let engine = engine_on(&index, &blobs, &clock);
+        let engine = engine_on(&index, &blobs, &clock, |_| {});
         let tenant = new_tenant(&engine, LimitOverrides::default()).await;
         let principal = principal_of(&engine, tenant).await;
         let store = engine.operator().create_store(tenant, "notes").await.unwrap();
@@ -87,7 +87,17 @@ impl Bed {
 
     /// Another replica: the same backends, caches and queues of its own.
     pub(crate) fn replica(&self) -> Engine {
-        engine_on(&self.index, &self.blobs, &self.clock)
+        self.replica_with(|_| {})
+    }
+
+    /// Another replica that is configured otherwise.
+    pub(crate) fn replica_with(&self, change: impl FnOnce(&mut EngineOptions)) -> Engine {
+        engine_on(&self.index, &self.blobs, &self.clock, change)
+    }
+
+    /// The time that the engines see.
+    pub(crate) fn engine_now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Another tenant with limits of its own, and its store.
@@ -238,11 +248,17 @@ impl Bed {
     }
 }
 
-fn engine_on(index: &Arc<dyn Index>, blobs: &Arc<HookedBlobs>, clock: &Arc<ManualClock>) -> Engine {
-    let options = EngineOptions {
+fn engine_on(
+    index: &Arc<dyn Index>,
+    blobs: &Arc<HookedBlobs>,
+    clock: &Arc<ManualClock>,
+    change: impl FnOnce(&mut EngineOptions),
+) -> Engine {
+    let mut options = EngineOptions {
         clock: clock.clone(),
         ..EngineOptions::default()
     };
+    change(&mut options);
     Engine::new(Arc::clone(index), blobs.clone(), options)
 }
 

@@ -4,6 +4,7 @@
 
 mod api;
 mod bed;
+mod credentials;
 mod erasures;
 mod history;
 mod jobs;

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use keepsake_core::Limits;
 
+use super::issuers::{self, ISSUERS};
+
 /// The section whose keys are the fields of [`Limits`].
 const LIMITS_SECTION: &str = "limits";
 
@@ -33,6 +35,8 @@ pub(crate) enum Shown {
     Endpoint,
     /// A list of rules, if it is one.
     Rules,
+    /// Tables, whose keys are shown themselves.
+    Tables,
 }
 
 impl Key {
@@ -43,13 +47,13 @@ impl Key {
 
     /// Its section and its name there; the section is empty at the top level.
     pub(crate) fn parts(&self) -> (&str, &str) {
-        self.name.split_once('.').unwrap_or(("", &self.name))
+        self.name.rsplit_once('.').unwrap_or(("", &self.name))
     }
 }
 
 /// Every key, in the order in which they are shown, sections together.
 pub(crate) fn all() -> Vec<Key> {
-    use Shown::{BlobUrl, Endpoint, IndexUrl, Nothing, Plain, Rules};
+    use Shown::{BlobUrl, Endpoint, IndexUrl, Nothing, Plain, Rules, Tables};
     let mut keys = vec![
         key("role", Some("all"), Plain),
         key("server.listen", Some("127.0.0.1:8080"), Plain),
@@ -81,10 +85,30 @@ pub(crate) fn all() -> Vec<Key> {
     }));
     keys.extend([
         key("sensitive_data.rules", None, Rules),
+        key("auth.token_key_days", Some("30"), Plain),
+        key(ISSUERS, None, Tables),
+        key("secrets.master_key", None, Nothing),
+        key("secrets.master_key_file", None, Plain),
+        key("secrets.previous_master_key", None, Nothing),
+        key("secrets.previous_master_key_file", None, Plain),
         key("log.format", Some("human"), Plain),
         key("log.filter", Some("info"), Plain),
     ]);
     keys
+}
+
+/// The keys of one table of issuers.
+pub(crate) fn of_issuer(position: usize) -> impl Iterator<Item = Key> {
+    issuers::FIELDS.into_iter().map(move |field| Key {
+        name: Cow::Owned(issuers::name_of(position, field)),
+        default: None,
+        // The URL may be one that was pasted with credentials, by mistake.
+        shown: if field == "jwks_url" {
+            Shown::Endpoint
+        } else {
+            Shown::Plain
+        },
+    })
 }
 
 /// The names and default values of [`Limits`], so that none is written twice.

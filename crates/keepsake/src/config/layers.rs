@@ -9,11 +9,11 @@ use std::fmt;
 use std::path::Path;
 
 use config::{ConfigError, Map, Source, Value, ValueKind};
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
-use super::Problem;
 use super::keys::Key;
 use super::rules::value_kind;
+use super::{Problem, issuers};
 
 /// What the names of Keepsake's environment variables begin with.
 const VARIABLE_PREFIX: &str = "KEEPSAKE_";
@@ -127,6 +127,9 @@ impl Layer {
             let is_known = keys.iter().any(|key| key.name == full_name);
             let is_section = is_section(&full_name, keys);
             match value.get_ref() {
+                DeValue::Array(tables) if full_name == issuers::ISSUERS => {
+                    self.add_issuers(&place, tables, lines, problems);
+                }
                 DeValue::Table(table) if is_section => {
                     self.add_table(&full_name, table, lines, keys, problems);
                 }
@@ -139,6 +142,42 @@ impl Layer {
                     )));
                 }
                 _ => problems.push(Problem::unknown_key(&full_name, &place, keys)),
+            }
+        }
+    }
+
+    /// Adds the tables of issuers, each key by the place of its table.
+    fn add_issuers(
+        &mut self,
+        place: &str,
+        tables: &DeArray<'_>,
+        lines: &Lines<'_>,
+        problems: &mut Vec<Problem>,
+    ) {
+        for (position, table) in tables.iter().enumerate() {
+            let DeValue::Table(table) = table.get_ref() else {
+                // No table: what it should be is said where it is read.
+                self.set(issuers::ISSUERS, place, ValueKind::Array(Vec::new()));
+                return;
+            };
+            // Also one without a key is there.
+            self.set(
+                &format!("{}[{position}]", issuers::ISSUERS),
+                place,
+                ValueKind::Table(Map::new()),
+            );
+            for (name, value) in table.iter() {
+                let place = lines.at(name.span().start);
+                let field = name.get_ref();
+                let full_name = issuers::name_of(position, field);
+                if issuers::FIELDS.contains(&field.as_ref()) {
+                    self.set(&full_name, &place, value_kind(value));
+                } else {
+                    problems.push(Problem::new(format!(
+                        "unknown key {full_name} ({place}); an issuer has {}",
+                        issuers::FIELDS.join(", ")
+                    )));
+                }
             }
         }
     }

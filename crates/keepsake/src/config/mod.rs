@@ -5,12 +5,14 @@
 //! wrong is reported at once, each problem with its key and where it came
 //! from. No value is ever quoted, so that no message shows a secret.
 
+mod issuers;
 mod keys;
 mod layers;
 mod print;
 mod problem;
 mod reader;
 mod rules;
+mod secrets;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use config::Config;
 
+pub(crate) use issuers::AuthSettings;
 use keys::Key;
 use layers::Layer;
 pub(crate) use problem::{ConfigError, Problem};
@@ -62,7 +65,7 @@ pub(crate) struct Merged {
 impl Sources {
     /// Reads every source and merges them.
     pub(crate) fn merge(self) -> Merged {
-        let keys = keys::all();
+        let mut keys = keys::all();
         let mut problems = Vec::new();
         let mut builder = Config::builder().add_source(Layer::defaults(&keys));
         if let Some(file) = &self.file {
@@ -80,6 +83,8 @@ impl Sources {
             problems.push(Problem::new(error.to_string()));
             Config::default()
         });
+        let issuers = reader::count(&config, issuers::ISSUERS).unwrap_or_default();
+        keys.extend((0..issuers).flat_map(keys::of_issuer));
         Merged {
             keys,
             config,

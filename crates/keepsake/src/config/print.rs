@@ -25,10 +25,16 @@ impl Merged {
             let Some(value) = value(&self.config, &key.name) else {
                 continue;
             };
+            if key.shown == Shown::Tables {
+                continue;
+            }
             let (of_section, name) = key.parts();
             if of_section != section {
                 section = of_section;
-                let _ = write!(toml, "\n[{section}]\n");
+                let _ = match section.split_once('[') {
+                    Some((tables, _)) => write!(toml, "\n[[{tables}]]\n"),
+                    None => write!(toml, "\n[{section}]\n"),
+                };
             }
             let origin = value.origin().unwrap_or("default");
             let _ = writeln!(toml, "{name} = {} # {origin}", shown(&value.kind, key));
@@ -41,7 +47,7 @@ fn shown(value: &ValueKind, key: &Key) -> String {
     let hidden_unless = |shown: Result<String, String>| quoted(shown.as_deref().unwrap_or(HIDDEN));
     match key.shown {
         Shown::Plain => literal(value, key),
-        Shown::Nothing => quoted(HIDDEN),
+        Shown::Nothing | Shown::Tables => quoted(HIDDEN),
         Shown::IndexUrl => hidden_unless(index_url(value).map(|url| url.to_string())),
         Shown::BlobUrl => hidden_unless(blob_url(value).map(|url| url.to_string())),
         Shown::Endpoint => hidden_unless(endpoint(value)),
@@ -60,6 +66,10 @@ fn literal(value: &ValueKind, key: &Key) -> String {
         ValueKind::Boolean(truth) => truth.to_string(),
         ValueKind::I64(number) => number.to_string(),
         ValueKind::Float(number) => number.to_string(),
+        ValueKind::Array(items) if !items.is_empty() => {
+            let items: Vec<_> = items.iter().map(|item| literal(&item.kind, key)).collect();
+            format!("[{}]", items.join(", "))
+        }
         // Not what any key takes: the problems say so.
         _ => quoted("?"),
     }

@@ -42,6 +42,11 @@ impl<'a> Reader<'a> {
         value(self.merged, key).is_some()
     }
 
+    /// How many items a list has; `None` where it is none.
+    pub(super) fn count(&self, key: &str) -> Option<usize> {
+        count(self.merged, key)
+    }
+
     /// Reports a key that must be set and is not.
     pub(super) fn require(&mut self, key: &str, advice: &str) {
         if !self.is_set(key) {
@@ -64,13 +69,43 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The value under a dotted name, with its origin.
+/// The value under a dotted name, with its origin; `[0]` is the first of a list.
 pub(super) fn value<'a>(merged: &'a Config, key: &str) -> Option<&'a Value> {
-    key.split('.')
-        .try_fold(&merged.cache, |value, name| match &value.kind {
-            ValueKind::Table(table) => table.get(name),
-            _ => None,
-        })
+    key.split('.').try_fold(&merged.cache, |value, name| {
+        let (name, position) = match name.split_once('[') {
+            Some((name, position)) => (name, Some(position.trim_end_matches(']').parse::<usize>().ok()?)),
+            None => (name, None),
+        };
+        let ValueKind::Table(table) = &value.kind else {
+            return None;
+        };
+        let found = table.get(name)?;
+        match (position, &found.kind) {
+            (None, _) => Some(found),
+            (Some(position), ValueKind::Array(items)) => items.get(position),
+            (Some(_), _) => None,
+        }
+    })
+}
+
+/// How many items the list under a name has; `None` where it is none.
+pub(super) fn count(merged: &Config, key: &str) -> Option<usize> {
+    match &value(merged, key)?.kind {
+        ValueKind::Array(items) if !items.is_empty() => Some(items.len()),
+        _ => None,
+    }
+}
+
+/// A list of texts that are not empty, and not itself.
+pub(super) fn texts(value: &ValueKind) -> Result<Vec<String>, String> {
+    let rule = || "must be a list of texts, none of them empty".to_owned();
+    match value {
+        ValueKind::Array(items) if !items.is_empty() => items
+            .iter()
+            .map(|item| text(&item.kind).map(str::to_owned).map_err(|_| rule()))
+            .collect(),
+        _ => Err(rule()),
+    }
 }
 
 /// Text that is not empty.

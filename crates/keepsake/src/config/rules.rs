@@ -1,4 +1,4 @@
-//! `sensitive_data.rules`: a list of tables, the only one of the configuration.
+//! `sensitive_data.rules`: a list of tables, in a file or as the text of a variable.
 
 use config::{Map, Value, ValueKind};
 use keepsake_core::sensitive::{CustomRule, Scanner};

@@ -10,11 +10,14 @@ use keepsake_blobs::{BlobError, BlobUrl, S3Credentials, S3Settings};
 use keepsake_core::Limits;
 use keepsake_core::sensitive::Scanner;
 use keepsake_server::OperatorToken;
+use keepsake_tokens::Vault;
 use secrecy::SecretString;
 
+use super::issuers::{AuthSettings, read_auth};
 use super::keys;
 use super::reader::{Reader, number, text, truth};
 use super::rules;
+use super::secrets::read_secrets;
 use super::url::IndexUrl;
 
 /// What a process does.
@@ -67,6 +70,10 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     /// What finds sensitive data.
     pub(crate) scanner: Scanner,
+    /// Who is believed beside API keys.
+    pub(crate) auth: AuthSettings,
+    /// What wraps the secrets that the index keeps.
+    pub(crate) vault: Vault,
     /// What is logged.
     pub(crate) log: LogSettings,
 }
@@ -146,6 +153,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
     let limits = read_limits(reader);
     let has_rules = reader.is_set("sensitive_data.rules");
     let scanner = reader.get("sensitive_data.rules", rules::scanner);
+    let auth = read_auth(reader);
+    let vault = read_secrets(reader);
     let log = read_log(reader);
     Some(Settings {
         role: role?,
@@ -156,6 +165,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
         cache_blob_bytes: cache_blob_bytes?,
         limits: limits?,
         scanner: if has_rules { scanner? } else { Scanner::default() },
+        auth: auth?,
+        vault,
         log: log?,
     })
 }

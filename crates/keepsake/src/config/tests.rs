@@ -7,6 +7,8 @@ use secrecy::ExposeSecret;
 
 use super::*;
 
+mod credentials;
+
 /// A secret that must not show anywhere, by a part that any cut of it has.
 const SECRET: &str = "hunter2";
 
@@ -61,6 +63,19 @@ filter = "keepsake=debug,info"
 listen = "[::1]:9091"
 token = "hunter2-0123456789abcdef0123456789abcdef"
 token_file = "/run/secrets/operator"
+
+[auth]
+token_key_days = 7
+
+[[auth.issuers]]
+issuer = "https://id.example.com"
+audience = "keepsake"
+jwks_url = "https://id.example.com/jwks.json"
+actor = "user"
+
+[secrets]
+master_key = "hunter2hunter2hunter2hunter2hunter2hunter2g="
+previous_master_key = "hunter2hunter2hunter2hunter2hunter2hunter2w="
 "#;
 
 const MINIMAL: &str = r#"
@@ -261,13 +276,15 @@ fn operator_is_served_where_there_is_a_token() {
 #[test]
 fn complete_file_of_these_tests_names_every_key() {
     let table: toml::Table = toml::from_str(COMPLETE).unwrap();
-    let named: BTreeSet<String> = table
+    let mut named: BTreeSet<String> = table
         .iter()
         .flat_map(|(name, value)| match value.as_table() {
             Some(section) => section.keys().map(|key| format!("{name}.{key}")).collect(),
             None => vec![name.clone()],
         })
         .collect();
+    // A key comes from a file or is there itself.
+    named.extend(["secrets.master_key_file", "secrets.previous_master_key_file"].map(str::to_owned));
     let known: BTreeSet<String> = keys::all().iter().map(|key| key.name.to_string()).collect();
     assert_eq!(named, known);
 }
@@ -368,16 +385,18 @@ fn unknown_keys_are_named_with_where_they_are() {
         ],
     );
     let expected = [
-        "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, log",
-        "unknown key rol (keepsake.toml, line 5); there are role, server, operator, index, blobs, cache, limits, sensitive_data, log",
+        "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, log",
+        "unknown key rol (keepsake.toml, line 5); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, log",
         "unknown key server.lissten (keepsake.toml, line 8); server has listen, request_deadline_seconds, \
          shutdown_deadline_seconds, max_requests_in_flight, max_connections",
         "unknown variable KEEPSAKE_BLOB_URL; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
-         KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_LOG_*",
+         KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
+         KEEPSAKE_SECRETS_*, KEEPSAKE_LOG_*",
         "unknown variable KEEPSAKE_INDEX_ULR; there are KEEPSAKE_INDEX_URL, KEEPSAKE_INDEX_MIGRATE_URL, \
          KEEPSAKE_INDEX_JOBS_URL, KEEPSAKE_INDEX_MAX_CONNECTIONS",
         "unknown variable KEEPSAKE_PORT; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
-         KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_LOG_*",
+         KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
+         KEEPSAKE_SECRETS_*, KEEPSAKE_LOG_*",
     ];
     assert_eq!(found, expected);
 }

@@ -332,7 +332,7 @@ async fn connection_too_many_is_told_so_and_may_ask_for_health() {
     let deployment = Deployment::new(Pair::SqliteFiles).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {
-        more: "",
+        more: String::new(),
         ..ServerConfig::default()
     };
     let config = deployment

@@ -37,3 +37,4 @@ mod sensitive;
 mod smoke;
 mod store_deletion;
 mod support;
+mod tokens;

@@ -33,7 +33,7 @@ async fn worker_flushes_256_uploads_at_once_with_the_defaults() {
         let deployment = Deployment::new(pair).await;
         let tenant = deployment.tenant().await;
         let config = ServerConfig {
-            more: DEFAULT_RATES,
+            more: DEFAULT_RATES.to_owned(),
             ..ServerConfig::default()
         };
         let server = deployment.start_with(&config).await;

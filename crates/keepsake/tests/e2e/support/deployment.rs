@@ -51,13 +51,13 @@ pub(crate) struct ServerConfig {
     pub(crate) log_format: &'static str,
     /// More of it as TOML; rates are out of the way where this does not set
     /// them: how fast a test is must not decide what it meets.
-    pub(crate) more: &'static str,
+    pub(crate) more: String,
     /// The port of the operator's listener, and its token.
     pub(crate) operator: Option<(u16, String)>,
 }
 
 /// Rates that no test reaches by chance.
-const FREE_RATES: &str = "[limits]\nrequests_per_second = 1_000_000_000\nrequest_burst = 1_000_000_000\n";
+pub(crate) const FREE_RATES: &str = "[limits]\nrequests_per_second = 1_000_000_000\nrequest_burst = 1_000_000_000\n";
 /// For the default rates.
 pub(crate) const DEFAULT_RATES: &str = "[limits]\nrequests_per_second = 1_000\nrequest_burst = 2_000\n";
 
@@ -67,7 +67,7 @@ impl Default for ServerConfig {
             endpoint: None,
             log_filter: "info",
             log_format: "human",
-            more: FREE_RATES,
+            more: FREE_RATES.to_owned(),
             operator: None,
         }
     }

@@ -1,0 +1,458 @@
+//! Who is believed, for how long, and what finding out costs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use keepsake_core::api_key::ApiKeySecret;
+use keepsake_core::id::SessionId;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{Actor, StoreId, TenantId};
+use keepsake_engine::{Engine, EngineError, NewToken, PageRequest, Principal, Rotation, StoreQuery};
+use keepsake_index::{Scope, Tenant, TenantStatus};
+use keepsake_testkit::IssuerKey;
+use keepsake_tokens::{
+    IssuerSettings, Issuers, KeySource, MasterKey, Subject, TokenError, Vault, VaultError,
+};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::bed::{Bed, create, tool_call, view};
+
+crate::on_both_pairs! {
+    flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out,
+    unknown_key_that_is_sent_again_and_again_is_looked_up_once,
+    change_of_a_tenant_is_felt_within_five_seconds,
+    token_of_an_issuer_is_believed_for_its_tenant,
+    token_of_our_own_is_good_on_every_replica,
+    token_sees_no_store_but_its_own,
+    first_key_is_one_for_all_replicas,
+    signing_key_changes_without_a_token_that_is_refused,
+    compromised_key_is_believed_nowhere_after_a_minute,
+    unknown_names_of_keys_are_refused,
+    secrets_are_wrapped_once_there_is_a_master_key,
+    wrong_master_key_is_told_from_the_start,
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+const DAY: Duration = Duration::from_hours(24);
+
+fn made_up(number: u32) -> String {
+    let mut random = [0xA5; 32];
+    random[..4].copy_from_slice(&number.to_be_bytes());
+    ApiKeySecret::from_random(random).expose().to_owned()
+}
+
+/// How many of so many made-up keys were looked up: those are told unknown.
+async fn looked_up(engine: &Engine, keys: std::ops::Range<u32>) -> usize {
+    let tries = keys.map(|number| {
+        let key = made_up(number);
+        async move {
+            match engine.authenticate(&key).await.unwrap_err() {
+                EngineError::Unauthenticated(why) => {
+                    assert_eq!(why, "the API key is unknown");
+                    1
+                }
+                EngineError::AuthenticationBusy(_) => 0,
+                other => panic!("{other}"),
+            }
+        }
+    });
+    join_all(tries).await.into_iter().sum()
+}
+
+async fn flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out(bed: Bed) {
+    let good = bed.key().await;
+    bed.engine.authenticate(&good).await.unwrap();
+    for second in 0..5 {
+        let first = looked_up(&bed.engine, second * 3000..second * 3000 + 1500).await;
+        assert!((1..=208).contains(&first), "{first}");
+        let rest = looked_up(&bed.engine, second * 3000 + 1500..second * 3000 + 3000).await;
+        assert!(first + rest <= 208, "{first} and {rest}");
+        // Looked up anew when it is no longer believed, flood or not.
+        bed.engine.authenticate(&good).await.unwrap();
+        bed.clock.advance(Duration::from_secs(1));
+    }
+}
+
+async fn unknown_key_that_is_sent_again_and_again_is_looked_up_once(bed: Bed) {
+    for _ in 0..300 {
+        assert_eq!(looked_up(&bed.engine, 0..1).await, 1);
+    }
+    // Had each of them been looked up, none of these would be.
+    assert_eq!(looked_up(&bed.engine, 1..9).await, 8);
+}
+
+async fn change_of_a_tenant_is_felt_within_five_seconds(bed: Bed) {
+    let key = bed.key().await;
+    let token = bed.token(|_| {}).await;
+    let allowed = async |credential: &str| {
+        let principal = bed.engine.authenticate(credential).await.unwrap();
+        principal.limits.stores_per_tenant
+    };
+    let before = allowed(&key).await;
+    assert_eq!(allowed(&token).await, before);
+    let limits = LimitOverrides {
+        stores_per_tenant: Some(7),
+        ..LimitOverrides::default()
+    };
+    let tenant_id = bed.principal.tenant_id;
+    // Reads of the token and of its tenant do not add up.
+    bed.clock.advance(Duration::from_secs(2));
+    assert_eq!(allowed(&token).await, before);
+    bed.index
+        .set_limits(tenant_id, &limits, keepsake_core::Timestamp::default())
+        .await
+        .unwrap();
+    bed.clock.advance(Duration::from_millis(2999));
+    for credential in [&key, &token] {
+        assert_eq!(allowed(credential).await, 7);
+    }
+}
+
+fn trusting(key: &IssuerKey, actor: Subject) -> Arc<Issuers> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key.pem");
+    std::fs::write(&file, key.pem()).unwrap();
+    let settings = IssuerSettings {
+        issuer: "https://id.example.com".to_owned(),
+        audience: "keepsake".to_owned(),
+        keys: KeySource::File(file),
+        tenant_claim: "org".to_owned(),
+        scopes_claim: "scope".to_owned(),
+        tenants: None,
+        actor,
+    };
+    Arc::new(Issuers::new(vec![settings]).unwrap())
+}
+
+async fn token_of_an_issuer_is_believed_for_its_tenant(bed: Bed) {
+    let key = IssuerKey::ed25519();
+    let engine = bed.replica_with(|options| options.issuers = trusting(&key, Subject::ServiceAccount));
+    let now_secs = bed.engine_now().as_micros() / 1_000_000;
+    let token = |org: &Value| {
+        let claims = json!({
+            "iss": "https://id.example.com", "aud": "keepsake", "sub": "ci", "org": org,
+            "scope": "openid memory:read memory:burn", "exp": now_secs + 10,
+        });
+        key.token("any", &claims)
+    };
+    let tenant = async |external_id: &str, status| {
+        let tenant = Tenant {
+            tenant_id: TenantId::from_uuid(engine.new_uuid()),
+            external_id: Some(external_id.to_owned()),
+            name: "tenant".to_owned(),
+            status,
+            limits: LimitOverrides::default(),
+            created_at: bed.engine_now(),
+        };
+        assert!(bed.index.create_tenant(&tenant).await.unwrap());
+        tenant.tenant_id
+    };
+    let acme = tenant("acme", TenantStatus::Active).await;
+    tenant("gone", TenantStatus::Suspended).await;
+    for name in [json!("acme"), json!(acme.to_string())] {
+        let principal = engine.authenticate(&token(&name)).await.unwrap();
+        assert_eq!(principal.tenant_id, acme);
+        assert_eq!(principal.actor, Actor::ServiceAccount("ci".to_owned()));
+        principal.require(Scope::MemoryRead).unwrap();
+        for missing in Scope::ALL.into_iter().filter(|scope| *scope != Scope::MemoryRead) {
+            assert!(principal.require(missing).is_err(), "{missing}");
+        }
+    }
+    for (name, why) in [
+        (json!("gone"), "the tenant is suspended"),
+        (json!("Acme"), "the token's tenant is unknown"),
+        (
+            json!(TenantId::from_uuid(Uuid::nil()).to_string()),
+            "the token's tenant is unknown",
+        ),
+        (json!(null), "the token names no tenant"),
+    ] {
+        let refused = engine.authenticate(&token(&name)).await.unwrap_err();
+        assert_eq!(refused.to_string(), why);
+    }
+    let good = token(&json!("acme"));
+    engine.authenticate(&good).await.unwrap();
+    bed.clock.advance(Duration::from_secs(70));
+    let refused = engine.authenticate(&good).await.unwrap_err();
+    assert!(
+        matches!(refused, EngineError::Token(TokenError::Expired)),
+        "{refused}"
+    );
+    // No other replica trusts this issuer.
+    let refused = bed.engine.authenticate(&token(&json!("acme"))).await.unwrap_err();
+    assert!(
+        matches!(refused, EngineError::Token(TokenError::Issuer)),
+        "{refused}"
+    );
+}
+
+fn session() -> Actor {
+    Actor::Session(SessionId::from_uuid(Uuid::from_u128(7)))
+}
+
+async fn token_of_our_own_is_good_on_every_replica(bed: Bed) {
+    let token = bed.token(|_| {}).await;
+    let replica = bed.replica();
+    let principal = replica.authenticate(&token).await.unwrap();
+    assert_eq!(principal.tenant_id, bed.principal.tenant_id);
+    assert_eq!(principal.actor, session());
+    let call = tool_call(None, create("/memories/a", "x"));
+    let answer = replica.call_tool(&principal, bed.store_id, call).await.unwrap();
+    assert!(!answer.is_error, "{}", answer.content);
+    let version = bed
+        .index
+        .version_at(principal.tenant_id, bed.store_id, 1)
+        .await
+        .unwrap();
+    assert_eq!(version.unwrap().created_by, Some(session()));
+    bed.clock.advance(Duration::from_mins(61));
+    let refused = replica.authenticate(&token).await.unwrap_err();
+    assert!(
+        matches!(refused, EngineError::Token(TokenError::Expired)),
+        "{refused}"
+    );
+}
+
+async fn token_sees_no_store_but_its_own(bed: Bed) {
+    let other = bed
+        .engine
+        .operator()
+        .create_store(bed.principal.tenant_id, "other")
+        .await
+        .unwrap();
+    let token = bed
+        .token(|new| {
+            new.store_ids = Some(vec![bed.store_id]);
+            new.scopes = vec![Scope::MemoryRead];
+        })
+        .await;
+    let principal = bed.engine.authenticate(&token).await.unwrap();
+    let call = async |principal: &Principal, store_id: StoreId, input| {
+        let call = tool_call(None, input);
+        bed.engine.call_tool(principal, store_id, call).await
+    };
+    call(&principal, bed.store_id, view("/memories")).await.unwrap();
+    let refused = call(&principal, other.store_id, view("/memories")).await;
+    assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
+    let refused = call(&principal, bed.store_id, create("/memories/a", "x")).await;
+    assert!(
+        matches!(refused, Err(EngineError::PermissionDenied(Scope::MemoryWrite))),
+        "{refused:?}"
+    );
+    let long = NewToken {
+        life: DAY + Duration::from_secs(1),
+        ..bed.new_token()
+    };
+    let refused = bed.engine.issue_token(long).await.unwrap_err();
+    assert!(
+        matches!(refused, EngineError::Token(TokenError::Unissuable)),
+        "{refused}"
+    );
+}
+
+async fn first_key_is_one_for_all_replicas(bed: Bed) {
+    let replicas: Vec<_> = (0..6).map(|_| bed.replica()).collect();
+    let issued = replicas
+        .iter()
+        .map(|replica| replica.issue_token(bed.new_token()));
+    let tokens: Vec<_> = join_all(issued).await.into_iter().map(Result::unwrap).collect();
+    for replica in &replicas {
+        for token in &tokens {
+            replica.authenticate(token).await.unwrap();
+        }
+    }
+    assert_eq!(bed.key_names().await, ["token-1"]);
+}
+
+async fn signing_key_changes_without_a_token_that_is_refused(bed: Bed) {
+    let other = bed.replica();
+    let believed = async |token: &str| {
+        for engine in [&bed.engine, &other] {
+            engine.authenticate(token).await.unwrap();
+        }
+    };
+    believed(&bed.token(|_| {}).await).await;
+    bed.clock.advance(30 * DAY);
+    // The other replica reads the keys, and a moment later there is a new one.
+    let old = bed.long_token().await;
+    other.authenticate(&old).await.unwrap();
+    assert_eq!(bed.key_names().await, ["token-1", "token-2"]);
+    for _ in 0..16 {
+        believed(&bed.token(|_| {}).await).await;
+        believed(&old).await;
+        bed.clock.advance(Duration::from_secs(10));
+    }
+    let by_kid = |token: &str| token.split('.').next().unwrap().to_owned();
+    let new = bed.long_token().await;
+    assert_ne!(by_kid(&new), by_kid(&old), "the new key signs by now");
+    bed.clock.advance(DAY - Duration::from_mins(5));
+    believed(&old).await;
+    assert_eq!(bed.key_names().await, ["token-1", "token-2"]);
+    bed.clock.advance(Duration::from_mins(15));
+    believed(&bed.token(|_| {}).await).await;
+    assert_eq!(bed.key_names().await, ["token-2"]);
+    bed.engine.rotate_token_key(Rotation::Planned).await.unwrap();
+    believed(&bed.token(|_| {}).await).await;
+    assert_eq!(bed.key_names().await, ["token-2", "token-3"]);
+}
+
+async fn compromised_key_is_believed_nowhere_after_a_minute(bed: Bed) {
+    let other = bed.replica();
+    let token = bed.token(|_| {}).await;
+    for engine in [&bed.engine, &other] {
+        engine.authenticate(&token).await.unwrap();
+    }
+    bed.engine.rotate_token_key(Rotation::Compromised).await.unwrap();
+    let new = bed.token(|_| {}).await;
+    for engine in [&bed.engine, &other] {
+        engine.authenticate(&new).await.unwrap();
+    }
+    bed.clock.advance(MINUTE + Duration::from_secs(3));
+    for engine in [&bed.engine, &other] {
+        let refused = engine.authenticate(&token).await.unwrap_err();
+        assert!(
+            matches!(refused, EngineError::Token(TokenError::UnknownKey)),
+            "{refused}"
+        );
+        engine.authenticate(&new).await.unwrap();
+    }
+}
+
+async fn unknown_names_of_keys_are_refused(bed: Bed) {
+    bed.engine.prepare_secrets().await.unwrap();
+    let key = IssuerKey::ed25519();
+    for kid in ["token-9", "cursor", ""] {
+        let header = json!({"alg": "EdDSA", "typ": "keepsake+jwt", "kid": kid}).to_string();
+        let token = key.token_with(&header, "{}");
+        let refused = bed.engine.authenticate(&token).await.unwrap_err();
+        assert!(
+            matches!(refused, EngineError::Token(TokenError::UnknownKey)),
+            "{refused}"
+        );
+    }
+}
+
+fn vault(current: u8, previous: Option<u8>) -> Vault {
+    let master = |byte: u8| {
+        // 32 bytes of it in base64.
+        let text: String = match byte {
+            1 => "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=".to_owned(),
+            _ => "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=".to_owned(),
+        };
+        MasterKey::parse(&text).unwrap()
+    };
+    Vault::new(Some(master(current)), previous.map(master))
+}
+
+async fn secrets_are_wrapped_once_there_is_a_master_key(bed: Bed) {
+    for number in 0..3 {
+        let name = format!("store {number}");
+        let operator = bed.engine.operator();
+        operator
+            .create_store(bed.principal.tenant_id, &name)
+            .await
+            .unwrap();
+    }
+    let first = StoreQuery {
+        page: PageRequest {
+            limit: Some(1),
+            page: None,
+        },
+        ..StoreQuery::default()
+    };
+    let next = bed.engine.stores(&bed.principal, &first).await.unwrap().next;
+    let second = StoreQuery {
+        page: PageRequest {
+            limit: Some(1),
+            page: next,
+        },
+        ..StoreQuery::default()
+    };
+    let token = bed.token(|_| {}).await;
+    assert_eq!(bed.stored_sizes().await, [32, 32]);
+    let mut before = bed.stored().await;
+    for vault in [vault(1, None), vault(2, Some(1)), vault(2, None)] {
+        let engine = bed.replica_with(|options| options.vault = vault);
+        engine.prepare_secrets().await.unwrap();
+        // The secrets are the same: what was signed with them stays good.
+        engine.authenticate(&token).await.unwrap();
+        engine.stores(&bed.principal, &second).await.unwrap();
+        assert_eq!(bed.stored_sizes().await, [61, 61]);
+        let now = bed.stored().await;
+        assert!(before.iter().all(|old| old.len() == 61 || !now.contains(old)));
+        before = now;
+    }
+}
+
+async fn wrong_master_key_is_told_from_the_start(bed: Bed) {
+    let first = bed.replica_with(|options| options.vault = vault(1, None));
+    first.prepare_secrets().await.unwrap();
+    let stored = bed.stored().await;
+    let other = bed.replica_with(|options| options.vault = vault(2, None));
+    let refused = other.prepare_secrets().await.unwrap_err();
+    assert!(
+        matches!(refused, EngineError::Secret(VaultError::WrongKey)),
+        "{refused}"
+    );
+    let refused = bed.engine.prepare_secrets().await.unwrap_err();
+    assert!(
+        matches!(refused, EngineError::Secret(VaultError::Locked)),
+        "{refused}"
+    );
+    assert_eq!(bed.stored().await, stored);
+}
+
+impl Bed {
+    /// A key of the tenant's that may do everything.
+    async fn key(&self) -> String {
+        let new = keepsake_engine::NewKey {
+            tenant_id: self.principal.tenant_id,
+            name: "tests".to_owned(),
+            scopes: Scope::ALL.to_vec(),
+            store_ids: None,
+            expires_at: None,
+        };
+        let (_, secret) = self.engine.operator().create_key(new).await.unwrap();
+        secret.expose().to_owned()
+    }
+
+    fn new_token(&self) -> NewToken {
+        NewToken {
+            tenant_id: self.principal.tenant_id,
+            actor: session(),
+            scopes: Scope::ALL.to_vec(),
+            store_ids: None,
+            life: Duration::from_hours(1),
+        }
+    }
+
+    async fn token(&self, change: impl FnOnce(&mut NewToken)) -> String {
+        let mut new = self.new_token();
+        change(&mut new);
+        self.engine.issue_token(new).await.unwrap()
+    }
+
+    async fn long_token(&self) -> String {
+        self.token(|new| new.life = DAY).await
+    }
+
+    async fn key_names(&self) -> Vec<String> {
+        let secrets = self.index.server_secrets("token").await.unwrap();
+        secrets.into_iter().map(|secret| secret.kid).collect()
+    }
+
+    async fn stored(&self) -> Vec<Vec<u8>> {
+        let mut stored = Vec::new();
+        for purpose in ["cursor", "token"] {
+            let secrets = self.index.server_secrets(purpose).await.unwrap();
+            stored.extend(secrets.into_iter().map(|secret| secret.wrapped_key));
+        }
+        stored
+    }
+
+    async fn stored_sizes(&self) -> Vec<usize> {
+        self.stored().await.iter().map(Vec::len).collect()
+    }
+}
