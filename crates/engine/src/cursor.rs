@@ -83,7 +83,7 @@ impl Engine {
     /// The cursor that stands behind the item at `position`.
     pub(crate) async fn seal(&self, query: Query, position: &[u8]) -> Result<String, EngineError> {
         let key = self.cursor_key().await?;
-        Ok(cursor::seal(&key, &query.0, position))
+        Ok(cursor::seal(key.expose(), &query.0, position))
     }
 
     /// A page of items that were looked up with one more than it has.

@@ -115,9 +115,9 @@ pub async fn operator_call(
     body: Option<&Value>,
 ) -> Result<Value, OperatorCallError> {
     let broken = || OperatorCallError("the request could not be made".to_owned());
-    let (routes, _) = v1().split_for_parts();
+    let (operations, _) = v1().split_for_parts();
     let router = Router::new()
-        .nest("/admin/v1", routes)
+        .nest("/admin/v1", operations)
         .layer(middleware::from_fn_with_state(
             (engine.clone(), ServerOptions::default().request_deadline),
             envelope::wrap,

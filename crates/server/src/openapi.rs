@@ -25,7 +25,7 @@ const DESCRIPTION: &str = "Memory for agents, hosted by you: memory stores, thei
     is the same as leaving it out.";
 
 /// Sections of the document, in its order.
-const TAGS: [(&str, &str); 7] = [
+const TAGS: [(&str, &str); 8] = [
     ("Memory stores", "What memories are kept in."),
     ("Memories", "Text files in a store, by path."),
     ("Memory versions", "Every change of a memory, as it is kept."),

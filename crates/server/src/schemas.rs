@@ -77,10 +77,10 @@ described! {
         .min_length(Some(1))
         .max_length(Some(255))
         .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
-    Limits = limits("Every limit, by its name.", Type::Integer.into());
+    Limits = limits("Every limit, by its name.", &Type::Integer.into());
     LimitPatch = limits(
         "Limits by their names; null stands for the configured one.",
-        SchemaType::from_iter([Type::Integer, Type::Null]),
+        &SchemaType::from_iter([Type::Integer, Type::Null]),
     );
     GivenName = text("A name without control characters.")
         .min_length(Some(1))
@@ -118,10 +118,10 @@ fn pairs(description: &str, value: SchemaType) -> ObjectBuilder {
 }
 
 /// Every limit there is; all of them may be left out.
-fn limits(description: &str, value: SchemaType) -> ObjectBuilder {
-    let limit = |value: SchemaType| {
+fn limits(description: &str, value: &SchemaType) -> ObjectBuilder {
+    let limit = || {
         ObjectBuilder::new()
-            .schema_type(value)
+            .schema_type(value.clone())
             .minimum(Some(0))
             .maximum(Some(1_u64 << 53))
     };
@@ -134,9 +134,7 @@ fn limits(description: &str, value: SchemaType) -> ObjectBuilder {
     names
         .unwrap_or_default()
         .into_iter()
-        .fold(object, |object, (name, _)| {
-            object.property(name, limit(value.clone()))
-        })
+        .fold(object, |object, (name, _)| object.property(name, limit()))
 }
 
 macro_rules! object_types {

@@ -179,6 +179,7 @@ impl Engine {
         match credential.tenant_status {
             TenantStatus::Active => {}
             TenantStatus::Suspended => return Err(super::SUSPENDED),
+            TenantStatus::Deleting => return Err(UNKNOWN),
         }
         Ok(Arc::new(Principal {
             tenant_id: credential.tenant_id,

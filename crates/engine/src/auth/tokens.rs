@@ -6,28 +6,30 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{Actor, StoreId, Timestamp};
+use keepsake_core::{Actor, ContentHash, StoreId, Timestamp};
 use keepsake_index::{Scope, TenantName, TenantStanding, TenantStatus};
 use keepsake_tokens::{Issuers, MAX_TOKEN_BYTES, TokenError, Untrusted};
 use moka::future::Cache;
 use moka::ops::compute::{CompResult, Op};
-use sha2::{Digest, Sha256};
 
 use super::{Principal, REMEMBERED, SUSPENDED, is_believed};
 use crate::{Engine, EngineError};
+
+/// Also the answer while it is being deleted: for its clients it is gone.
+const UNKNOWN_TENANT: EngineError = EngineError::Unauthenticated("the token's tenant is unknown");
 
 /// What verified tokens say, and what their tenants may do.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     issuers: Arc<Issuers>,
-    verified: Cache<[u8; 32], Verified>,
+    believed: Cache<[u8; 32], Verified>,
     tenants: Cache<TenantName, Standing>,
 }
 
 /// A token whose signature is good.
 #[derive(Debug, Clone)]
 struct Verified {
-    verified_at: Timestamp,
+    at: Timestamp,
     refused_from: Timestamp,
     says: Arc<Says>,
 }
@@ -51,7 +53,7 @@ impl Tokens {
     pub(crate) fn new(issuers: Arc<Issuers>) -> Self {
         Self {
             issuers,
-            verified: Cache::new(REMEMBERED),
+            believed: Cache::new(REMEMBERED),
             tenants: Cache::new(REMEMBERED),
         }
     }
@@ -67,10 +69,11 @@ impl Engine {
         }
         let says = &verified.says;
         let standing = self.standing(&says.tenant, now).await?;
-        let standing = standing.ok_or(EngineError::Unauthenticated("the token's tenant is unknown"))?;
+        let standing = standing.ok_or(UNKNOWN_TENANT)?;
         match standing.status {
             TenantStatus::Active => {}
             TenantStatus::Suspended => return Err(EngineError::Unauthenticated(SUSPENDED)),
+            TenantStatus::Deleting => return Err(UNKNOWN_TENANT),
         }
         Ok(Arc::new(Principal {
             tenant_id: standing.tenant_id,
@@ -86,9 +89,9 @@ impl Engine {
             return Err(TokenError::TooLong.into());
         }
         // By its hash: no copy of a credential lies about in memory.
-        let hash: [u8; 32] = Sha256::digest(presented).into();
-        let known = self.0.tokens.verified.get(&hash).await;
-        if let Some(known) = known.filter(|known| is_believed(known.verified_at, now)) {
+        let hash = *ContentHash::of(presented.as_bytes()).as_bytes();
+        let known = self.0.tokens.believed.get(&hash).await;
+        if let Some(known) = known.filter(|known| is_believed(known.at, now)) {
             return Ok(known);
         }
         let token = Untrusted::parse(presented)?;
@@ -98,11 +101,11 @@ impl Engine {
             self.verify_issued(&token, now).await?
         };
         let verified = Verified {
-            verified_at: now,
+            at: now,
             refused_from,
             says: Arc::new(says),
         };
-        self.0.tokens.verified.insert(hash, verified.clone()).await;
+        self.0.tokens.believed.insert(hash, verified.clone()).await;
         Ok(verified)
     }
 

@@ -168,7 +168,7 @@ impl Operator<'_> {
     async fn change(&self, tenant_id: TenantId, change: &TenantChange) -> Result<Tenant, EngineError> {
         let index = &self.engine.0.index;
         match index.update_tenant(tenant_id, change, &self.audited()).await? {
-            TenantUpdate::Done(tenant) => Ok(tenant),
+            TenantUpdate::Done(tenant) => Ok(*tenant),
             TenantUpdate::ExternalIdTaken => Err(EngineError::TenantExists),
             TenantUpdate::Deleting => Err(EngineError::Conflict("the tenant is being deleted")),
             TenantUpdate::NoTenant => Err(EngineError::TenantNotFound),

@@ -245,17 +245,17 @@ async fn writes_beside_an_erasure_are_not_lost(bed: Bed) {
     }
     bed.make("/q/log", "begin").await;
     let bed = Arc::new(bed);
-    let writer = Arc::clone(&bed);
+    let beside = Arc::clone(&bed);
     let writes = tokio::spawn(async move {
-        let replica = writer.replica();
+        let replica = beside.replica();
         for number in 0..30 {
             let new = new_memory(&format!("/p/1/new{number}"), "kept");
             replica
-                .create_memory(&writer.principal, writer.store_id, new)
+                .create_memory(&beside.principal, beside.store_id, new)
                 .await
                 .unwrap();
             let log = json!({"command": "insert", "path": "/memories/q/log", "insert_line": 1, "insert_text": "more\n"});
-            assert!(!writer.call_on(&replica, None, log).await.unwrap().is_error);
+            assert!(!beside.call_on(&replica, None, log).await.unwrap().is_error);
         }
     });
     let erasure_id = ask(&bed, below(&bed, "/p/")).await;

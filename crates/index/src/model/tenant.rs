@@ -176,7 +176,7 @@ impl TenantChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TenantUpdate {
     /// It is as it was asked for.
-    Done(Tenant),
+    Done(Box<Tenant>),
     /// Another tenant has this external id.
     ExternalIdTaken,
     /// It is about to be gone, and changes no more.

@@ -119,7 +119,7 @@ impl OperatorIndex for PostgresIndex {
         let object_id = Some(tenant_id.uuid());
         audit(&mut transaction, tenant_id, audited, change.action(), object_id).await?;
         transaction.commit().await?;
-        Ok(TenantUpdate::Done(changed))
+        Ok(TenantUpdate::Done(Box::new(changed)))
     }
 
     async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError> {

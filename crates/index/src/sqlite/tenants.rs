@@ -116,7 +116,7 @@ impl OperatorIndex for SqliteIndex {
         let object_id = Some(tenant_id.uuid());
         audit(connection, tenant_id, audited, change.action(), object_id).await?;
         writer.commit().await?;
-        Ok(TenantUpdate::Done(changed))
+        Ok(TenantUpdate::Done(Box::new(changed)))
     }
 
     async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError> {

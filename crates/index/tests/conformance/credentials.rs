@@ -5,7 +5,7 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_index::{ApiKey, KeyUse, Scope, ServerSecret, Tenant, TenantName, TenantStanding, TenantStatus};
 
-use crate::place::{NOW, after_seconds, next_uuid};
+use crate::place::{NOW, after_seconds, audited, new_tenant, next_uuid};
 use crate::subject::Subject;
 
 fn secret(kid: &str, purpose: &str, byte: u8, seconds: i64) -> ServerSecret {
@@ -111,7 +111,7 @@ pub(crate) async fn tenant_is_found_by_either_of_its_names(subject: &Subject) {
     let active = tenant(Some("acme"), TenantStatus::Active);
     let suspended = tenant(Some("Acme"), TenantStatus::Suspended);
     for tenant in [&active, &suspended] {
-        index.create_tenant(tenant).await.unwrap();
+        index.create_tenant(tenant, &audited()).await.unwrap();
         let expected = TenantStanding {
             tenant_id: tenant.tenant_id,
             status: tenant.status,
@@ -154,14 +154,12 @@ async fn last_uses(subject: &Subject) -> Vec<Option<i64>> {
 
 pub(crate) async fn use_of_a_key_never_moves_back(subject: &Subject) {
     let index = &subject.index;
-    let of = tenant(None, TenantStatus::Active);
-    let foreign = tenant(None, TenantStatus::Active);
-    index.create_tenant(&of).await.unwrap();
-    index.create_tenant(&foreign).await.unwrap();
+    let of = new_tenant(subject).await;
+    let foreign = new_tenant(subject).await;
     let keys: Vec<_> = (0..3_u8)
         .map(|number| ApiKey {
             api_key_id: ApiKeyId::from_uuid(next_uuid()),
-            tenant_id: of.tenant_id,
+            tenant_id: of,
             name: format!("key {number}"),
             scopes: vec![Scope::MemoryRead],
             store_ids: None,
@@ -170,15 +168,18 @@ pub(crate) async fn use_of_a_key_never_moves_back(subject: &Subject) {
         })
         .collect();
     for (number, key) in (0..).zip(&keys) {
-        index.create_api_key(key, &[number; 32]).await.unwrap();
+        index
+            .create_api_key(key, &[number; 32], None, &audited())
+            .await
+            .unwrap();
     }
     let used = |key: usize, seconds| KeyUse {
-        tenant_id: of.tenant_id,
+        tenant_id: of,
         api_key_id: keys[key].api_key_id,
         used_at: after_seconds(seconds),
     };
     let foreign_use = KeyUse {
-        tenant_id: foreign.tenant_id,
+        tenant_id: foreign,
         ..used(2, 50)
     };
     let micros = |seconds| Some(after_seconds(seconds).as_micros());

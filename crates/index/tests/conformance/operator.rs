@@ -80,7 +80,7 @@ pub(crate) async fn tenant_changes_in_what_is_given_alone(subject: &Subject) {
     };
     assert_eq!(
         update(subject, tenant_id, &change).await,
-        TenantUpdate::Done(expected.clone())
+        TenantUpdate::Done(Box::new(expected.clone()))
     );
 
     expected.external_id = Some("mine".to_owned());
@@ -96,7 +96,7 @@ pub(crate) async fn tenant_changes_in_what_is_given_alone(subject: &Subject) {
     };
     assert_eq!(
         update(subject, tenant_id, &change).await,
-        TenantUpdate::Done(expected.clone())
+        TenantUpdate::Done(Box::new(expected.clone()))
     );
 
     expected.external_id = None;
@@ -111,7 +111,7 @@ pub(crate) async fn tenant_changes_in_what_is_given_alone(subject: &Subject) {
     };
     assert_eq!(
         update(subject, tenant_id, &change).await,
-        TenantUpdate::Done(expected.clone())
+        TenantUpdate::Done(Box::new(expected.clone()))
     );
     assert_eq!(tenant(subject, tenant_id).await, expected);
     let nobody = TenantId::from_uuid(next_uuid());

@@ -37,24 +37,24 @@ pub(super) struct ScannerFinding {
 pub(super) fn measure() -> Vec<ScannerFinding> {
     // A value for each label, so that there is much to be found.
     let random = "q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
-    let secrets =
+    let findings =
         format!("GITHUB_TOKEN=ghp_{random}\ndb: postgres://app:{random}@db.test/app\npassword: {random}\n\n");
     let scanner = Scanner::default();
-    let texts = [("prose", PROSE), ("code", CODE), ("secrets", secrets.as_str())];
-    let finding = |(name, unit): (&'static str, &str)| {
+    let kinds = [("prose", PROSE), ("code", CODE), ("secrets", findings.as_str())];
+    let measured = |(name, unit): (&'static str, &str)| {
         let text = unit.repeat(TEXT_BYTES / unit.len() + 1);
-        let (mut scanned, mut floor) = (0.0_f64, 0.0_f64);
+        let (mut best, mut floor) = (0.0_f64, 0.0_f64);
         for _ in 0..ROUNDS {
-            scanned = scanned.max(rate(&text, |text| scanner.scan(text).len()));
+            best = best.max(rate(&text, |text| scanner.scan(text).len()));
             floor = floor.max(rate(&text, |text| text.lines().count()));
         }
         ScannerFinding {
             text: name,
-            megabytes_per_second: scanned.round(),
+            megabytes_per_second: best.round(),
             floor_megabytes_per_second: floor.round(),
         }
     };
-    texts.map(finding).into()
+    kinds.map(measured).into()
 }
 
 /// Megabytes a second of one round.

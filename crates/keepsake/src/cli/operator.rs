@@ -49,7 +49,7 @@ pub(crate) enum KeyCommand {
 pub(crate) struct SideArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// Asks a server's operator listener instead of the database; the token is KEEPSAKE_OPERATOR_TOKEN
+    /// Asks a server's operator listener instead of the database; the token is in `KEEPSAKE_OPERATOR_TOKEN`
     #[arg(long, value_name = "URL", conflicts_with_all = ["config", "data_dir"])]
     pub(crate) server: Option<String>,
     /// A file that holds the operator's token

@@ -166,7 +166,7 @@ impl Layer {
                 place,
                 ValueKind::Table(Map::new()),
             );
-            for (name, value) in table.iter() {
+            for (name, value) in table {
                 let place = lines.at(name.span().start);
                 let field = name.get_ref();
                 let full_name = issuers::name_of(position, field);

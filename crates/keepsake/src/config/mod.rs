@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 
 use config::Config;
 
-pub(crate) use issuers::AuthSettings;
 use keys::Key;
 use layers::Layer;
 pub(crate) use problem::{ConfigError, Problem};

@@ -188,6 +188,7 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
 }
 
 /// The operator's side, which is off until it has a token.
+#[expect(clippy::option_option, reason = "off is not the same as refused")]
 fn read_operator(reader: &mut Reader<'_>) -> Option<Option<OperatorSettings>> {
     let listen = reader.get("operator.listen", listen);
     let (has_token, has_file) = (

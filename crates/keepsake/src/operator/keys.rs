@@ -27,7 +27,7 @@ const COLUMNS: [&str; 6] = ["id", "name", "scopes", "created_at", "expires_at", 
 pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::List(args) => {
-            let path = page_of(&format!("/tenants/{}/api_keys", args.tenant), args.page, []);
+            let path = page_of(&format!("/tenants/{}/api_keys", args.tenant), &args.page, &[]);
             list(args.side, "the API keys cannot be listed", &path, &COLUMNS).await
         }
         KeyCommand::Create(args) => create(args).await,

@@ -19,7 +19,7 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
     match command {
         TenantCommand::List(args) => {
             let called = ("external_id", args.external_id);
-            let path = page_of("/tenants", args.page, [called]);
+            let path = page_of("/tenants", &args.page, &[called]);
             list(
                 args.side,
                 "the tenants cannot be listed",
@@ -56,7 +56,7 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
                 Some(tenant) => format!("/tenants/{tenant}/audit"),
                 None => "/audit".to_owned(),
             };
-            let path = page_of(&path, args.page, []);
+            let path = page_of(&path, &args.page, &[]);
             list(
                 args.side,
                 "the audit cannot be listed",
@@ -163,14 +163,10 @@ fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
 }
 
 /// The path of a part of a list.
-pub(super) fn page_of<const MORE: usize>(
-    path: &str,
-    page: PageArgs,
-    more: [(&str, Option<String>); MORE],
-) -> String {
+pub(super) fn page_of(path: &str, page: &PageArgs, more: &[(&str, Option<String>)]) -> String {
     let mut parameters = more.to_vec();
     parameters.push(("limit", page.limit.map(|limit| limit.to_string())));
-    parameters.push(("page", page.page));
+    parameters.push(("page", page.page.clone()));
     with_query(path, &parameters)
 }
 

@@ -3,7 +3,6 @@
 
 use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
@@ -198,13 +197,9 @@ async fn memory_never_grows_past_its_limit(fleet: &Fleet, tenant: &Tenant) {
 
 async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet: Fleet) {
     let tenant = fleet.tenants[0].clone();
-    let lowered = LimitOverrides {
-        memories_per_store: Some(10),
-        bytes_per_store: Some(20),
-        bytes_per_tenant: Some(20),
-        stores_per_tenant: Some(0),
-        ..LimitOverrides::default()
-    };
+    let lowered = json!({
+        "memories_per_store": 10, "bytes_per_store": 20, "bytes_per_tenant": 20, "stores_per_tenant": 0,
+    });
     let Fleet {
         deployment,
         mut servers,
@@ -213,14 +208,9 @@ async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(fleet: Fleet) {
     for server in &mut servers {
         server.end().await;
     }
-    let index = deployment.index().await;
-    assert!(
-        index
-            .set_limits(tenant.id, &lowered, SystemClock.now())
-            .await
-            .unwrap()
-    );
-    index.close().await;
+    let provision = deployment.provision().await;
+    provision.set_limits(tenant.id, &lowered).await;
+    provision.close().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
     let store_id = tenant.store_id.to_string();

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::support::client::send;
-use crate::support::command::{keepsake, keepsake_with};
+use crate::support::command::{Run, keepsake, keepsake_with};
 use crate::support::deployment::ServerConfig;
 use crate::support::{Answer, Client, Deployment, Pair, Server, eventually, secrets};
 
@@ -120,10 +120,19 @@ async fn tenant_lives_and_leaves_nothing_on_sqlite_and_files() {
     tenant_lives_and_leaves_nothing(Pair::SqliteFiles).await;
 }
 
-async fn tenant_lives_and_leaves_nothing(pair: Pair) {
-    let deployment = Deployment::new(pair).await;
-    let operator = Operator::new();
-    let mut server = deployment.start_with(&operator.config()).await;
+async fn assert_is_removed(deployment: &Deployment, id: &str) {
+    plant_orphan(deployment, id).await;
+    let report = remove(deployment, id).await;
+    assert_eq!(
+        (&report["rows"]["version"], &report["rows"]["tenant"]),
+        (&json!(3), &json!(1))
+    );
+    assert_eq!((&report["blobs"], &report["bytes"]), (&json!(4), &json!(26)));
+    assert_nothing_is_left(deployment, id).await;
+}
+
+/// A tenant as it was made, which is changed by now.
+async fn made_and_changed(operator: &Operator) -> Value {
     let body = json!({"name": "Acme", "external_id": "acme", "limits": {"memories_per_store": 7}});
     let tenant = operator.post(TENANTS, &body).await;
     let id = text(&tenant["id"]);
@@ -142,6 +151,16 @@ async fn tenant_lives_and_leaves_nothing(pair: Pair) {
         (&changed["name"], &changed["external_id"]),
         (&json!("Acme 2"), &Value::Null)
     );
+    tenant
+}
+
+async fn tenant_lives_and_leaves_nothing(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let operator = Operator::new();
+    let mut server = deployment.start_with(&operator.config()).await;
+    let tenant = made_and_changed(&operator).await;
+    let id = text(&tenant["id"]);
+    let path = format!("{TENANTS}/{id}");
 
     let new_key =
         json!({"name": "all", "scopes": ["memory:read", "memory:write", "stores:admin", "keys:admin"]});
@@ -216,15 +235,7 @@ async fn tenant_lives_and_leaves_nothing(pair: Pair) {
     assert_eq!(operator.audit("/admin/v1/audit").await, expected);
     server.end().await;
 
-    plant_orphan(&deployment, &id).await;
-    let report = remove(&deployment, &id).await;
-    assert_eq!(
-        (&report["rows"]["version"], &report["rows"]["tenant"]),
-        (&json!(3), &json!(1))
-    );
-    assert_eq!((&report["blobs"], &report["bytes"]), (&json!(4), &json!(26)));
-    assert_nothing_is_left(&deployment, &id).await;
-
+    assert_is_removed(&deployment, &id).await;
     server.restart().await;
     refused(
         &operator.send(Method::GET, &path, None).await,
@@ -491,135 +502,143 @@ async fn keys_are_made_and_revoked_by_their_tenant() {
     is_felt("the revocation", &worker, 401).await;
 }
 
+/// A server, and commands beside it.
+struct Sides {
+    operator: Operator,
+    config_file: String,
+    _server: Server,
+    _deployment: Deployment,
+}
+
+impl Sides {
+    async fn new() -> Self {
+        let deployment = Deployment::new(Pair::PostgresFiles).await;
+        let operator = Operator::new();
+        let command = deployment.command(&operator.config());
+        Self {
+            operator,
+            config_file: command.config_file().display().to_string(),
+            _server: Server::start(command).await,
+            _deployment: deployment,
+        }
+    }
+
+    /// Runs a command on the database.
+    async fn beside(&self, line: &str) -> Run {
+        run(line, &["--config", &self.config_file], &[]).await
+    }
+
+    /// Runs a command that asks the server.
+    async fn remote(&self, line: &str) -> Run {
+        let token = ("KEEPSAKE_OPERATOR_TOKEN", self.operator.token.as_str());
+        run(line, &["--server", &self.operator.url()], &[token]).await
+    }
+}
+
+async fn run(line: &str, more: &[&str], variables: &[(&str, &str)]) -> Run {
+    let words: Vec<_> = line.split(' ').chain(more.iter().copied()).collect();
+    keepsake_with(&words, variables).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_say_the_same_on_both_sides() {
-    let deployment = Deployment::new(Pair::PostgresFiles).await;
-    let operator = Operator::new();
-    let command = deployment.command(&operator.config());
-    let file = command.config_file().display().to_string();
-    let server = Server::start(command).await;
-    let url = operator.url();
-    let beside = async |arguments: &[&str]| keepsake(&[arguments, &["--config", &file]].concat()).await;
-    let token = [("KEEPSAKE_OPERATOR_TOKEN", operator.token.as_str())];
-    let remote =
-        async |arguments: &[&str]| keepsake_with(&[arguments, &["--server", &url]].concat(), &token).await;
+    let sides = Sides::new().await;
+    let beside = async |line: &str| sides.beside(line).await;
+    let remote = async |line: &str| sides.remote(line).await;
 
-    let made = beside(&["tenant", "create", "--name", "one", "--json"])
+    let made = beside("tenant create --name one --json").await.json();
+    let other = remote("tenant create --name two --external-id t+w&o --json")
         .await
         .json();
-    let other = remote(&[
-        "tenant",
-        "create",
-        "--name",
-        "two",
-        "--external-id",
-        "t w&o",
-        "--json",
-    ])
-    .await
-    .json();
     let (id, other_id) = (text(&made["id"]), text(&other["id"]));
-    let key = remote(&[
-        "key",
-        "create",
-        "--tenant",
-        &id,
-        "--name",
-        "k",
-        "--expires-in-days",
-        "1",
-        "--json",
-    ])
+    let key = remote(&format!(
+        "key create --tenant {id} --name k --expires-in-days 1 --json"
+    ))
     .await
     .json();
     secrets::remember(&text(&key["api_key"]), "an API key");
     let key_id = text(&key["id"]);
     assert_eq!(key["scopes"], json!(["memory:read", "memory:write"]));
-    remote(&[
-        "tenant",
-        "update",
-        &id,
-        "--name",
-        "uno",
-        "--limit",
-        "bytes_per_memory=5",
-    ])
+    remote(&format!(
+        "tenant update {id} --name uno --limit bytes_per_memory=5"
+    ))
     .await
     .ok();
-    beside(&[
-        "tenant",
-        "update",
-        &id,
-        "--default-limit",
-        "bytes_per_memory",
-        "--limit",
-        "max_view_chars=7",
-    ])
+    beside(&format!(
+        "tenant update {id} --default-limit bytes_per_memory --limit max_view_chars=7"
+    ))
     .await
     .ok();
     assert!(
-        remote(&["tenant", "suspend", &id])
+        remote(&format!("tenant suspend {id}"))
             .await
             .ok()
             .contains("suspended")
     );
 
-    for json in [&[][..], &["--json"]] {
-        for arguments in [
-            &["tenant", "list"][..],
-            &["tenant", "list", "--limit", "1"],
-            &["tenant", "list", "--external-id", "t w&o"],
-            &["tenant", "get", &id],
-            &["tenant", "usage", &id],
-            &["tenant", "audit", &id],
-            &["tenant", "audit"],
-            &["key", "list", "--tenant", &id],
+    for json in ["", " --json"] {
+        for line in [
+            "tenant list",
+            "tenant list --limit 1",
+            "tenant list --external-id t+w&o",
+            &format!("tenant get {id}"),
+            &format!("tenant usage {id}"),
+            &format!("tenant audit {id}"),
+            "tenant audit",
+            &format!("key list --tenant {id}"),
         ] {
-            let arguments = [arguments, json].concat();
-            let (one, two) = (beside(&arguments).await.ok(), remote(&arguments).await.ok());
-            assert_eq!(one, two, "{arguments:?}");
-            assert!(one.contains("_0"), "{arguments:?} shows no id: {one}");
+            let line = format!("{line}{json}");
+            let (one, two) = (beside(&line).await.ok(), remote(&line).await.ok());
+            assert_eq!(one, two, "{line}");
+            assert!(one.contains("_0"), "{line} shows no id: {one}");
         }
     }
-    let shown = remote(&["tenant", "get", &id, "--json"]).await.json();
+    let shown = remote(&format!("tenant get {id} --json")).await.json();
     assert_eq!(
         (&shown["name"], &shown["status"]),
         (&json!("uno"), &json!("suspended"))
     );
     assert_eq!(shown["limits"], json!({"max_view_chars": 7}));
-    let listed = remote(&["tenant", "list", "--limit", "1", "--json"]).await.json();
+    let listed = remote("tenant list --limit 1 --json").await.json();
     let next = text(&listed["next_page"]);
-    let rest = beside(&["tenant", "list", "--page", &next, "--json"])
-        .await
-        .json();
+    let rest = beside(&format!("tenant list --page {next} --json")).await.json();
     assert_eq!(
         (&listed["data"][0]["id"], &rest["data"][0]["id"]),
         (&json!(other_id), &json!(id))
     );
 
-    assert!(beside(&["tenant", "resume", &id]).await.ok().contains("resumed"));
     assert!(
-        beside(&["key", "revoke", "--tenant", &id, &key_id])
+        beside(&format!("tenant resume {id}"))
+            .await
+            .ok()
+            .contains("resumed")
+    );
+    assert!(
+        beside(&format!("key revoke --tenant {id} {key_id}"))
             .await
             .ok()
             .contains("revoked")
     );
-    let unsure = remote(&["tenant", "delete", &other_id]).await;
+    let unsure = remote(&format!("tenant delete {other_id}")).await;
     assert_eq!(unsure.code, Some(1));
     assert!(unsure.stderr.contains("--yes"), "{}", unsure.stderr);
-    remote(&["tenant", "delete", &other_id, "--yes"]).await.ok();
+    remote(&format!("tenant delete {other_id} --yes")).await.ok();
     for run in [
-        beside(&["tenant", "deletion", &other_id, "--json"]).await,
-        remote(&["tenant", "deletion", &other_id, "--json"]).await,
+        beside(&format!("tenant deletion {other_id} --json")).await,
+        remote(&format!("tenant deletion {other_id} --json")).await,
     ] {
         assert_eq!(run.json()["id"], other_id);
     }
-    assert_commands_are_audited(&operator, &id, &other_id, &key_id).await;
+    assert_commands_are_audited(&sides.operator, &id, &other_id, &key_id).await;
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_say_what_is_wrong_on_both_sides() {
+    let sides = Sides::new().await;
     let nobody = "wrkspc_00000000000000000000000001";
     let errors = [
-        beside(&["tenant", "get", nobody]).await,
-        remote(&["tenant", "get", nobody]).await,
+        sides.beside(&format!("tenant get {nobody}")).await,
+        sides.remote(&format!("tenant get {nobody}")).await,
     ];
     assert_eq!(errors[0].stderr, errors[1].stderr);
     assert!(
@@ -628,19 +647,18 @@ async fn commands_say_the_same_on_both_sides() {
             .all(|run| run.code == Some(1) && run.stderr.contains("not found"))
     );
     let wrong = [("KEEPSAKE_OPERATOR_TOKEN", "not-the-token")];
-    let wrong = keepsake_with(&["tenant", "list", "--server", &url], &wrong).await;
+    let wrong = keepsake_with(&["tenant", "list", "--server", &sides.operator.url()], &wrong).await;
     assert!(
         wrong.code == Some(1) && wrong.stderr.contains("token"),
         "{}",
         wrong.stderr
     );
-    let without = keepsake(&["tenant", "list", "--server", &url]).await;
+    let without = keepsake(&["tenant", "list", "--server", &sides.operator.url()]).await;
     assert!(
         without.stderr.contains("KEEPSAKE_OPERATOR_TOKEN"),
         "{}",
         without.stderr
     );
-    drop(server);
 }
 
 /// Each command is told by the side it was given on.

@@ -103,8 +103,8 @@ async fn changed_rate_holds_within_five_seconds() {
     let server = deployment.start().await;
     let client = server.client(&tenant);
     assert_eq!(passed(&ask(&client, 20).await), 20);
-    let index = deployment.index().await;
-    assert!(index.set_limits(tenant.id, &rate(0, 0), now()).await.unwrap());
+    let none = json!({"requests_per_second": 0, "request_burst": 0});
+    deployment.provision().await.set_limits(tenant.id, &none).await;
     eventually("nothing passes", Duration::from_secs(5), async || {
         client.get(STORES).await.status == 429
     })

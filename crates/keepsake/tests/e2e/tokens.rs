@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, Row, SqliteConnection};
 
 use crate::support::client::{send, tool_calls};
-use crate::support::deployment::ServerConfig;
+use crate::support::deployment::{FREE_RATES, ServerConfig};
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, secrets};
 
 /// An issuer of people's tokens with keys behind HTTP, and one of workloads'
@@ -302,14 +302,14 @@ async fn last_use_of_a_key_is_written_without_a_request_that_writes() {
             assert_eq!(server.client(&tenant).get("/v1/memory_stores").await.status, 200);
         }
         server.end().await;
-        const LAST: &str = "SELECT last_used_at FROM api_key";
+        let last = "SELECT last_used_at FROM api_key";
         let last: i64 = if pair.has_postgres() {
             let mut database = PgConnection::connect(&deployment.postgres_url()).await.unwrap();
-            sqlx::query(LAST).fetch_one(&mut database).await.unwrap().get(0)
+            sqlx::query(last).fetch_one(&mut database).await.unwrap().get(0)
         } else {
             let url = format!("sqlite://{}", deployment.sqlite_file().display());
             let mut database = SqliteConnection::connect(&url).await.unwrap();
-            sqlx::query(LAST).fetch_one(&mut database).await.unwrap().get(0)
+            sqlx::query(last).fetch_one(&mut database).await.unwrap().get(0)
         };
         let last_secs = u64::try_from(last / 1_000_000).unwrap();
         assert!((begun..=now_secs()).contains(&last_secs), "{last}");

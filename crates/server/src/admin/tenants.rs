@@ -46,6 +46,7 @@ pub(crate) struct UpdateTenant {
     name: Option<String>,
     /// Your own id for it, unique; null removes it.
     #[serde(default, deserialize_with = "given")]
+    #[expect(clippy::option_option, reason = "null is not the same as left out")]
     #[schema(value_type = Option<schemas::TenantName>)]
     external_id: Option<Option<String>>,
     /// Limits to set, or with null to take the configured ones; those not named
@@ -55,6 +56,7 @@ pub(crate) struct UpdateTenant {
 }
 
 /// Tells a null from what was left out.
+#[expect(clippy::option_option, reason = "null is not the same as left out")]
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId, Timestamp};
-use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
+use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant, TenantEdit};
 use keepsake_index::{Index, Scope};
+use serde_json::Value;
 
 use super::{Deployment, secrets};
 
@@ -60,6 +61,16 @@ impl Provision {
             key: self.key(id, &Scope::ALL, None).await,
             store_id: self.store(id).await,
         }
+    }
+
+    /// Gives a tenant the limits that are named; the others stay.
+    pub(crate) async fn set_limits(&self, tenant_id: TenantId, limits: &Value) {
+        let edit = TenantEdit {
+            limits: limits.as_object().unwrap().clone(),
+            ..TenantEdit::default()
+        };
+        let operator = self.engine.operator();
+        operator.update_tenant(tenant_id, edit).await.unwrap();
     }
 
     /// Makes a store.
