@@ -4,7 +4,9 @@
 //! and the job `erase` ends what a replica could not.
 
 use keepsake_core::{ErasureId, StoreId};
-use keepsake_index::{Erasure, ErasureCreation, ErasureListing, Idempotency, NewErasure, Scope, Selector};
+use keepsake_index::{
+    Auditor, Erasure, ErasureCreation, ErasureListing, Idempotency, NewErasure, Scope, Selector,
+};
 use serde_json::{Map, Value};
 
 use crate::cursor::Query;
@@ -86,13 +88,11 @@ impl Engine {
             None => {}
         }
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
-        let now = self.now();
+        let audited = self.audited(Auditor::Credential(principal.actor.clone()));
         let erasure = NewErasure {
-            erasure_id: ErasureId::from_uuid(self.0.ids.uuid(now)),
+            erasure_id: ErasureId::from_uuid(self.0.ids.uuid(audited.at)),
             selector,
-            actor: principal.actor.clone(),
-            audit_id: self.0.ids.uuid(now),
-            now,
+            audited,
         };
         self.run_to_end(async move {
             let index = &engine.0.index;

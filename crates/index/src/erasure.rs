@@ -9,13 +9,13 @@
 mod advance;
 
 use async_trait::async_trait;
-use keepsake_core::{Actor, BlobKey, DirPath, ErasureId, StoreId, TenantId, Timestamp};
+use keepsake_core::{BlobKey, DirPath, ErasureId, StoreId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use uuid::Uuid;
 
 use crate::IndexError;
 use crate::commit::Idempotency;
+use crate::model::Audited;
 
 pub(crate) use advance::{Ground, Open, Progress, Purged, TakenMemories, TakenVersion, advance};
 
@@ -72,12 +72,8 @@ pub struct NewErasure {
     pub erasure_id: ErasureId,
     /// What is to go.
     pub selector: Selector,
-    /// Who asks for it.
-    pub actor: Actor,
-    /// The id of its line in the audit.
-    pub audit_id: Uuid,
-    /// When.
-    pub now: Timestamp,
+    /// Who asks for it, and when.
+    pub audited: Audited,
 }
 
 /// How making an erasure went.
@@ -354,7 +350,6 @@ pub trait ErasureIndex: Send + Sync {
         &self,
         tenant_id: TenantId,
         erasure_id: ErasureId,
-        audit_id: Uuid,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<bool, IndexError>;
 }

@@ -132,10 +132,6 @@ pub(crate) const ERASURE: &str = "SELECT id, kind, store_id, state, counts, crea
 pub(crate) const INSERT_ERASURE: &str = "INSERT INTO erasure (tenant_id, id, selector, state, cursor, counts, created_at, kind, store_id) \
     VALUES ($1, $2, $3, 'pending', $4, $5, $6, $7, $8)";
 
-/// A line of the audit.
-pub(crate) const INSERT_AUDIT: &str =
-    "INSERT INTO audit (tenant_id, id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5, $6)";
-
 /// The place of a store's last version, and whether it is deleted.
 pub(crate) const STORE_TO_ERASE: &str =
     "SELECT seq, deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2";

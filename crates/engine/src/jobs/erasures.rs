@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::stream::{self, StreamExt};
 use keepsake_blobs::{BlobError, Erased};
 use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId};
-use keepsake_index::{ErasedBlobs, ObjectVersions};
+use keepsake_index::{Auditor, ErasedBlobs, ObjectVersions};
 use serde_json::{Value, json};
 use tracing::Instrument;
 
@@ -146,10 +146,9 @@ impl Work<'_> {
         if !index.overwrite_deleted().await? {
             return Err(EngineError::Conflict("the index is read without a pause"));
         }
-        let (engine, now) = (self.engine, self.engine.now());
-        let audit_id = engine.0.ids.uuid(now);
+        let audited = self.engine.audited(Auditor::Job);
         index
-            .finish_erasure(self.tenant_id, self.erasure_id, audit_id, now)
+            .finish_erasure(self.tenant_id, self.erasure_id, &audited)
             .await?;
         Ok(Attempt::Done)
     }

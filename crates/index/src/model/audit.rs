@@ -14,6 +14,8 @@ pub enum Auditor {
     OperatorCli,
     /// A credential of the tenant.
     Credential(Actor),
+    /// A job of Keepsake's own.
+    Job,
 }
 
 impl Auditor {
@@ -33,6 +35,7 @@ impl fmt::Display for Auditor {
             Self::Credential(Actor::Session(session_id)) => write!(f, "session:{session_id}"),
             Self::Credential(Actor::User(subject)) => write!(f, "user:{subject}"),
             Self::Credential(Actor::ServiceAccount(subject)) => write!(f, "service_account:{subject}"),
+            Self::Job => f.write_str("job"),
         }
     }
 }
@@ -67,6 +70,10 @@ pub enum AuditAction {
     KeyRevoked,
     /// `memory_store.create`
     StoreCreated,
+    /// `erasure.create`
+    ErasureCreated,
+    /// `erasure.finish`
+    ErasureFinished,
 }
 
 impl AuditAction {
@@ -81,6 +88,8 @@ impl AuditAction {
             Self::KeyCreated => "api_key.create",
             Self::KeyRevoked => "api_key.revoke",
             Self::StoreCreated => "memory_store.create",
+            Self::ErasureCreated => "erasure.create",
+            Self::ErasureFinished => "erasure.finish",
         }
     }
 }

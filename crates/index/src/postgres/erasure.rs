@@ -10,6 +10,7 @@ use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
+use super::audit::audit;
 use super::purge::PLAN_ANEW;
 use super::reads::{earlier_call, unsigned};
 use crate::commit::Idempotency;
@@ -17,9 +18,10 @@ use crate::erasure::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, NewErasure, Open, Progress, Receipt,
     RowsErased, Selector, advance,
 };
+use crate::model::{AuditAction, Audited};
 use crate::statements::{
-    COUNT_ERASURE, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_AUDIT, INSERT_ERASURE, MOVE_ERASURE,
-    OPEN_ERASURES, QUEUED_BLOBS, RECORD_CALL, STORE_TO_ERASE,
+    COUNT_ERASURE, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE, OPEN_ERASURES,
+    QUEUED_BLOBS, RECORD_CALL, STORE_TO_ERASE,
 };
 use crate::{ErasureIndex, IndexError};
 use step::Step;
@@ -76,7 +78,7 @@ impl ErasureIndex for PostgresIndex {
                 .bind(erasure.erasure_id.uuid())
                 .bind(None::<Uuid>)
                 .bind(None::<i64>)
-                .bind(erasure.now.as_micros())
+                .bind(erasure.audited.at.as_micros())
                 .execute(&mut *transaction)
                 .await?;
         }
@@ -256,8 +258,7 @@ impl ErasureIndex for PostgresIndex {
         &self,
         tenant_id: TenantId,
         erasure_id: ErasureId,
-        audit_id: Uuid,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<bool, IndexError> {
         let mut transaction = self.jobs.begin().await?;
         let Some(mut open) = lock(&mut transaction, tenant_id, erasure_id).await? else {
@@ -271,20 +272,21 @@ impl ErasureIndex for PostgresIndex {
         if has_blobs || !open.progress.is_done() {
             return Ok(false);
         }
-        open.receipt.end(now);
+        open.receipt.end(audited.at);
         sqlx::query(END_ERASURE)
             .bind(tenant_id.uuid())
             .bind(erasure_id.uuid())
-            .bind(now.as_micros())
+            .bind(audited.at.as_micros())
             .bind(Json(&open.receipt))
             .execute(&mut *transaction)
             .await?;
+        let object_id = Some(erasure_id.uuid());
         audit(
             &mut transaction,
             tenant_id,
-            erasure_id,
-            (audit_id, "job", "erasure.done"),
-            now,
+            audited,
+            AuditAction::ErasureFinished,
+            object_id,
         )
         .await?;
         transaction.commit().await?;
@@ -344,33 +346,20 @@ async fn insert(
         .bind(Json(selector))
         .bind(progress.to_text()?)
         .bind(Json(progress.receipt()))
-        .bind(erasure.now.as_micros())
+        .bind(erasure.audited.at.as_micros())
         .bind(erasure.selector.kind())
         .bind(erasure.selector.store_id().map(StoreId::uuid))
         .execute(&mut **transaction)
         .await?;
-    let line = (erasure.audit_id, &*erasure.actor.id(), "erasure.created");
-    audit(transaction, tenant_id, erasure.erasure_id, line, erasure.now).await
-}
-
-/// Writes a line of the audit: its id, who, and what.
-async fn audit(
-    transaction: &mut Transaction<'static, Postgres>,
-    tenant_id: TenantId,
-    erasure_id: ErasureId,
-    (audit_id, actor, action): (Uuid, &str, &str),
-    now: Timestamp,
-) -> Result<(), IndexError> {
-    sqlx::query(INSERT_AUDIT)
-        .bind(tenant_id.uuid())
-        .bind(audit_id)
-        .bind(now.as_micros())
-        .bind(actor)
-        .bind(action)
-        .bind(erasure_id.uuid())
-        .execute(&mut **transaction)
-        .await?;
-    Ok(())
+    let object_id = Some(erasure.erasure_id.uuid());
+    audit(
+        transaction,
+        tenant_id,
+        &erasure.audited,
+        AuditAction::ErasureCreated,
+        object_id,
+    )
+    .await
 }
 
 async fn lock(

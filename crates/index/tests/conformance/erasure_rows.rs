@@ -1,7 +1,7 @@
 //! The row of an erasure: who asked, how far it is, and what it forgets.
 
 use keepsake_core::{StoreId, TenantId};
-use keepsake_index::{ErasureCreation, ErasureListing, Idempotency, Selector, StoreChange};
+use keepsake_index::{Auditor, ErasureCreation, ErasureListing, Idempotency, Selector, StoreChange};
 use serde_json::{Map, json};
 
 use crate::erasures::{LIMIT, ask, below, count, end, erase, found, new_erasure, step};
@@ -163,8 +163,8 @@ pub(crate) async fn row_of_an_erasure_holds_no_path_at_its_end(subject: &Subject
     assert_eq!(
         lines,
         [
-            line("erasure.created", &actor().id()),
-            line("erasure.done", "job")
+            line("erasure.create", &Auditor::Credential(actor()).to_string()),
+            line("erasure.finish", "job")
         ]
     );
 }

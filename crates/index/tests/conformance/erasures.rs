@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 
 use keepsake_core::{ErasureId, MemoryId, VersionId};
 use keepsake_index::{
-    AccessRow, CommitOutcome, ErasedBlobs, Erasure, ErasureCreation, ErasureState, Head, MemoryTarget,
-    NewErasure, ObjectVersions, Redaction, RedactionOutcome, Refusal, Selector, StoreChange, StoreUpdate,
-    VersionListing,
+    AccessRow, Auditor, CommitOutcome, ErasedBlobs, Erasure, ErasureCreation, ErasureState, Head,
+    MemoryTarget, NewErasure, ObjectVersions, Redaction, RedactionOutcome, Refusal, Selector, StoreChange,
+    StoreUpdate, VersionListing,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 use tokio::runtime::Handle;
 
-use crate::place::{NOW, Place, actor, after_seconds, created, deleted, edited, next_uuid, path, renamed};
+use crate::place::{
+    NOW, Place, actor, after_seconds, audited_by, created, deleted, edited, next_uuid, path, renamed,
+};
 use crate::subject::Subject;
 
 /// Rows of a batch: few, so that every test takes several.
@@ -30,9 +32,7 @@ pub(crate) fn new_erasure(selector: Selector) -> NewErasure {
     NewErasure {
         erasure_id: ErasureId::from_uuid(next_uuid()),
         selector,
-        actor: actor(),
-        audit_id: next_uuid(),
-        now: after_seconds(50),
+        audited: audited_by(Auditor::Credential(actor()), after_seconds(50)),
     }
 }
 
@@ -84,13 +84,13 @@ pub(crate) async fn end(place: &Place, erasure_id: ErasureId) -> Erasure {
     let now = after_seconds(90);
     assert!(
         index
-            .finish_erasure(place.tenant_id, erasure_id, next_uuid(), now)
+            .finish_erasure(place.tenant_id, erasure_id, &audited_by(Auditor::Job, now))
             .await
             .unwrap()
     );
     assert!(
         !index
-            .finish_erasure(place.tenant_id, erasure_id, next_uuid(), now)
+            .finish_erasure(place.tenant_id, erasure_id, &audited_by(Auditor::Job, now))
             .await
             .unwrap()
     );
@@ -283,7 +283,7 @@ pub(crate) async fn blobs_are_the_erasures_until_they_are_gone(subject: &Subject
     let index = &place.index;
     assert!(
         !index
-            .finish_erasure(place.tenant_id, erasure_id, next_uuid(), now)
+            .finish_erasure(place.tenant_id, erasure_id, &audited_by(Auditor::Job, now))
             .await
             .unwrap()
     );

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use keepsake_core::{ApiKeyId, StoreId, TenantId};
+use keepsake_core::{ApiKeyId, ErasureId, StoreId, TenantId};
 use keepsake_engine::Engine;
 use keepsake_index::AuditEntry;
 use serde::Serialize;
@@ -56,6 +56,7 @@ fn object_id(action: &str, id: Uuid) -> String {
         Some("tenant") => TenantId::from_uuid(id).to_string(),
         Some("api_key") => ApiKeyId::from_uuid(id).to_string(),
         Some("memory_store") => StoreId::from_uuid(id).to_string(),
+        Some("erasure") => ErasureId::from_uuid(id).to_string(),
         _ => id.to_string(),
     }
 }
