@@ -223,18 +223,16 @@ pub(crate) fn described() -> OpenApi {
 
 /// Lets a request pass that carries the token.
 async fn require(State(token): State<OperatorToken>, request: Request, next: Next) -> Response {
-    match presented(request.headers()) {
+    let authorization = match only(request.headers(), header::AUTHORIZATION.as_str()) {
+        Ok(authorization) => authorization,
+        Err(error) => return error.into_response(),
+    };
+    match authorization.and_then(bearer) {
         Some(presented) if token.is(presented) => next.run(request).await,
         Some(_) => ApiError::unauthenticated("this is not the operator's token").into_response(),
         None => ApiError::unauthenticated("no token: send the operator's as `authorization: Bearer`")
             .into_response(),
     }
-}
-
-fn presented(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 #[cfg(test)]

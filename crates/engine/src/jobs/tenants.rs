@@ -39,7 +39,7 @@ impl Job for DeleteTenants {
     }
 
     fn schedule(&self) -> &'static str {
-        "40 * * * * *"
+        "50 * * * * *"
     }
 
     fn period(&self) -> Duration {

@@ -13,6 +13,7 @@ use super::PostgresIndex;
 use super::audit::audit;
 use super::purge::PLAN_ANEW;
 use super::reads::{earlier_call, unsigned};
+use super::tenants::stays;
 use crate::commit::Idempotency;
 use crate::erasure::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, NewErasure, Open, Progress, Receipt,
@@ -48,12 +49,7 @@ impl ErasureIndex for PostgresIndex {
         idempotency: Option<&Idempotency>,
     ) -> Result<ErasureCreation, IndexError> {
         let mut transaction = self.begin(tenant_id).await?;
-        let tenant: Option<i64> =
-            sqlx::query_scalar("SELECT store_count FROM tenant WHERE tenant_id = $1 FOR NO KEY UPDATE")
-                .bind(tenant_id.uuid())
-                .fetch_optional(&mut *transaction)
-                .await?;
-        if tenant.is_none() {
+        if !stays(&mut transaction, tenant_id).await? {
             return Ok(ErasureCreation::NoTenant);
         }
         if let Some(call) = idempotency

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::SqliteIndex;
 use super::audit::audit;
 use super::reads::{earlier_call, unsigned};
+use super::tenants::stays;
 use crate::commit::Idempotency;
 use crate::erasure::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, NewErasure, Open, Progress, Receipt,
@@ -50,11 +51,7 @@ impl ErasureIndex for SqliteIndex {
     ) -> Result<ErasureCreation, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
-        let tenant: Option<i64> = sqlx::query_scalar("SELECT store_count FROM tenant WHERE tenant_id = $1")
-            .bind(tenant_id.uuid())
-            .fetch_optional(&mut *connection)
-            .await?;
-        if tenant.is_none() {
+        if !stays(connection, tenant_id).await? {
             return Ok(ErasureCreation::NoTenant);
         }
         if let Some(call) = idempotency

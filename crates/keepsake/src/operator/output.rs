@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// An object's fields, one a line; those of objects in it below their name.
+/// An object's fields, one a line, the id first; those of objects in it below
+/// their name.
 pub(super) fn fields(object: &Value) -> String {
     let mut text = String::new();
     write_fields(&mut text, object, 0);
@@ -12,11 +13,12 @@ pub(super) fn fields(object: &Value) -> String {
 }
 
 fn write_fields(text: &mut String, object: &Value, depth: usize) {
-    for (name, value) in object.as_object().into_iter().flatten() {
-        let indent = "  ".repeat(depth);
-        if name == "type" {
-            continue;
-        }
+    let indent = "  ".repeat(depth);
+    let mut fields: Vec<_> = object.as_object().into_iter().flatten().collect();
+    fields.retain(|(name, _)| *name != "type");
+    // In no order that anything else decides.
+    fields.sort_by_key(|(name, _)| (*name != "id", *name));
+    for (name, value) in fields {
         if value.is_object() {
             let _ = writeln!(text, "{indent}{name}:");
             write_fields(text, value, depth + 1);
@@ -56,8 +58,9 @@ mod tests {
 
     #[test]
     fn objects_are_lines_and_lists_are_rows() {
-        let tenant = json!({"id": "a", "type": "tenant", "external_id": null, "limits": {"bytes": 1}});
-        assert_eq!(fields(&tenant), "id: a\nexternal_id: -\nlimits:\n  bytes: 1\n");
+        let tenant = json!({"type": "tenant", "name": "n", "limits": {"bytes": 1}, "id": "a", "external_id": null});
+        let lines = ["id: a", "external_id: -", "limits:", "  bytes: 1", "name: n", ""];
+        assert_eq!(fields(&tenant), lines.join("\n"));
         let list = json!({"data": [{"id": "a", "scopes": ["x", "y"]}], "next_page": "page_1"});
         assert_eq!(
             rows(&list, &["id", "scopes"]),

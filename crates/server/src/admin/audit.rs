@@ -25,8 +25,8 @@ pub(crate) struct Entry {
     r#type: AuditEntryType,
     #[schema(value_type = schemas::Time)]
     at: String,
-    /// `operator`, `operator_cli`, `api_key:apikey_…`, `user:…` or
-    /// `service_account:…`.
+    /// `operator`, `operator_cli`, `api_key:apikey_…`, `user:…`,
+    /// `service_account:…` or `job`.
     actor: String,
     /// The kind of object, a dot, and what was done to it.
     #[schema(examples("tenant.create"))]
@@ -63,7 +63,7 @@ fn object_id(action: &str, id: Uuid) -> String {
 
 /// List what concerns a tenant
 ///
-/// The newest first: what the operator did to it, and what was done to its keys.
+/// The newest first: what the operator did to it, its keys and its erasures.
 #[utoipa::path(
     get,
     path = "/tenants/{tenant_id}/audit",

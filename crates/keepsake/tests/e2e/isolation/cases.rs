@@ -124,6 +124,18 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("api_keys.list", NO_BODY),
     ("api_keys.retrieve", NO_BODY),
     ("api_keys.revoke", EMPTY),
+    (
+        "erasures.create",
+        &[
+            body(
+                &[Kind::Store],
+                |ids| json!({"memory_store_id": ids.get(Kind::Store), "path_prefix": "/none/"}),
+            ),
+            body(&[], |_| json!({"store_metadata": {"nobody": "has this"}})),
+        ],
+    ),
+    ("erasures.list", NO_BODY),
+    ("erasures.retrieve", NO_BODY),
 ];
 
 /// What a parameter of a path, a query or a header stands for.
@@ -133,6 +145,7 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "memory_id" => Meaning::Of(Kind::Memory),
         "memory_version_id" => Meaning::Of(Kind::Version),
         "api_key_id" => Meaning::Of(Kind::ApiKey),
+        "erasure_id" => Meaning::Of(Kind::Erasure),
         "session_id" => Meaning::Of(Kind::Session),
         "expected_content_sha256" => Meaning::Of(Kind::Hash),
         "path_prefix" => Meaning::Of(Kind::Directory),

@@ -9,6 +9,7 @@ use crate::support::{Client, Deployment, secrets};
 
 pub(super) const STORES: &str = "/v1/memory_stores";
 const KEYS: &str = "/v1/api_keys";
+const ERASURES: &str = "/v1/erasures";
 /// The end of ids that nobody ever made.
 pub(super) const NEVER: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
@@ -19,6 +20,7 @@ pub(super) enum Kind {
     Memory,
     Version,
     ApiKey,
+    Erasure,
     Session,
     /// Of a memory's content.
     Hash,
@@ -43,6 +45,7 @@ impl Ids {
             (Kind::Memory, id("mem_")),
             (Kind::Version, id("memver_")),
             (Kind::ApiKey, id("apikey_")),
+            (Kind::Erasure, id("erasure_")),
             (Kind::Session, id("sesn_")),
             (Kind::Hash, ContentHash::of(b"nobody's").to_string()),
             (Kind::Path, "/memories/nora/one".to_owned()),
@@ -109,12 +112,16 @@ impl Fixture {
         let edit = json!({"content": format!("{label} second")});
         let by_key = client.with_key(text(&key["api_key"]));
         let edited = made(&by_key, &format!("{memories}/{id}"), &edit).await;
+        // Of what was never there, so that nothing goes.
+        let erased = json!({"memory_store_id": store, "path_prefix": "/none/"});
+        let erasure = made(client, ERASURES, &erased).await;
         Self {
             ids: Ids(BTreeMap::from([
                 (Kind::Store, store.to_owned()),
                 (Kind::Memory, id.to_owned()),
                 (Kind::Version, version.to_owned()),
                 (Kind::ApiKey, text(&key["id"]).to_owned()),
+                (Kind::Erasure, text(&erasure["id"]).to_owned()),
                 // Nobody has a session yet.
                 (Kind::Session, format!("sesn_{}", &NEVER.replace('5', "6"))),
                 (Kind::Hash, text(&edited["content_sha256"]).to_owned()),
@@ -153,6 +160,9 @@ pub(super) async fn snapshot(client: &Client) -> Vec<Value> {
         key["last_used_at"] = Value::Null;
         all.push(key);
     }
+    // How far they are is another matter.
+    let erasures = listed(client, &format!("{ERASURES}?limit=100")).await;
+    all.extend(erasures.iter().map(|erasure| json!({"id": erasure["id"]})));
     all
 }
 

@@ -8,7 +8,7 @@ use super::cases::{self, Body, Meaning};
 use super::document::Operation;
 use super::fixture::{Fixture, Ids, Kind, NEVER, secrets_of, snapshot, text};
 use crate::support::client::send;
-use crate::support::{Answer, Client};
+use crate::support::{Answer, Client, secrets};
 
 const WORKSPACE: &str = "anthropic-workspace-id";
 /// The shortest text that is looked for in answers: shorter ones are anywhere.
@@ -370,7 +370,11 @@ async fn call(client: &Client, Target { operation, ids }: &Target) -> Vec<Answer
     for form in Form::in_turn(operation) {
         let answer = send(form.request(client, &operation.method, operation, ids)).await;
         assert_eq!(answer.status, 200, "{}: {}", operation.id, answer.text);
-        assert_ne!(answer.json()["is_error"], true, "{}", answer.text);
+        let body = answer.json();
+        assert_ne!(body["is_error"], true, "{}", answer.text);
+        if let Some(key) = body["api_key"].as_str() {
+            secrets::remember(key, "an API key");
+        }
         answers.push(answer);
     }
     answers
