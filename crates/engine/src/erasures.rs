@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::cursor::Query;
 use crate::memories::parse_prefix;
+use crate::stores::check_metadata;
 use crate::{Engine, EngineError, Page, PageRequest, Principal, jobs};
 
 /// What is to be erased, as it was asked for.
@@ -41,13 +42,10 @@ impl ErasureRequest {
             (None, None, Some(pairs)) if pairs.is_empty() => {
                 invalid("store_metadata", "must have at least one pair")
             }
-            (None, None, Some(pairs)) if !pairs.values().all(Value::is_string) => {
-                invalid("store_metadata", "must have strings as values")
+            (None, None, Some(pairs)) => {
+                check_metadata("store_metadata", &pairs)?;
+                Ok(Selector::StoreMetadata(pairs))
             }
-            (None, None, Some(pairs)) if pairs.iter().any(has_nul) => {
-                invalid("store_metadata", "must not contain NUL")
-            }
-            (None, None, Some(pairs)) => Ok(Selector::StoreMetadata(pairs)),
             (None, Some(_), _) => invalid("path_prefix", "must come with `memory_store_id`"),
             (Some(_), _, Some(_)) => invalid("store_metadata", "must not come with `memory_store_id`"),
             (None, None, None) => invalid(
@@ -56,10 +54,6 @@ impl ErasureRequest {
             ),
         }
     }
-}
-
-fn has_nul((key, value): (&String, &Value)) -> bool {
-    key.contains('\0') || value.as_str().is_some_and(|value| value.contains('\0'))
 }
 
 impl Engine {

@@ -28,6 +28,7 @@ mod memories;
 mod operator;
 mod protocol;
 mod purge;
+mod readiness;
 mod replicas;
 mod secrets;
 mod sensitive;
@@ -35,17 +36,17 @@ mod signing;
 mod stores;
 mod tool;
 mod versions;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_blobs::{BlobError, BlobStore};
+use keepsake_blobs::BlobStore;
 use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
-use keepsake_index::{Index, IndexError};
+use keepsake_index::Index;
 use keepsake_tokens::{Issuers, Vault};
 use tokio_util::task::TaskTracker;
-use tracing::Instrument;
 use uuid::Uuid;
 
 pub use auth::Principal;
@@ -58,10 +59,12 @@ pub use operator::{
     KeyDraft, MadeKey, NewKey, NewTenant, Operator, TenantEdit, TenantQuery, UsageReport, limits_of,
 };
 pub use purge::RedactedVersion;
+pub use readiness::Readiness;
 pub use signing::{NewToken, Rotation};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{ToolAnswer, ToolCall};
 pub use versions::{Restoration, ShownVersion, VersionQuery};
+pub use work::holding;
 
 /// What an engine is made with.
 #[derive(Debug, Clone)]
@@ -127,18 +130,10 @@ struct Parts {
     edits: edits::Queue,
     access: access::Log,
     gateways: replicas::Gateways,
+    readiness: readiness::Last,
     key_use: key_use::Log,
     /// Writes under way: shutting down waits for them.
     writes: TaskTracker,
-}
-
-/// Whether the engine can serve.
-#[derive(Debug)]
-pub struct Readiness {
-    /// The index answers and its schema is new enough; without it, no service.
-    pub index: Result<(), IndexError>,
-    /// The blob store answers; without it, cached content is still served.
-    pub blobs: Result<(), BlobError>,
 }
 
 impl Engine {
@@ -159,6 +154,7 @@ impl Engine {
             edits: edits::Queue::default(),
             access: access::Log::default(),
             gateways: replicas::Gateways::default(),
+            readiness: readiness::Last::default(),
             key_use: key_use::Log::default(),
             writes: TaskTracker::new(),
             limits: options.limits,
@@ -178,12 +174,6 @@ impl Engine {
     /// The limits of a tenant that has none of its own.
     pub fn default_limits(&self) -> &Limits {
         &self.0.limits
-    }
-
-    /// Asks both stores whether they can serve.
-    pub async fn readiness(&self) -> Readiness {
-        let (index, blobs) = tokio::join!(self.0.index.check(), self.0.blobs.check());
-        Readiness { index, blobs }
     }
 
     /// A fresh id, for what a surface must name itself (a request).
@@ -211,17 +201,5 @@ impl Engine {
 
     fn now(&self) -> Timestamp {
         self.0.clock.now()
-    }
-
-    /// Runs a change to its end, whatever becomes of the one who asked.
-    async fn run_to_end<T, F>(&self, change: F) -> Result<T, EngineError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, EngineError>> + Send + 'static,
-    {
-        match self.0.writes.spawn(change.in_current_span()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(EngineError::Internal("a write's task ended without an answer")),
-        }
     }
 }

@@ -101,24 +101,36 @@ fn check_description(description: &str) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn check_pairs(count: usize) -> Result<(), EngineError> {
+fn check_pairs(field: &'static str, count: usize) -> Result<(), EngineError> {
     if count > METADATA_PAIRS {
         return invalid(
-            "metadata",
+            field,
             format!("must have at most {METADATA_PAIRS} pairs, but has {count}"),
         );
     }
     Ok(())
 }
 
-fn check_pair(key: &str, value: &str) -> Result<(), EngineError> {
+fn check_pair(field: &'static str, key: &str, value: &str) -> Result<(), EngineError> {
     if !(1..=METADATA_KEY_CHARS).contains(&key.chars().count()) || key.contains('\0') {
         let rule = format!("must have keys of 1 to {METADATA_KEY_CHARS} characters without NUL");
-        return invalid("metadata", rule);
+        return invalid(field, rule);
     }
     if value.chars().count() > METADATA_VALUE_CHARS || value.contains('\0') {
         let rule = format!("must have values of at most {METADATA_VALUE_CHARS} characters without NUL");
-        return invalid("metadata", rule);
+        return invalid(field, rule);
+    }
+    Ok(())
+}
+
+/// Holds pairs of metadata to what a store may have.
+pub(crate) fn check_metadata(field: &'static str, metadata: &Map<String, Value>) -> Result<(), EngineError> {
+    check_pairs(field, metadata.len())?;
+    for (key, value) in metadata {
+        let Some(value) = value.as_str() else {
+            return invalid(field, "must have strings as values");
+        };
+        check_pair(field, key, value)?;
     }
     Ok(())
 }
@@ -143,14 +155,7 @@ impl StoreDraft {
     fn check(&self) -> Result<(), EngineError> {
         check_name(&self.name)?;
         check_description(&self.description)?;
-        check_pairs(self.metadata.len())?;
-        for (key, value) in &self.metadata {
-            let Some(value) = value.as_str() else {
-                return invalid("metadata", "must have strings as values");
-            };
-            check_pair(key, value)?;
-        }
-        Ok(())
+        check_metadata("metadata", &self.metadata)
     }
 }
 
@@ -163,7 +168,7 @@ impl StoreEdit {
             match value {
                 Value::Null => metadata.push((key, None)),
                 Value::String(value) => {
-                    check_pair(&key, &value)?;
+                    check_pair("metadata", &key, &value)?;
                     metadata.push((key, Some(value)));
                 }
                 _ => return invalid("metadata", "must have strings or null as values"),
@@ -342,7 +347,7 @@ impl Engine {
                 StoreUpdate::Done(store) | StoreUpdate::Replayed(store) => Ok(store),
                 StoreUpdate::KeyReused => Err(EngineError::KeyReused),
                 StoreUpdate::TooManyPairs { count } => {
-                    check_pairs(count)?;
+                    check_pairs("metadata", count)?;
                     Err(EngineError::Internal("too many pairs were too few"))
                 }
                 StoreUpdate::Archived => Err(EngineError::StoreArchived),

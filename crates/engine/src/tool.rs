@@ -109,6 +109,9 @@ impl Engine {
         };
         let outcome = if command.is_change() {
             principal.require(Scope::MemoryWrite)?;
+            if command.shows_content() {
+                principal.require(Scope::MemoryRead)?;
+            }
             let idempotency = call.idempotency.or_else(|| {
                 let tool_use_id = call.tool_use_id.as_deref()?;
                 Some(self.tool_call_key(store_id, tool_use_id, &call.input))

@@ -15,7 +15,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -28,6 +28,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::auth::{bearer, only};
 use crate::error::ApiError;
 use crate::routes::{health, no_such_method, no_such_route};
 use crate::{ServerOptions, envelope};

@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use governor::clock::MonotonicClock;
-use keepsake_engine::{Engine, Principal};
+use keepsake_engine::{Engine, Principal, holding};
 
 use crate::ServerOptions;
 use crate::error::ApiError;
@@ -53,7 +53,5 @@ pub(crate) async fn admit(State(admission): State<Admission>, request: Request, 
     let Some(place) = admission.places.take(tenant_id) else {
         return ApiError::too_many_in_flight().into_response();
     };
-    let response = next.run(request).await;
-    drop(place);
-    response
+    holding(Arc::new(place), next.run(request)).await
 }

@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, OriginalUri, Request};
 use axum::http::{HeaderMap, Method, header};
 use bytes::BytesMut;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use keepsake_engine::{Engine, Principal};
 use keepsake_index::Idempotency;
@@ -29,6 +29,10 @@ const BODY_OVERHEAD_BYTES: u64 = 64 << 10;
 const ESCAPED_BYTES: u64 = 6;
 /// How long a client may send nothing of a body that has not ended.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
+/// What is read and thrown away of a body that is too large, at most, and for
+/// how long.
+const LINGERS_BYTES: usize = 4 << 20;
+const LINGERS_FOR: Duration = Duration::from_secs(2);
 /// Makes a request one that may be sent again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// What an empty body stands for.
@@ -202,27 +206,49 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 }
 
 /// Reads a body that is small enough and does not pause or last too long.
-pub(crate) async fn read(body: Body, limit_bytes: u64, deadline: Option<Instant>) -> Result<Bytes, ApiError> {
+pub(crate) async fn read(
+    mut body: Body,
+    limit_bytes: u64,
+    deadline: Option<Instant>,
+) -> Result<Bytes, ApiError> {
+    let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
+    let mut bytes = BytesMut::new();
     // What it says of its length is believed where that is too much already.
     if body.size_hint().lower() > limit_bytes {
+        let_pass(body, deadline).await;
         return Err(ApiError::body_too_large(limit_bytes));
     }
-    let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
-    let mut body = Limited::new(body, limit);
-    let mut bytes = BytesMut::new();
     loop {
         let quiet_until = Instant::now() + QUIET_TIMEOUT;
         let until = deadline.map_or(quiet_until, |deadline| deadline.min(quiet_until));
         let frame = tokio::time::timeout_at(until, body.frame()).await;
         match frame.map_err(|_| ApiError::body_too_slow())? {
             None => return Ok(bytes.freeze()),
-            // Trailers say nothing here.
-            Some(Ok(frame)) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
-            Some(Err(error)) if error.is::<LengthLimitError>() => {
-                return Err(ApiError::body_too_large(limit_bytes));
+            Some(Ok(frame)) => {
+                // Trailers say nothing here.
+                let data = frame.data_ref().map_or(&[][..], |data| data);
+                if bytes.len() + data.len() > limit {
+                    let_pass(body, deadline).await;
+                    return Err(ApiError::body_too_large(limit_bytes));
+                }
+                bytes.extend_from_slice(data);
             }
             Some(Err(_)) => return Err(ApiError::invalid_request("the request body broke off")),
         }
+    }
+}
+
+/// Reads on where the body is too large, a little: closed while the client is
+/// still sending, the connection would break before it has the answer.
+async fn let_pass(mut body: Body, deadline: Option<Instant>) {
+    let until = Instant::now() + LINGERS_FOR;
+    let until = deadline.map_or(until, |deadline| deadline.min(until));
+    let mut left = LINGERS_BYTES;
+    while left > 0 {
+        let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await else {
+            return;
+        };
+        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
     }
 }
 

@@ -234,7 +234,9 @@ impl From<&EngineError> for ApiError {
         };
         match error {
             EngineError::Unauthenticated(why) => Self::unauthenticated(*why),
-            EngineError::Token(why) if why.is_transient() => Self::overloaded("the token's issuer cannot be reached at the moment".to_owned()),
+            EngineError::Token(why) if why.is_transient() => {
+                Self::overloaded("the token's issuer cannot be reached at the moment".to_owned())
+            }
             EngineError::Token(TokenError::Unissuable) => internal(),
             EngineError::Token(why) => Self::unauthenticated(why.to_string()),
             EngineError::AuthenticationBusy(why) => Self::overloaded((*why).to_owned()),

@@ -22,7 +22,8 @@ struct Held {
     by_tenant: HashMap<TenantId, usize>,
 }
 
-/// A place that is held; given back when dropped.
+/// A place that is held, by a request and by what it began; given back when
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Places,

@@ -166,7 +166,6 @@ object_types! {
     MemoryVersionType { Version = "memory_version" }
     ToolResultType { Result = "tool_result" }
     ErasureType { Erasure = "erasure" }
-    BackupsType { Outside = "outside" }
     ApiKeyType { Key = "api_key" }
     TenantType { Tenant = "tenant" }
     TenantUsageType { Usage = "tenant_usage" }
@@ -186,6 +185,7 @@ vocabularies! {
     View = "`basic` leaves content out." ["basic", "full"];
     Operation = "What a version did." ["created", "modified", "deleted"];
     ErasureSelects = "By what it was selected what goes; itself it is forgotten." ["memory_store", "path_prefix", "store_metadata"];
+    ErasureBackups = "Backups of database and object store are not reached." ["outside"];
     ErasureState = "How far an erasure is." ["pending", "running", "done"];
     ErasureStepName = "What a step took away: rows of memories and versions, records of idempotent calls, blobs." [
         "rows", "idempotency_records", "blobs"

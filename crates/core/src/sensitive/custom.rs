@@ -102,7 +102,7 @@ pub(super) fn find(rules: &[Compiled], text: &str, found: &mut Vec<Candidate>) {
         return;
     }
     let mut start = 0;
-    for marker in markers(text).chain(iter::once(text.len()..text.len())) {
+    for marker in markers(rules, text).chain(iter::once(text.len()..text.len())) {
         for (position, rule) in rules.iter().enumerate() {
             find_one(rule, position, start, &text[start..marker.start], found);
         }
@@ -128,15 +128,15 @@ fn find_one(rule: &Compiled, position: usize, start: usize, text: &str, found: &
     }
 }
 
-/// Where a redaction put `[redacted:{kind}]`.
-fn markers(text: &str) -> impl Iterator<Item = Range<usize>> {
-    memchr::memmem::find_iter(text.as_bytes(), MARKER_START).filter_map(|start| {
-        let kind = &text.as_bytes()[start + MARKER_START.len()..];
-        let length = kind
-            .iter()
-            .take(KIND_LIMIT_BYTES + 1)
-            .position(|byte| !(byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_'))?;
-        let end = start + MARKER_START.len() + length + 1;
-        (length > 0 && kind[length] == b']').then_some(start..end)
+/// Where a redaction put `[redacted:{kind}]`; what is of no kind there is was
+/// put there by who writes, and may be anything.
+fn markers(rules: &[Compiled], text: &str) -> impl Iterator<Item = Range<usize>> {
+    let is_kind =
+        |name: &str| super::rules::is_kind(name) || rules.iter().any(|rule| rule.kind.as_str() == name);
+    memchr::memmem::find_iter(text.as_bytes(), MARKER_START).filter_map(move |start| {
+        let inner = start + MARKER_START.len();
+        let longest = &text.as_bytes()[inner..text.len().min(inner + KIND_LIMIT_BYTES + 1)];
+        let end = inner + memchr::memchr(b']', longest)?;
+        is_kind(&text[inner..end]).then_some(start..end + 1)
     })
 }

@@ -180,6 +180,18 @@ fn word_end(bytes: &[u8], from: usize) -> usize {
     from + bytes[from..].iter().take_while(is_part).count()
 }
 
+/// Whether one of our own rules finds things of this kind.
+pub(super) fn is_kind(name: &str) -> bool {
+    const WITHOUT_FORM: [&str; 5] = [
+        "gcp_service_account_key",
+        "pgp_private_key",
+        "private_key",
+        "discord_token",
+        "payment_card",
+    ];
+    WITHOUT_FORM.contains(&name) || FORMS.iter().any(|form| form.kind == name)
+}
+
 fn block_kind(text: &str, range: &Range<usize>) -> &'static str {
     let before = text[..range.start].trim_end_matches(|sign: char| " \t\\\"':".contains(sign));
     let block = &text[range.clone()];

@@ -234,6 +234,19 @@ fn rule_that_matches_its_own_marker_comes_to_an_end() {
 }
 
 #[test]
+fn marker_of_no_kind_hides_nothing() {
+    let scanner = with_rule("employee_id", "emp_[0-9]{6}").unwrap();
+    for (text, count) in [
+        ("[redacted:emp_004711]", 1),
+        ("[redacted:é emp_004711]", 1),
+        ("[redacted:employee_id]", 0),
+        ("[redacted:github_token]", 0),
+    ] {
+        assert_eq!(scanner.scan(text).len(), count, "{text}");
+    }
+}
+
+#[test]
 fn rule_with_a_thousand_matches_takes_the_rest_as_one() {
     let scanner = with_rule("letter", "x").unwrap();
     assert_eq!(scanner.scan(&"x ".repeat(5_000)).len(), 1_001);

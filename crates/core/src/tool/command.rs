@@ -136,6 +136,15 @@ impl Command {
     pub const fn is_change(&self) -> bool {
         !matches!(self, Self::View { .. })
     }
+
+    /// Whether its answer shows what is in a file: edits show the lines around
+    /// them.
+    pub const fn shows_content(&self) -> bool {
+        matches!(
+            self,
+            Self::View { .. } | Self::StrReplace { .. } | Self::Insert { .. }
+        )
+    }
 }
 
 /// Reads fields by name and type; a refusal names the field.

@@ -124,11 +124,10 @@ impl Engine {
                     return Ok(Op::Nop);
                 }
                 let found = match remembered {
-                    Some(_) => self.0.index.authenticate(&secret_sha256).await?,
+                    Some(_) => self.look_up(&secret_sha256, now).await?,
                     None => self.look_up_unknown(&secret_sha256, now).await?,
                 };
                 let Some(credential) = found else {
-                    keys.unknown.insert(secret_sha256, now).await;
                     return Ok(Op::Remove);
                 };
                 Ok::<_, EngineError>(Op::Put(Remembered {
@@ -165,9 +164,23 @@ impl Engine {
         if !keys.misses.are_few(now) {
             return Err(BUSY);
         }
-        let found = self.0.index.authenticate(secret_sha256).await?;
+        let found = self.look_up(secret_sha256, now).await?;
         if found.is_none() {
             keys.misses.count(now, 1);
+        }
+        Ok(found)
+    }
+
+    /// Asks the index, and remembers when it knew nothing: that is believed from
+    /// here on, and not from when it was last asked for.
+    async fn look_up(
+        &self,
+        secret_sha256: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Option<Credential>, EngineError> {
+        let found = self.0.index.authenticate(secret_sha256).await?;
+        if found.is_none() {
+            self.0.keys.unknown.insert(*secret_sha256, now).await;
         }
         Ok(found)
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::id::SessionId;
-use keepsake_core::{Actor, StoreId, TenantId};
+use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId};
 use keepsake_engine::{
     Engine, EngineError, NewTenant, NewToken, PageRequest, Principal, Rotation, StoreQuery, TenantEdit,
 };
-use keepsake_index::Scope;
+use keepsake_index::{ApiKey, Audited, Auditor, KeyCreation, Scope};
 use keepsake_testkit::IssuerKey;
 use keepsake_tokens::{
     IssuerSettings, Issuers, KeySource, MasterKey, Subject, TokenError, Vault, VaultError,
@@ -23,6 +23,7 @@ use crate::bed::{Bed, create, tool_call, view};
 crate::on_both_pairs! {
     flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out,
     unknown_key_that_is_sent_again_and_again_is_looked_up_once,
+    key_that_came_late_is_found_however_often_it_was_tried,
     change_of_a_tenant_is_felt_within_five_seconds,
     token_of_an_issuer_is_believed_for_its_tenant,
     token_of_our_own_is_good_on_every_replica,
@@ -82,6 +83,40 @@ async fn unknown_key_that_is_sent_again_and_again_is_looked_up_once(bed: Bed) {
     }
     // Had each of them been looked up, none of these would be.
     assert_eq!(looked_up(&bed.engine, 1..9).await, 8);
+}
+
+async fn key_that_came_late_is_found_however_often_it_was_tried(bed: Bed) {
+    let secret = ApiKeySecret::from_random([0x5A; 32]);
+    for _ in 0..4 {
+        let unknown = bed.engine.authenticate(secret.expose()).await.unwrap_err();
+        assert_eq!(unknown.to_string(), "the API key is unknown");
+        bed.clock.advance(Duration::from_secs(1));
+    }
+    let key = ApiKey {
+        api_key_id: ApiKeyId::from_uuid(bed.engine.new_uuid()),
+        tenant_id: bed.principal.tenant_id,
+        name: "late".to_owned(),
+        scopes: vec![Scope::MemoryRead],
+        store_ids: None,
+        created_at: bed.engine_now(),
+        expires_at: None,
+    };
+    let audited = Audited {
+        id: bed.engine.new_uuid(),
+        at: bed.engine_now(),
+        by: Auditor::OperatorCli,
+    };
+    let made = bed
+        .index
+        .create_api_key(&key, &secret.sha256(), None, &audited)
+        .await;
+    assert_eq!(made.unwrap(), KeyCreation::Created);
+    let mut seconds = 0;
+    while bed.engine.authenticate(secret.expose()).await.is_err() {
+        seconds += 1;
+        assert!(seconds < 4, "being asked for must not keep a key unknown");
+        bed.clock.advance(Duration::from_secs(1));
+    }
 }
 
 async fn change_of_a_tenant_is_felt_within_five_seconds(bed: Bed) {
@@ -307,6 +342,8 @@ async fn compromised_key_is_believed_nowhere_after_a_minute(bed: Bed) {
         engine.authenticate(&token).await.unwrap();
     }
     bed.engine.rotate_token_key(Rotation::Compromised).await.unwrap();
+    // Keys are not read twice within a second, whatever is asked for.
+    bed.clock.advance(Duration::from_secs(1));
     let new = bed.token(|_| {}).await;
     for engine in [&bed.engine, &other] {
         engine.authenticate(&new).await.unwrap();

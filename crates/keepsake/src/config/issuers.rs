@@ -23,6 +23,8 @@ pub(super) const FIELDS: [&str; 9] = [
     "tenants",
     "actor",
 ];
+/// In the list of an issuer's tenants: any.
+const ALL_TENANTS: &str = "*";
 const DAY: Duration = Duration::from_hours(24);
 
 /// Who is believed beside API keys.
@@ -58,6 +60,10 @@ fn read_issuers(reader: &mut Reader<'_>) -> Option<Issuers> {
         .map(|position| read_issuer(reader, position))
         .collect();
     let settings = read.into_iter().collect::<Option<Vec<_>>>()?;
+    let is_alone = settings.windows(2).all(|two| two[0].issuer == two[1].issuer);
+    if !is_alone && refuse_unbound(reader, settings.len()) {
+        return None;
+    }
     match Issuers::new(settings) {
         Ok(issuers) => Some(issuers),
         Err(problems) => {
@@ -67,6 +73,23 @@ fn read_issuers(reader: &mut Reader<'_>) -> Option<Issuers> {
             None
         }
     }
+}
+
+/// Refuses issuers that do not say whose tokens they may issue: where there are
+/// several, one that is trusted for some tenants must not be for all by an
+/// omission.
+fn refuse_unbound(reader: &mut Reader<'_>, count: usize) -> bool {
+    let unbound: Vec<_> = (0..count)
+        .map(|position| name_of(position, "tenants"))
+        .filter(|name| !reader.is_set(name))
+        .collect();
+    for name in &unbound {
+        reader.require(
+            name,
+            "there are several issuers: set it to the tenants that this one may name, or to [\"*\"] for all",
+        );
+    }
+    !unbound.is_empty()
 }
 
 fn read_issuer(reader: &mut Reader<'_>, position: usize) -> Option<IssuerSettings> {
@@ -96,9 +119,14 @@ fn read_issuer(reader: &mut Reader<'_>, position: usize) -> Option<IssuerSetting
         keys: keys?,
         tenant_claim: tenant_claim?,
         scopes_claim: scopes_claim?,
-        tenants: if is_bound { Some(tenants?) } else { None },
+        tenants: if is_bound { bound_to(tenants?) } else { None },
         actor: actor?,
     })
+}
+
+/// The tenants of a list; `*` alone stands for all.
+fn bound_to(tenants: Vec<String>) -> Option<Vec<String>> {
+    (tenants != [ALL_TENANTS]).then_some(tenants)
 }
 
 fn claim(reader: &mut Reader<'_>, name: &str, default: &str) -> Option<String> {

@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn objects_are_lines_and_lists_are_rows() {
-        let tenant = json!({"type": "tenant", "name": "n", "limits": {"bytes": 1}, "id": "a", "external_id": null});
+        let tenant =
+            json!({"type": "tenant", "name": "n", "limits": {"bytes": 1}, "id": "a", "external_id": null});
         let lines = ["id: a", "external_id: -", "limits:", "  bytes: 1", "name: n", ""];
         assert_eq!(fields(&tenant), lines.join("\n"));
         let list = json!({"data": [{"id": "a", "scopes": ["x", "y"]}], "next_page": "page_1"});

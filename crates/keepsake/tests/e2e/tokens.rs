@@ -45,9 +45,9 @@ impl Issuers {
         ServerConfig {
             more: format!(
                 "[[auth.issuers]]\nissuer = \"https://people.example\"\naudience = \"keepsake\"\n\
-                 jwks_url = \"{}\"\nactor = \"user\"\n\
+                 jwks_url = \"{}\"\nactor = \"user\"\ntenants = [\"*\"]\n\
                  [[auth.issuers]]\nissuer = \"https://work.example\"\naudience = \"keepsake\"\nkey_file = \"{}\"\n\
-                 tenant_claim = \"org\"\nscopes_claim = \"permissions\"\nactor = \"service_account\"\n{FREE_RATES}",
+                 tenants = [\"*\"]\ntenant_claim = \"org\"\nscopes_claim = \"permissions\"\nactor = \"service_account\"\n{FREE_RATES}",
                 self.jwks.url(),
                 self.folder.path().join("key.pem").display(),
             ),
@@ -363,7 +363,9 @@ async fn master_key_wraps_what_the_index_keeps_and_changes() {
         assert_eq!(sizes().await, [61, 61]);
     }
     for variables in [&[first][..], &[]] {
-        let mut refused = command(variables).spawn();
+        // It has the file with the configuration.
+        let command = command(variables);
+        let mut refused = command.spawn();
         assert_eq!(refused.wait().await.code(), Some(1));
         let output = refused.output();
         assert!(

@@ -15,7 +15,7 @@ use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::path::OfErasure;
 use crate::query::{Asked, FromQuery, Query};
-use crate::schemas::{self, BackupsType, ErasureType};
+use crate::schemas::{self, ErasureType};
 
 /// What is to be erased: a store, what ever stood below a directory of it, or
 /// every store of certain metadata.
@@ -64,9 +64,8 @@ pub(crate) struct Erasure {
     object_versions: ObjectVersions,
     /// In the order in which they were done.
     steps: Vec<Step>,
-    /// Backups of database and object store are not reached.
-    #[schema(inline)]
-    backups: BackupsType,
+    #[schema(value_type = schemas::ErasureBackups)]
+    backups: &'static str,
 }
 
 /// What went so far.
@@ -148,7 +147,7 @@ impl From<Kept> for Erasure {
             removed: receipt.into(),
             object_versions: receipt.into(),
             steps: receipt.steps.iter().map(Step::from).collect(),
-            backups: BackupsType::Outside,
+            backups: "outside",
             selected_by: erasure.kind,
             error: erasure.error,
             memory_store_ids: erasure.receipt.memory_store_ids,

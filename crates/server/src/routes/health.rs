@@ -42,13 +42,9 @@ pub(crate) async fn live() -> &'static str {
 )]
 pub(crate) async fn ready(State(engine): State<Engine>) -> Result<Json<Ready>, ApiError> {
     let readiness = engine.readiness().await;
-    if readiness.index.is_err() {
+    if !readiness.has_index {
         return Err(ApiError::not_ready());
     }
-    let blobs = if readiness.blobs.is_ok() {
-        "ok"
-    } else {
-        "unavailable"
-    };
+    let blobs = if readiness.has_blobs { "ok" } else { "unavailable" };
     Ok(Json(Ready { index: "ok", blobs }))
 }
