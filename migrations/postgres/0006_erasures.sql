@@ -11,6 +11,7 @@ ALTER TABLE erasure
     ADD COLUMN attempts bigint NOT NULL DEFAULT 0,
     ADD COLUMN error text COLLATE "C";
 CREATE INDEX erasure_open ON erasure (created_at) WHERE ended_at IS NULL;
+CREATE INDEX erasure_open_of_tenant ON erasure (tenant_id) WHERE ended_at IS NULL;
 
 -- A blob that an erasure removes: it is not the drain's, whatever its time.
 ALTER TABLE blob_deletion ADD COLUMN erasure_id uuid;

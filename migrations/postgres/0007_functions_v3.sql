@@ -231,3 +231,17 @@ BEGIN
     RETURN NEXT;
 END
 $$;
+
+-- The look-up of a key by its secret, which no tenant leads: for a key of the
+-- tenant that is set, and with the owner's rights, so that the app can add one
+-- and change none.
+CREATE FUNCTION record_credential_v1(p_secret_sha256 bytea, p_api_key uuid) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
+    INSERT INTO public.credential (secret_sha256, tenant_id, api_key_id)
+    VALUES (p_secret_sha256, nullif(current_setting('keepsake.tenant', true), '')::uuid, p_api_key)
+$$;
+REVOKE ALL ON FUNCTION record_credential_v1 FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION record_credential_v1 TO keepsake_app;
+
+-- What signs tokens is not for a session that serves tenants.
+REVOKE SELECT ON server_secret FROM keepsake_app;

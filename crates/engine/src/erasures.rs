@@ -65,7 +65,7 @@ impl Engine {
     /// [`EngineError::PermissionDenied`] (also where one that is bound to stores
     /// selects by metadata), [`EngineError::Invalid`],
     /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
-    /// [`EngineError::Index`]: then it may have been recorded.
+    /// [`EngineError::TooManyErasures`], [`EngineError::Index`]: then it may have been recorded.
     pub async fn create_erasure(
         &self,
         principal: &Principal,
@@ -101,6 +101,7 @@ impl Engine {
                 ErasureCreation::Replayed { erasure_id } => erasure_id,
                 ErasureCreation::KeyReused => return Err(EngineError::KeyReused),
                 ErasureCreation::NoStore => return Err(EngineError::StoreNotFound),
+                ErasureCreation::TooMany => return Err(EngineError::TooManyErasures),
                 ErasureCreation::NoTenant => return Err(EngineError::TenantNotFound),
             };
             let found = index.erasure(tenant_id, erasure_id).await?;

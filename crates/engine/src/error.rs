@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
 use keepsake_core::{ContentHash, MemoryId};
-use keepsake_index::{IndexError, Scope};
+use keepsake_index::{IndexError, MOST_OPEN_ERASURES, Scope};
 use keepsake_tokens::{TokenError, VaultError};
 
 /// Why an operation was not carried out.
@@ -89,6 +89,9 @@ pub enum EngineError {
         /// The rule, as a phrase that follows the field.
         rule: String,
     },
+    /// The tenant has as many erasures under way as it may.
+    #[error("{MOST_OPEN_ERASURES} erasures of the tenant are under way: wait until one is done")]
+    TooManyErasures,
     /// The tenant has as many stores as it may.
     #[error(
         "the tenant has {count} memory stores, its limit is {limit}: delete one that is no longer needed"

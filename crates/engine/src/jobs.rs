@@ -25,7 +25,7 @@ use crate::{Engine, EngineError};
 
 pub use drain::DrainDeletions;
 pub use erasures::Erase;
-pub(crate) use erasures::begin;
+pub(crate) use erasures::{Queue as ErasureQueue, begin};
 pub use stores::PurgeStores;
 pub use tenants::DeleteTenants;
 

@@ -132,6 +132,7 @@ struct Parts {
     gateways: replicas::Gateways,
     readiness: readiness::Last,
     key_use: key_use::Log,
+    erasures: jobs::ErasureQueue,
     /// Writes under way: shutting down waits for them.
     writes: TaskTracker,
 }
@@ -156,6 +157,7 @@ impl Engine {
             gateways: replicas::Gateways::default(),
             readiness: readiness::Last::default(),
             key_use: key_use::Log::default(),
+            erasures: jobs::ErasureQueue::default(),
             writes: TaskTracker::new(),
             limits: options.limits,
             scanner: options.scanner,

@@ -19,6 +19,9 @@ use crate::model::Audited;
 
 pub(crate) use advance::{Ground, Open, Progress, Purged, TakenMemories, TakenVersion, advance};
 
+/// Erasures of a tenant that have not ended, at most: each is work in the
+/// background, which no rate bounds.
+pub const MOST_OPEN_ERASURES: u64 = 20;
 /// The hash of a request that was forgotten: any is taken for the same.
 pub(crate) const FORGOTTEN: [u8; 32] = [0; 32];
 
@@ -90,7 +93,9 @@ pub enum ErasureCreation {
     KeyReused,
     /// There is no such store.
     NoStore,
-    /// There is no such tenant.
+    /// The tenant has [`MOST_OPEN_ERASURES`] that have not ended.
+    TooMany,
+    /// There is no such tenant, or it is about to be gone.
     NoTenant,
 }
 
@@ -178,6 +183,17 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// Whether any row went.
+    pub const fn has_rows(&self) -> bool {
+        self.memory_stores
+            + self.memories
+            + self.versions
+            + self.search_documents
+            + self.access_times
+            + self.idempotency_records
+            > 0
+    }
+
     /// Notes that a step begins, and that the one before has ended.
     pub(crate) fn begin(&mut self, name: &str, now: Timestamp) {
         self.end(now);
@@ -328,9 +344,12 @@ pub trait ErasureIndex: Send + Sync {
         lease_until: Timestamp,
     ) -> Result<(), IndexError>;
 
-    /// Overwrites what the database keeps of deleted rows where it can;
-    /// `false`: not now, somebody reads.
-    async fn overwrite_deleted(&self) -> Result<bool, IndexError>;
+    /// Overwrites what the tables' file keeps of deleted rows, where it can.
+    async fn overwrite_deleted(&self) -> Result<(), IndexError>;
+
+    /// Empties the log beside the file, where there is one; `false`: not now,
+    /// somebody reads.
+    async fn empty_log(&self) -> Result<bool, IndexError>;
 
     /// Notes that an erasure had to be broken off; it is tried again at
     /// `retry_at`.

@@ -34,7 +34,7 @@ pub use commit::{
 };
 pub use erasure::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureIndex, ErasureListing, ErasureState, ErasureStep,
-    NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
+    MOST_OPEN_ERASURES, NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
 };
 pub use error::IndexError;
 pub use model::{

@@ -128,6 +128,10 @@ pub(crate) const PURGE_STORE: &str =
 pub(crate) const ERASURE: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, \
     attempts, error FROM erasure WHERE tenant_id = $1 AND id = $2";
 
+/// Erasures of a tenant that have not ended.
+pub(crate) const COUNT_OPEN_ERASURES: &str =
+    "SELECT count(*) FROM erasure WHERE tenant_id = $1 AND ended_at IS NULL";
+
 /// A new erasure.
 pub(crate) const INSERT_ERASURE: &str = "INSERT INTO erasure (tenant_id, id, selector, state, cursor, counts, created_at, kind, store_id) \
     VALUES ($1, $2, $3, 'pending', $4, $5, $6, $7, $8)";

@@ -69,7 +69,7 @@ pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, 
     next.run(request).await
 }
 
-async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {
+pub(crate) async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {
     let principal = match presented(headers)? {
         Presented::Key(key) => engine.authenticate_key(key).await,
         Presented::Bearer(credential) => engine.authenticate(credential).await,

@@ -20,6 +20,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
+use crate::auth::principal_of;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
 
@@ -33,6 +34,8 @@ const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
 /// how long.
 const LINGERS_BYTES: usize = 4 << 20;
 const LINGERS_FOR: Duration = Duration::from_secs(2);
+/// How long a credential is good for a request whose body is on its way.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
 /// Makes a request one that may be sent again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// What an empty body stands for.
@@ -101,7 +104,7 @@ impl<T: DeserializeOwned> FromRequest<Engine> for JsonBody<T> {
         if !is_json(request.headers()) {
             return Err(ApiError::unsupported_media_type());
         }
-        let received = Received::read(request).await?;
+        let received = Received::read(request, engine).await?;
         let body = parse(&received.bytes)?;
         let call = received.call(engine)?;
         Ok(Self { body, call })
@@ -112,7 +115,7 @@ impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
-        let mut received = Received::read(request).await?;
+        let mut received = Received::read(request, engine).await?;
         if received.bytes.trim_ascii().is_empty() {
             received.bytes = Bytes::from_static(EMPTY_OBJECT);
         }
@@ -132,7 +135,8 @@ struct Received {
 }
 
 impl Received {
-    async fn read(request: Request) -> Result<Self, ApiError> {
+    async fn read(request: Request, engine: &Engine) -> Result<Self, ApiError> {
+        let begun = Instant::now();
         let extensions = request.extensions();
         let principal = extensions.get::<Arc<Principal>>().cloned();
         let principal = principal.ok_or_else(ApiError::internal)?;
@@ -146,12 +150,19 @@ impl Received {
         let limit_bytes = bytes_per_memory
             .saturating_mul(ESCAPED_BYTES)
             .saturating_add(BODY_OVERHEAD_BYTES);
+        let (parts, body) = request.into_parts();
+        let bytes = read(body, limit_bytes, deadline).await?;
+        if begun.elapsed() > BELIEVED_FOR {
+            // Whoever sends slowly is asked again: what was revoked meanwhile is
+            // good for nothing.
+            principal_of(engine, &parts.headers).await?;
+        }
         Ok(Self {
             principal,
-            method: request.method().clone(),
+            method: parts.method,
             path,
             key,
-            bytes: read(request.into_body(), limit_bytes, deadline).await?,
+            bytes,
         })
     }
 

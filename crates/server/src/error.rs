@@ -266,6 +266,10 @@ impl From<&EngineError> for ApiError {
             }
             // The one conflict that a retry may mend.
             EngineError::Contended => Self::conflict("conflict_error", error.to_string()),
+            EngineError::TooManyErasures => {
+                let kind = "rate_limit_error";
+                Self::new(StatusCode::TOO_MANY_REQUESTS, kind, error.to_string()).retried_after(30)
+            }
             EngineError::TooManyStores { .. }
             | EngineError::TooManyMemories { .. }
             | EngineError::TooManyBytes { .. } => Self::quota(error.to_string()),

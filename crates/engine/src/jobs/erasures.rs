@@ -1,5 +1,7 @@
 //! `erase`: takes what is to be erased away, rows first and blobs after them.
 
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -69,25 +71,67 @@ impl Job for Erase {
     }
 }
 
+/// Erasures that this replica took and works on, one after the other: however
+/// many are asked for, they are no more than one client beside the others.
+#[derive(Debug, Default)]
+pub(crate) struct Queue(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    erasures: VecDeque<(TenantId, ErasureId)>,
+    has_worker: bool,
+    /// Those whose rows are overwritten already, and whose log is not empty yet.
+    rewritten: HashSet<ErasureId>,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts one into the queue; `true`: nobody works on it yet.
+    fn push(&self, erasure: (TenantId, ErasureId)) -> bool {
+        let mut waiting = self.lock();
+        waiting.erasures.push_back(erasure);
+        !std::mem::replace(&mut waiting.has_worker, true)
+    }
+
+    /// The next one; with `None` the worker's work is over.
+    fn next(&self) -> Option<(TenantId, ErasureId)> {
+        let mut waiting = self.lock();
+        let next = waiting.erasures.pop_front();
+        waiting.has_worker = next.is_some();
+        next
+    }
+}
+
 /// Begins an erasure in this replica, beside everything else.
 pub(crate) fn begin(engine: &Engine, tenant_id: TenantId, erasure_id: ErasureId) {
+    if !engine.0.erasures.push((tenant_id, erasure_id)) {
+        return;
+    }
     let worker = engine.clone();
-    let work = async move {
-        let work = Work {
-            engine: &worker,
-            lease: None,
-            tenant_id,
-            erasure_id,
-        };
-        if let Err(error) = work.attempt().await {
-            tracing::warn!(
-                tenant.id = %tenant_id, erasure.id = %erasure_id, error = %error,
-                "engine.erase could not go on; the job does"
-            );
+    engine.0.writes.spawn(async move {
+        while let Some((tenant_id, erasure_id)) = worker.0.erasures.next() {
+            // The job goes on with them, wherever it runs.
+            if worker.0.writes.is_closed() {
+                return;
+            }
+            let work = Work {
+                engine: &worker,
+                lease: None,
+                tenant_id,
+                erasure_id,
+            };
+            let span = tracing::info_span!("engine.erase", tenant.id = %tenant_id);
+            if let Err(error) = work.attempt().instrument(span).await {
+                tracing::warn!(
+                    tenant.id = %tenant_id, erasure.id = %erasure_id, error = %error,
+                    "engine.erase could not go on; the job does"
+                );
+            }
         }
-    };
-    let span = tracing::info_span!("engine.erase", tenant.id = %tenant_id);
-    engine.0.writes.spawn(work.instrument(span));
+    });
 }
 
 /// How an attempt ended.
@@ -142,15 +186,33 @@ impl Work<'_> {
                 return Ok(Attempt::Stopped);
             }
         }
+        self.overwrite_rows().await?;
         let index = &self.engine.0.index;
-        if !index.overwrite_deleted().await? {
-            return Err(EngineError::Conflict("the index is read without a pause"));
-        }
         let audited = self.engine.audited(Auditor::Job);
         index
             .finish_erasure(self.tenant_id, self.erasure_id, &audited)
             .await?;
         Ok(Attempt::Done)
+    }
+
+    /// Has the database keep nothing of the rows that went.
+    async fn overwrite_rows(self) -> Result<(), EngineError> {
+        let index = &self.engine.0.index;
+        let found = index.erasure(self.tenant_id, self.erasure_id).await?;
+        if !found.is_some_and(|erasure| erasure.receipt.has_rows()) {
+            return Ok(());
+        }
+        let queue = &self.engine.0.erasures;
+        // It takes all who write their time: once is enough.
+        if !queue.lock().rewritten.contains(&self.erasure_id) {
+            index.overwrite_deleted().await?;
+            queue.lock().rewritten.insert(self.erasure_id);
+        }
+        if !index.empty_log().await? {
+            return Err(EngineError::Conflict("the index is read without a pause"));
+        }
+        queue.lock().rewritten.remove(&self.erasure_id);
+        Ok(())
     }
 
     /// Whether to begin another batch.

@@ -360,6 +360,9 @@ impl Engine {
                 secret: None,
             }),
             KeyCreation::KeyReused => Err(EngineError::KeyReused),
+            KeyCreation::MakerRevoked => Err(EngineError::Unauthenticated(
+                "the API key has been revoked, or its time is over",
+            )),
             KeyCreation::NoTenant => Err(EngineError::TenantNotFound),
         }
     }

@@ -246,6 +246,8 @@ pub enum KeyCreation {
     },
     /// The call's name was used for another request.
     KeyReused,
+    /// The key that makes it is good no more.
+    MakerRevoked,
     /// There is no such tenant, or it is about to be gone.
     NoTenant,
 }

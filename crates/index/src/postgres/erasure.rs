@@ -16,13 +16,13 @@ use super::reads::{earlier_call, unsigned};
 use super::tenants::stays;
 use crate::commit::Idempotency;
 use crate::erasure::{
-    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, NewErasure, Open, Progress, Receipt,
-    RowsErased, Selector, advance,
+    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MOST_OPEN_ERASURES, NewErasure,
+    Open, Progress, Receipt, RowsErased, Selector, advance,
 };
 use crate::model::{AuditAction, Audited};
 use crate::statements::{
-    COUNT_ERASURE, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE, OPEN_ERASURES,
-    QUEUED_BLOBS, RECORD_CALL, STORE_TO_ERASE,
+    COUNT_ERASURE, COUNT_OPEN_ERASURES, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE,
+    OPEN_ERASURES, QUEUED_BLOBS, RECORD_CALL, STORE_TO_ERASE,
 };
 use crate::{ErasureIndex, IndexError};
 use step::Step;
@@ -60,6 +60,13 @@ impl ErasureIndex for PostgresIndex {
                 Some(erasure_id) => ErasureCreation::Replayed { erasure_id },
                 None => ErasureCreation::KeyReused,
             });
+        }
+        let open: i64 = sqlx::query_scalar(COUNT_OPEN_ERASURES)
+            .bind(tenant_id.uuid())
+            .fetch_one(&mut *transaction)
+            .await?;
+        if unsigned(open) >= MOST_OPEN_ERASURES {
+            return Ok(ErasureCreation::TooMany);
         }
         let Some((selector, progress)) = settle(&mut transaction, tenant_id, erasure, idempotency).await?
         else {
@@ -229,7 +236,12 @@ impl ErasureIndex for PostgresIndex {
 
     /// What a deleted row leaves in the tables' files is no query's to see, and
     /// the database's own vacuum's to give back.
-    async fn overwrite_deleted(&self) -> Result<bool, IndexError> {
+    async fn overwrite_deleted(&self) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    /// The database's own log is its operator's to keep and to remove.
+    async fn empty_log(&self) -> Result<bool, IndexError> {
         Ok(true)
     }
 

@@ -1,10 +1,7 @@
-//! API keys: rare operations, each in a transaction.
-//!
-//! By the jobs' sessions: those of the app may not write the look-up of
-//! credentials, which no tenant leads.
+//! API keys: rare operations, each in a transaction that sees one tenant.
 
 use async_trait::async_trait;
-use keepsake_core::{ApiKeyId, TenantId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, TenantId, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
@@ -16,9 +13,9 @@ use super::reads::earlier_call;
 use super::stores::tell;
 use super::tenants::stays;
 use crate::commit::Idempotency;
-use crate::model::{ApiKey, AuditAction, Audited, IssuedKey, KeyCreation};
+use crate::model::{ApiKey, AuditAction, Audited, Auditor, IssuedKey, KeyCreation};
 use crate::statements::RECORD_CALL;
-use crate::statements::operator::{INSERT_CREDENTIAL, INSERT_KEY, KEY, KEYS, REVOKE_KEY};
+use crate::statements::operator::{INSERT_KEY, IS_GOOD_MAKER, KEY, KEYS, REVOKE_KEY};
 use crate::{IndexError, KeyIndex};
 
 #[async_trait]
@@ -31,9 +28,22 @@ impl KeyIndex for PostgresIndex {
         audited: &Audited,
     ) -> Result<KeyCreation, IndexError> {
         let (tenant_id, key_id) = (key.tenant_id, key.api_key_id.uuid());
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.begin(tenant_id).await?;
         if !stays(&mut transaction, tenant_id).await? {
             return Ok(KeyCreation::NoTenant);
+        }
+        if let Auditor::Credential(Actor::ApiKey(maker)) = &audited.by {
+            // Under the tenant's lock, which revoking takes too: who was revoked
+            // makes no key, however late its request came to its end.
+            let is_good: bool = sqlx::query_scalar(IS_GOOD_MAKER)
+                .bind(tenant_id.uuid())
+                .bind(maker.uuid())
+                .bind(audited.at.as_micros())
+                .fetch_one(&mut *transaction)
+                .await?;
+            if !is_good {
+                return Ok(KeyCreation::MakerRevoked);
+            }
         }
         if let Some(call) = idempotency
             && let Some(earlier) =
@@ -54,9 +64,8 @@ impl KeyIndex for PostgresIndex {
             .bind(key.expires_at.map(Timestamp::as_micros))
             .execute(&mut *transaction)
             .await?;
-        sqlx::query(INSERT_CREDENTIAL)
+        sqlx::query("SELECT record_credential_v1($1, $2)")
             .bind(secret_sha256.as_slice())
-            .bind(tenant_id.uuid())
             .bind(key_id)
             .execute(&mut *transaction)
             .await?;
@@ -91,11 +100,13 @@ impl KeyIndex for PostgresIndex {
         tenant_id: TenantId,
         api_key_id: ApiKeyId,
     ) -> Result<Option<IssuedKey>, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
         let row = sqlx::query(KEY)
             .bind(tenant_id.uuid())
             .bind(api_key_id.uuid())
-            .fetch_optional(&self.jobs)
+            .fetch_optional(&mut *transaction)
             .await?;
+        transaction.commit().await?;
         row.map(|row| key_of(tenant_id, &row)).transpose()
     }
 
@@ -105,12 +116,14 @@ impl KeyIndex for PostgresIndex {
         before: Option<ApiKeyId>,
         limit: u32,
     ) -> Result<Vec<IssuedKey>, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
         let rows = sqlx::query(KEYS)
             .bind(tenant_id.uuid())
             .bind(before.map_or(Uuid::max(), ApiKeyId::uuid))
             .bind(i64::from(limit))
-            .fetch_all(&self.jobs)
+            .fetch_all(&mut *transaction)
             .await?;
+        transaction.commit().await?;
         rows.iter().map(|row| key_of(tenant_id, row)).collect()
     }
 
@@ -121,7 +134,7 @@ impl KeyIndex for PostgresIndex {
         audited: &Audited,
     ) -> Result<Option<IssuedKey>, IndexError> {
         let key_id = api_key_id.uuid();
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.begin(tenant_id).await?;
         if !stays(&mut transaction, tenant_id).await? {
             return Ok(None);
         }

@@ -60,10 +60,29 @@ impl PostgresOptions {
 pub struct PostgresIndex {
     app: PgPool,
     jobs: PgPool,
+    /// For what requests look up that no tenant leads: who a token's tenant is,
+    /// and the server's secrets. Neither jobs nor tenants can keep it busy.
+    shared: PgPool,
 }
 
 /// Connections of jobs and operator, at most.
 const JOBS_CONNECTIONS: u32 = 4;
+/// Connections that look up what no tenant leads, at most.
+const SHARED_CONNECTIONS: u32 = 2;
+
+/// What a session sets, by whom it serves.
+///
+/// A transaction that its task abandoned must not keep the store's lock, and a
+/// request must not wait without end for one. Every query of a request goes by a
+/// key in the order of its index, whatever the statistics say of a table that was
+/// empty a minute ago; and to plan it anew would cost more than to run it.
+const APP_SESSION: &str = "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'; \
+    SET lock_timeout = '15s'; SET statement_timeout = '60s'; SET plan_cache_mode = force_generic_plan; \
+    SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off";
+const JOBS_SESSION: &str =
+    "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '60s'";
+const SHARED_SESSION: &str = "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '10s'; \
+    SET lock_timeout = '5s'; SET statement_timeout = '10s'";
 
 impl PostgresIndex {
     /// Connects, and checks that the schema is new enough.
@@ -76,17 +95,18 @@ impl PostgresIndex {
         let jobs_url = options.jobs_url.as_deref().unwrap_or(&options.url);
         let app = pool(
             &options.url,
-            "keepsake_app",
+            APP_SESSION,
             options.max_connections,
             options.acquire_timeout,
         )?;
-        let jobs = pool(
+        let jobs = pool(jobs_url, JOBS_SESSION, JOBS_CONNECTIONS, options.acquire_timeout)?;
+        let shared = pool(
             jobs_url,
-            "keepsake_jobs",
-            JOBS_CONNECTIONS,
+            SHARED_SESSION,
+            SHARED_CONNECTIONS,
             options.acquire_timeout,
         )?;
-        Ok(Self { app, jobs })
+        Ok(Self { app, jobs, shared })
     }
 
     /// Brings the schema at `url` to what this binary needs; the owner's URL.
@@ -139,26 +159,13 @@ fn parse(url: &str) -> Result<PgConnectOptions, IndexError> {
 
 fn pool(
     url: &str,
-    role: &'static str,
+    session: &'static str,
     max_connections: u32,
     acquire: Duration,
 ) -> Result<PgPool, IndexError> {
     let options = parse(url)?
         .application_name("keepsake")
         .log_statements(tracing::log::LevelFilter::Off);
-    // A transaction that its task abandoned must not keep the store's lock, and a
-    // request must not wait without end for one. Every query of a request goes by
-    // a key in the order of its index, whatever the statistics say of a table that
-    // was empty a minute ago; and to plan it anew would cost more than to run it.
-    let on_connect: &'static str = match role {
-        "keepsake_app" => {
-            "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'; \
-             SET lock_timeout = '15s'; SET statement_timeout = '60s'; \
-             SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
-             SET enable_bitmapscan = off; SET enable_sort = off"
-        }
-        _ => "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '60s'",
-    };
     Ok(PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(acquire)
@@ -167,7 +174,7 @@ fn pool(
         .test_before_acquire(false)
         .after_connect(move |connection, _| {
             Box::pin(async move {
-                connection.execute(on_connect).await?;
+                connection.execute(session).await?;
                 Ok(())
             })
         })
@@ -226,5 +233,6 @@ impl Index for PostgresIndex {
     async fn close(&self) {
         self.app.close().await;
         self.jobs.close().await;
+        self.shared.close().await;
     }
 }

@@ -163,7 +163,7 @@ impl CredentialIndex for PostgresIndex {
             // Whose the name is, is to be found among all tenants.
             TenantName::External(external_id) => {
                 let query = sqlx::query(STANDING_BY_EXTERNAL_ID).bind(external_id);
-                query.fetch_optional(&self.jobs).await?
+                query.fetch_optional(&self.shared).await?
             }
         };
         row.map(|row| {

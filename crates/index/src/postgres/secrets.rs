@@ -15,7 +15,7 @@ impl SecretIndex for PostgresIndex {
     async fn server_secrets(&self, purpose: &str) -> Result<Vec<ServerSecret>, IndexError> {
         let rows = sqlx::query(SERVER_SECRETS)
             .bind(purpose)
-            .fetch_all(&self.jobs)
+            .fetch_all(&self.shared)
             .await?;
         rows.iter()
             .map(|row| {
@@ -37,7 +37,7 @@ impl SecretIndex for PostgresIndex {
             .bind(&secret.wrapped_key)
             .bind(secret.not_before.as_micros())
             .bind(secret.retired_at.map(Timestamp::as_micros))
-            .execute(&self.jobs)
+            .execute(&self.shared)
             .await?;
         Ok(changed.rows_affected() > 0)
     }
@@ -47,7 +47,7 @@ impl SecretIndex for PostgresIndex {
             .bind(kid)
             .bind(from)
             .bind(to)
-            .execute(&self.jobs)
+            .execute(&self.shared)
             .await?;
         Ok(changed.rows_affected() > 0)
     }
@@ -56,7 +56,7 @@ impl SecretIndex for PostgresIndex {
         let changed = sqlx::query(RETIRE_SERVER_SECRET)
             .bind(kid)
             .bind(at.as_micros())
-            .execute(&self.jobs)
+            .execute(&self.shared)
             .await?;
         Ok(changed.rows_affected() > 0)
     }
@@ -64,7 +64,7 @@ impl SecretIndex for PostgresIndex {
     async fn remove_server_secret(&self, kid: &str) -> Result<bool, IndexError> {
         let changed = sqlx::query(REMOVE_SERVER_SECRET)
             .bind(kid)
-            .execute(&self.jobs)
+            .execute(&self.shared)
             .await?;
         Ok(changed.rows_affected() > 0)
     }

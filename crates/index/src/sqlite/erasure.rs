@@ -16,13 +16,13 @@ use super::reads::{earlier_call, unsigned};
 use super::tenants::stays;
 use crate::commit::Idempotency;
 use crate::erasure::{
-    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, NewErasure, Open, Progress, Receipt,
-    RowsErased, Selector, advance,
+    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MOST_OPEN_ERASURES, NewErasure,
+    Open, Progress, Receipt, RowsErased, Selector, advance,
 };
 use crate::model::{AuditAction, Audited};
 use crate::statements::{
-    COUNT_ERASURE, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE, OPEN_ERASURES,
-    QUEUED_BLOBS, RECORD_CALL, STORE_TO_ERASE,
+    COUNT_ERASURE, COUNT_OPEN_ERASURES, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE,
+    OPEN_ERASURES, QUEUED_BLOBS, RECORD_CALL, STORE_TO_ERASE,
 };
 use crate::{ErasureIndex, IndexError};
 use step::Step;
@@ -62,6 +62,13 @@ impl ErasureIndex for SqliteIndex {
                 Some(erasure_id) => ErasureCreation::Replayed { erasure_id },
                 None => ErasureCreation::KeyReused,
             });
+        }
+        let open: i64 = sqlx::query_scalar(COUNT_OPEN_ERASURES)
+            .bind(tenant_id.uuid())
+            .fetch_one(&mut *connection)
+            .await?;
+        if unsigned(open) >= MOST_OPEN_ERASURES {
+            return Ok(ErasureCreation::TooMany);
         }
         let Some((selector, progress)) = settle(connection, tenant_id, erasure, idempotency).await? else {
             return Ok(ErasureCreation::NoStore);
@@ -224,14 +231,19 @@ impl ErasureIndex for SqliteIndex {
         Ok(())
     }
 
-    /// Writes the file anew, and empties the log beside it.
+    /// Writes the file anew.
     ///
     /// What is deleted is overwritten at once, but for copies that stay in the
     /// unused part of a page when its rows move to another one.
-    async fn overwrite_deleted(&self) -> Result<bool, IndexError> {
+    async fn overwrite_deleted(&self) -> Result<(), IndexError> {
+        let mut writer = self.writer.lock().await;
+        sqlx::query("VACUUM").execute(writer.idle().await).await?;
+        Ok(())
+    }
+
+    async fn empty_log(&self) -> Result<bool, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.idle().await;
-        sqlx::query("VACUUM").execute(&mut *connection).await?;
         let is_busy: bool = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)")
             .fetch_one(connection)
             .await?;

@@ -1,7 +1,7 @@
 //! API keys: rare operations, each in a transaction.
 
 use async_trait::async_trait;
-use keepsake_core::{ApiKeyId, TenantId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, TenantId, Timestamp};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
@@ -13,10 +13,14 @@ use super::reads::earlier_call;
 use super::stores::tell;
 use super::tenants::stays;
 use crate::commit::Idempotency;
-use crate::model::{ApiKey, AuditAction, Audited, IssuedKey, KeyCreation};
+use crate::model::{ApiKey, AuditAction, Audited, Auditor, IssuedKey, KeyCreation};
 use crate::statements::RECORD_CALL;
-use crate::statements::operator::{INSERT_CREDENTIAL, INSERT_KEY, KEY, KEYS, REVOKE_KEY};
+use crate::statements::operator::{INSERT_KEY, IS_GOOD_MAKER, KEY, KEYS, REVOKE_KEY};
 use crate::{IndexError, KeyIndex};
+
+/// By what it is looked up.
+const INSERT_CREDENTIAL: &str =
+    "INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)";
 
 #[async_trait]
 impl KeyIndex for SqliteIndex {
@@ -32,6 +36,18 @@ impl KeyIndex for SqliteIndex {
         let connection = writer.begin().await?;
         if !stays(connection, tenant_id).await? {
             return Ok(KeyCreation::NoTenant);
+        }
+        if let Auditor::Credential(Actor::ApiKey(maker)) = &audited.by {
+            // Who was revoked makes no key, however late its request came to its end.
+            let is_good: bool = sqlx::query_scalar(IS_GOOD_MAKER)
+                .bind(tenant_id.uuid())
+                .bind(maker.uuid())
+                .bind(audited.at.as_micros())
+                .fetch_one(&mut *connection)
+                .await?;
+            if !is_good {
+                return Ok(KeyCreation::MakerRevoked);
+            }
         }
         if let Some(call) = idempotency
             && let Some(earlier) =

@@ -32,10 +32,6 @@ pub(crate) const USAGE: &str = "SELECT t.store_count, t.granted_bytes, CAST(coal
 pub(crate) const INSERT_KEY: &str = "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
-/// By what it is looked up.
-pub(crate) const INSERT_CREDENTIAL: &str =
-    "INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)";
-
 /// A key. In this order its row is read everywhere.
 pub(crate) const KEY: &str = "SELECT api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
     FROM api_key WHERE tenant_id = $1 AND api_key_id = $2";
@@ -43,6 +39,11 @@ pub(crate) const KEY: &str = "SELECT api_key_id, name, scopes, store_ids, create
 /// Keys of a tenant before one, the newest id first.
 pub(crate) const KEYS: &str = "SELECT api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
     FROM api_key WHERE tenant_id = $1 AND api_key_id < $2 ORDER BY api_key_id DESC LIMIT $3";
+
+/// Whether a key may make another one: it is good, and its tenant served.
+pub(crate) const IS_GOOD_MAKER: &str = "SELECT count(*) > 0 FROM api_key k JOIN tenant t ON t.tenant_id = k.tenant_id \
+    WHERE k.tenant_id = $1 AND k.api_key_id = $2 AND k.revoked_at IS NULL \
+        AND (k.expires_at IS NULL OR k.expires_at > $3) AND t.status = 'active'";
 
 /// Makes a key good for nothing; the first time stays.
 pub(crate) const REVOKE_KEY: &str = "UPDATE api_key SET revoked_at = coalesce(revoked_at, $3) \
