@@ -467,7 +467,7 @@ impl Bed {
         }
     }
 
-    async fn token(&self, change: impl FnOnce(&mut NewToken)) -> String {
+    pub(crate) async fn token(&self, change: impl FnOnce(&mut NewToken)) -> String {
         let mut new = self.new_token();
         change(&mut new);
         self.engine.issue_token(new).await.unwrap()

@@ -8,7 +8,7 @@ use keepsake_blobs::BlobError;
 use keepsake_core::ErasureId;
 use keepsake_engine::jobs::{Erase, RunOutcome, run_job};
 use keepsake_engine::{Engine, EngineError, ErasureRequest, PageRequest, Restoration, VersionQuery, View};
-use keepsake_index::{Erasure, ErasureState};
+use keepsake_index::{Erasure, ErasureState, Scope};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +25,7 @@ crate::on_both_pairs! {
     blobs_that_no_row_names_go_with_their_store,
     request_that_says_too_little_or_too_much_is_refused,
     erasures_are_paged,
+    key_of_some_stores_erases_of_those_alone,
 }
 
 fn below(bed: &Bed, prefix: &str) -> ErasureRequest {
@@ -413,4 +414,49 @@ async fn every_object_version_goes_from_a_bucket_that_keeps_them() {
     let receipt = erase(&bed, whole).await.receipt;
     assert_eq!((receipt.blobs, receipt.versions_deleted), (2, 2));
     assert_eq!(place.versions().await, 0);
+}
+
+async fn key_of_some_stores_erases_of_those_alone(bed: Bed) {
+    let operator = bed.engine.operator();
+    let other = operator
+        .create_store(bed.principal.tenant_id, "other")
+        .await
+        .unwrap();
+    let theirs = ErasureRequest {
+        store_id: Some(other.store_id),
+        ..ErasureRequest::default()
+    };
+    let by_metadata = ErasureRequest {
+        store_metadata: json!({"user": "nora"}).as_object().cloned(),
+        ..ErasureRequest::default()
+    };
+    let token = bed
+        .token(|new| {
+            new.store_ids = Some(vec![bed.store_id]);
+            new.scopes = vec![Scope::TenantAdmin];
+        })
+        .await;
+    let bound = bed.engine.authenticate(&token).await.unwrap();
+    let create = async |request: ErasureRequest| bed.engine.create_erasure(&bound, request, None).await;
+    let own = create(below(&bed, "/p/")).await.unwrap().erasure_id;
+    let refused = create(theirs.clone()).await;
+    assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
+    let refused = create(by_metadata).await;
+    assert!(
+        matches!(refused, Err(EngineError::PermissionDenied(Scope::TenantAdmin))),
+        "{refused:?}"
+    );
+    let foreign = ask(&bed, theirs).await;
+    assert!(bed.engine.erasure(&bound, own).await.is_ok());
+    let refused = bed.engine.erasure(&bound, foreign).await;
+    assert!(
+        matches!(refused, Err(EngineError::ErasureNotFound)),
+        "{refused:?}"
+    );
+    let seen = bed
+        .engine
+        .erasures(&bound, &PageRequest::default())
+        .await
+        .unwrap();
+    assert_eq!(seen.items.len(), 1);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_core::MemoryPath;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::EngineError;
+use keepsake_engine::{EngineError, holding};
 use keepsake_index::{Index, Target};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -290,7 +290,9 @@ async fn client_that_goes_away_cancels_the_answer_alone(bed: Bed) {
         }
     });
     let (engine, principal, store_id) = (bed.engine.clone(), Arc::clone(&bed.principal), bed.store_id);
-    let request = tokio::spawn(async move {
+    let place = Arc::new("a place among the requests under way");
+    let held = Arc::clone(&place);
+    let request = tokio::spawn(holding(held, async move {
         engine
             .call_tool(
                 &principal,
@@ -298,12 +300,14 @@ async fn client_that_goes_away_cancels_the_answer_alone(bed: Bed) {
                 tool_call(None, create("/memories/a.txt", "hello")),
             )
             .await
-    });
+    }));
     reached.notified().await;
     request.abort();
     assert!(request.await.unwrap_err().is_cancelled());
+    assert_eq!(Arc::strong_count(&place), 2, "the write holds the place still");
     go_on.notify_one();
     bed.all_writes_end().await;
+    assert_eq!(Arc::strong_count(&place), 1);
     assert!(bed.head("/a.txt").await.is_some());
 }
 

@@ -1,7 +1,10 @@
 //! The row of an erasure: who asked, how far it is, and what it forgets.
 
+use futures::future::join_all;
 use keepsake_core::{StoreId, TenantId};
-use keepsake_index::{Auditor, ErasureCreation, ErasureListing, Idempotency, Selector, StoreChange};
+use keepsake_index::{
+    Auditor, ErasureCreation, ErasureListing, Idempotency, MOST_OPEN_ERASURES, Selector, StoreChange,
+};
 use serde_json::{Map, json};
 
 use crate::erasures::{LIMIT, ask, below, count, end, erase, found, new_erasure, step};
@@ -167,6 +170,26 @@ pub(crate) async fn row_of_an_erasure_holds_no_path_at_its_end(subject: &Subject
             line("erasure.finish", "job")
         ]
     );
+}
+
+pub(crate) async fn open_erasures_of_a_tenant_are_bounded(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let create = async |place: &Place| {
+        let erasure = new_erasure(below(place, "/p/"));
+        let made = place.index.create_erasure(place.tenant_id, &erasure, None).await;
+        (erasure.erasure_id, made.unwrap())
+    };
+    let many = join_all((0..MOST_OPEN_ERASURES + 12).map(|_| create(&place))).await;
+    let made: Vec<_> = many
+        .iter()
+        .filter(|(_, made)| *made == ErasureCreation::Created)
+        .collect();
+    assert_eq!(made.len() as u64, MOST_OPEN_ERASURES);
+    let other = Place::new(subject).await;
+    assert_eq!(create(&other).await.1, ErasureCreation::Created);
+    end(&place, made[0].0).await;
+    assert_eq!(create(&place).await.1, ErasureCreation::Created);
+    assert_eq!(create(&place).await.1, ErasureCreation::TooMany);
 }
 
 pub(crate) async fn erasures_are_listed_newest_first_and_by_store(subject: &Subject) {

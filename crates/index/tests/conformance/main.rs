@@ -199,6 +199,7 @@ hold_on_both_databases! {
         call_that_is_sent_again_finds_its_erasure,
         row_of_an_erasure_holds_no_path_at_its_end,
         erasures_are_listed_newest_first_and_by_store,
+        open_erasures_of_a_tenant_are_bounded,
         erasure_is_one_workers_until_it_stops,
         erasure_of_another_tenant_is_not_found,
     ]
@@ -295,6 +296,7 @@ hold_on_both_databases! {
         external_id_of_another_tenant_is_refused,
         changes_at_the_same_time_lose_nothing,
         keys_are_listed_newest_first_page_by_page,
+        key_that_is_good_no_more_makes_none,
         revoked_key_keeps_its_first_end,
         key_call_that_is_sent_twice_makes_one_key,
         usage_is_what_was_written,

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{Actor, ApiKeyId, TenantId};
 use keepsake_index::{
-    AuditEntry, Auditor, Idempotency, KeyCreation, StoreCreation, Tenant, TenantChange, TenantStatus,
+    ApiKey, AuditEntry, Auditor, Idempotency, KeyCreation, StoreCreation, Tenant, TenantChange, TenantStatus,
     TenantUpdate, TenantUsage,
 };
 use serde_json::{Map, Value, json};
@@ -156,6 +156,41 @@ pub(crate) async fn changes_at_the_same_time_lose_nothing(subject: &Subject) {
     join_all(changes.iter().map(|change| update(subject, tenant_id, change))).await;
     let stored = serde_json::to_value(tenant(subject, tenant_id).await.limits).unwrap();
     assert!(limits.iter().all(|name| stored[*name] == 5), "{stored}");
+}
+
+pub(crate) async fn key_that_is_good_no_more_makes_none(subject: &Subject) {
+    let tenant_id = new_tenant(subject).await;
+    let index = &subject.index;
+    let maker = ApiKey {
+        expires_at: Some(after_seconds(10)),
+        ..new_key(tenant_id)
+    };
+    let made = index.create_api_key(&maker, &[1; 32], None, &audited()).await;
+    assert_eq!(made.unwrap(), KeyCreation::Created);
+    let by_maker = |seconds| {
+        let by = Auditor::Credential(Actor::ApiKey(maker.api_key_id));
+        audited_by(by, after_seconds(seconds))
+    };
+    let make = async |number: u8, seconds| {
+        let key = new_key(tenant_id);
+        let made = index.create_api_key(&key, &[number; 32], None, &by_maker(seconds));
+        made.await.unwrap()
+    };
+    assert_eq!(make(2, 9).await, KeyCreation::Created);
+    assert_eq!(make(3, 10).await, KeyCreation::MakerRevoked);
+    let status = |status| TenantChange {
+        status: Some(status),
+        ..TenantChange::default()
+    };
+    update(subject, tenant_id, &status(TenantStatus::Suspended)).await;
+    assert_eq!(make(4, 9).await, KeyCreation::MakerRevoked);
+    update(subject, tenant_id, &status(TenantStatus::Active)).await;
+    let revoked = index
+        .revoke_api_key(tenant_id, maker.api_key_id, &audited())
+        .await;
+    assert!(revoked.unwrap().is_some());
+    assert_eq!(make(5, 9).await, KeyCreation::MakerRevoked);
+    assert_eq!(index.api_keys(tenant_id, None, 10).await.unwrap().len(), 2);
 }
 
 pub(crate) async fn keys_are_listed_newest_first_page_by_page(subject: &Subject) {

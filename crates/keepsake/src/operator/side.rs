@@ -55,6 +55,9 @@ impl Side {
                 ))
             })?,
         };
+        if token.trim().is_empty() {
+            return Err(Failure::new("the operator's token is empty".to_owned()));
+        }
         let http = reqwest::Client::builder()
             .timeout(DEADLINE)
             // The token goes where it was meant to go, and nowhere else.

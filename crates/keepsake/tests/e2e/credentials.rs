@@ -140,6 +140,7 @@ async fn key_may_do_what_its_scopes_say() {
         let file = format!("/memories/{}", scope.name().replace(':', "_"));
         let write = json!({"command": "create", "path": file, "file_text": "x"});
         let view = json!({"command": "view", "path": "/memories"});
+        let nothing = json!({"memory_store_id": tenant.store_id, "path_prefix": "/none/"});
         let store = format!("{STORES}/{}", tenant.store_id);
         for (answer, needed) in [
             (client.call(tenant.store_id, &view).await, Scope::MemoryRead),
@@ -149,6 +150,9 @@ async fn key_may_do_what_its_scopes_say() {
                 client.post(STORES, &json!({"name": "a"})).await,
                 Scope::StoresAdmin,
             ),
+            (client.get("/v1/api_keys").await, Scope::KeysAdmin),
+            (client.get("/v1/erasures").await, Scope::TenantAdmin),
+            (client.post("/v1/erasures", &nothing).await, Scope::TenantAdmin),
         ] {
             if needed == *scope {
                 assert_eq!(answer.status, 200, "{scope}: {}", answer.text);

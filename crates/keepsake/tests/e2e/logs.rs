@@ -75,6 +75,29 @@ async fn use_everything(server: &Server, tenant: &Tenant) {
     client
         .post("/v1/memory_stores", &json!({"name": CONTENT, "other": CONTENT}))
         .await;
+    let store = format!("/v1/memory_stores/{}", tenant.store_id);
+    let memory = json!({"path": format!("/{CONTENT}"), "content": CONTENT});
+    for (path, body) in [
+        (format!("{store}/memories"), memory.clone()),
+        (format!("{store}/memories"), memory),
+        (
+            "/v1/api_keys".to_owned(),
+            json!({"name": CONTENT, "scopes": ["memory:read"]}),
+        ),
+        (
+            "/v1/erasures".to_owned(),
+            json!({"memory_store_id": tenant.store_id, "path_prefix": format!("/{CONTENT}/")}),
+        ),
+        (
+            "/v1/erasures".to_owned(),
+            json!({"store_metadata": {CONTENT: CONTENT}}),
+        ),
+    ] {
+        let answer = client.post(&path, &body).await;
+        if let Some(key) = answer.json()["api_key"].as_str() {
+            secrets::remember(key, "an API key");
+        }
+    }
     client.get(&format!("/v1/memory_stores/{CONTENT}")).await;
     client.get(&format!("/v1/{CONTENT}?x-api-key={CONTENT}")).await;
     let broken = client.request(Method::POST, &tool_calls(tenant.store_id));

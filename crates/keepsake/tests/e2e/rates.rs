@@ -6,7 +6,7 @@ use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
 use serde_json::json;
 
-use crate::support::deployment::{DEFAULT_RATES, ServerConfig};
+use crate::support::deployment::ServerConfig;
 use crate::support::{Answer, Client, Deployment, Pair, eventually};
 
 const STORES: &str = "/v1/memory_stores";
@@ -33,7 +33,7 @@ async fn worker_flushes_256_uploads_at_once_with_the_defaults() {
         let deployment = Deployment::new(pair).await;
         let tenant = deployment.tenant().await;
         let config = ServerConfig {
-            more: DEFAULT_RATES.to_owned(),
+            more: String::new(),
             ..ServerConfig::default()
         };
         let server = deployment.start_with(&config).await;
@@ -80,7 +80,7 @@ async fn tenant_over_its_rate_is_told_when_to_come_again_and_another_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gateways_share_a_rate_and_one_that_ends_leaves_its_share() {
+async fn gateways_share_a_rate_and_one_that_ended_is_not_counted() {
     let deployment = Deployment::new(Pair::PostgresFiles).await;
     let tenant = deployment.tenant_with(rate(1, 40)).await;
     let index = deployment.index().await;

@@ -59,8 +59,6 @@ pub(crate) struct ServerConfig {
 /// Rates that no test reaches by chance.
 pub(crate) const FREE_RATES: &str =
     "[limits]\nrequests_per_second = 1_000_000_000\nrequest_burst = 1_000_000_000\n";
-/// For the default rates.
-pub(crate) const DEFAULT_RATES: &str = "[limits]\nrequests_per_second = 1_000\nrequest_burst = 2_000\n";
 
 impl Default for ServerConfig {
     fn default() -> Self {
