@@ -165,31 +165,31 @@ pub(crate) async fn key_that_is_good_no_more_makes_none(subject: &Subject) {
         expires_at: Some(after_seconds(10)),
         ..new_key(tenant_id)
     };
-    let made = index.create_api_key(&maker, &[1; 32], None, &audited()).await;
-    assert_eq!(made.unwrap(), KeyCreation::Created);
-    let by_maker = |seconds| {
+    let first = index.create_api_key(&maker, &[1; 32], None, &audited()).await;
+    assert_eq!(first.unwrap(), KeyCreation::Created);
+    let audited_maker = |seconds| {
         let by = Auditor::Credential(Actor::ApiKey(maker.api_key_id));
         audited_by(by, after_seconds(seconds))
     };
-    let make = async |number: u8, seconds| {
-        let key = new_key(tenant_id);
-        let made = index.create_api_key(&key, &[number; 32], None, &by_maker(seconds));
-        made.await.unwrap()
+    let create = async |number: u8, seconds| {
+        let (key, by) = (new_key(tenant_id), audited_maker(seconds));
+        let outcome = index.create_api_key(&key, &[number; 32], None, &by).await;
+        outcome.unwrap()
     };
-    assert_eq!(make(2, 9).await, KeyCreation::Created);
-    assert_eq!(make(3, 10).await, KeyCreation::MakerRevoked);
+    assert_eq!(create(2, 9).await, KeyCreation::Created);
+    assert_eq!(create(3, 10).await, KeyCreation::MakerRevoked);
     let status = |status| TenantChange {
         status: Some(status),
         ..TenantChange::default()
     };
     update(subject, tenant_id, &status(TenantStatus::Suspended)).await;
-    assert_eq!(make(4, 9).await, KeyCreation::MakerRevoked);
+    assert_eq!(create(4, 9).await, KeyCreation::MakerRevoked);
     update(subject, tenant_id, &status(TenantStatus::Active)).await;
     let revoked = index
         .revoke_api_key(tenant_id, maker.api_key_id, &audited())
         .await;
     assert!(revoked.unwrap().is_some());
-    assert_eq!(make(5, 9).await, KeyCreation::MakerRevoked);
+    assert_eq!(create(5, 9).await, KeyCreation::MakerRevoked);
     assert_eq!(index.api_keys(tenant_id, None, 10).await.unwrap().len(), 2);
 }
 
