@@ -10,7 +10,10 @@ CREATE TABLE tenant_deletion (
     row_counts TEXT NOT NULL,
     blob_count INTEGER NOT NULL,
     blob_bytes INTEGER NOT NULL,
-    blob_cursor TEXT
+    blob_cursor TEXT,
+    versions_deleted INTEGER NOT NULL,
+    versions_not_kept INTEGER NOT NULL,
+    versions_kept INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tenant_deletion_open ON tenant_deletion (requested_at) WHERE ended_at IS NULL;
 

@@ -23,7 +23,7 @@ use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use tracing::instrument;
 
 use self::list::sorted_names;
-use crate::{BlobError, BlobStore, Erased, ListedBlob};
+use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
 
 /// The folder of blobs being written; no tenant's id looks like it.
 const TEMP_FOLDER: &str = "tmp";
@@ -117,13 +117,34 @@ impl BlobStore for FileBlobs {
     }
 
     #[instrument(name = "blob.erase_store", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError> {
-        let erased = self
-            .blocking("delete the blobs of a store", move |shared| {
-                shared.erase_store(tenant_id, store_id)
-            })
-            .await?;
-        Ok((erased, Erased::NotVersioned))
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
+        self.blocking("delete the blobs of a store", move |shared| {
+            let gone = shared.erase_store(tenant_id, store_id)?;
+            Ok(erased(gone, None))
+        })
+        .await
+    }
+
+    #[instrument(name = "blob.erase_tenant", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
+    async fn erase_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<ErasedBatch, BlobError> {
+        let after = after.copied();
+        self.blocking("delete the blobs of a tenant", move |shared| {
+            let listed = shared.list_tenant(tenant_id, after, limit)?;
+            for blob in &listed {
+                shared.delete(&blob.key)?;
+            }
+            let last = listed.last().map(|blob| blob.key);
+            Ok(erased(
+                listed.len() as u64,
+                last.filter(|_| listed.len() == limit),
+            ))
+        })
+        .await
     }
 
     #[instrument(name = "blob.list", level = "debug", skip_all)]
@@ -274,6 +295,16 @@ impl Shared {
             fsync_folder(&folder)?;
         }
         Ok(blobs.len() as u64)
+    }
+}
+
+/// A folder keeps no versions: what is deleted is gone.
+const fn erased(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
+    ErasedBatch {
+        gone,
+        kept: 0,
+        became: Erased::NotVersioned,
+        last,
     }
 }
 

@@ -63,11 +63,26 @@ pub trait BlobStore: Send + Sync + Debug {
     /// Erases what is left of a store that takes no more blobs, older versions of
     /// blobs that were deleted before included.
     ///
-    /// Answers how many blobs went. Safe to run twice.
+    /// Safe to run twice.
     ///
     /// # Errors
     /// [`BlobError`] when something may still be there.
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError>;
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError>;
+
+    /// Erases the first `limit` blobs of a tenant whose keys follow `after`, in key
+    /// order, older versions of blobs that were deleted before included: for a
+    /// tenant that takes no more blobs.
+    ///
+    /// Safe to run twice. The next batch begins after [`ErasedBatch::last`].
+    ///
+    /// # Errors
+    /// [`BlobError`] when something may still be there.
+    async fn erase_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<ErasedBatch, BlobError>;
 
     /// The first `limit` blobs whose keys follow `after`, in key order.
     ///
@@ -107,6 +122,20 @@ pub enum Erased {
     /// The blob is gone, older versions of it may be there: the store does not
     /// let them be looked for or be deleted.
     OlderVersionsKept,
+}
+
+/// What became of many blobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErasedBatch {
+    /// Blobs of which nothing is left.
+    pub gone: u64,
+    /// Blobs that are gone and of which older versions are left; as far as the
+    /// store lets them be seen.
+    pub kept: u64,
+    /// What became of the older versions: the worst there was.
+    pub became: Erased,
+    /// The last blob of the batch; `None`: no more follow it.
+    pub last: Option<BlobKey>,
 }
 
 /// A blob as a listing shows it.

@@ -15,6 +15,7 @@ mod versions;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -28,7 +29,8 @@ use keepsake_core::{BlobKey, StoreId, TenantId};
 use secrecy::SecretString;
 use tracing::instrument;
 
-use crate::{BlobError, BlobStore, Erased, ListedBlob};
+use self::versions::{Seen, Versions};
+use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
 
 /// How long one attempt may take to answer, and after it the body to arrive.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -84,6 +86,8 @@ pub struct S3Blobs {
     /// Empty, or ends with `/`.
     prefix: String,
     sse_kms_key_id: Option<String>,
+    /// What the bucket answered last about versions.
+    seen: Arc<Seen>,
 }
 
 impl S3Blobs {
@@ -108,11 +112,17 @@ impl S3Blobs {
             bucket,
             prefix,
             sse_kms_key_id: settings.sse_kms_key_id,
+            seen: Arc::default(),
         })
     }
 
     fn object_name(&self, key: &BlobKey) -> String {
         format!("{}{key}", self.prefix)
+    }
+
+    /// The key of an object; `None`: a foreign one.
+    fn key_of(&self, object: &str) -> Option<BlobKey> {
+        object.strip_prefix(&self.prefix)?.parse().ok()
     }
 }
 
@@ -190,21 +200,53 @@ impl BlobStore for S3Blobs {
     #[instrument(name = "blob.erase", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
     async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
         self.delete(key).await?;
+        let versioning = self.versioning().await?;
         let name = self.object_name(key);
-        let (_, erased) = self.delete_versions(&name, |object| object == name).await?;
-        Ok(erased)
+        let versions = self
+            .delete_versions(versioning, &name, None, usize::MAX, |object| object == name)
+            .await?;
+        Ok(versions.became())
     }
 
     #[instrument(name = "blob.erase_store", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError> {
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
         let deleted = self.delete_current(tenant_id, store_id).await?;
+        let versioning = self.ask_versioning().await?;
         let folder = format!("{}{tenant_id}/{store_id}/", self.prefix);
-        let is_blob = |object: &str| {
-            let key = object.strip_prefix(&self.prefix).map(str::parse::<BlobKey>);
-            key.is_some_and(|key| key.is_ok())
+        let is_blob = |object: &str| self.key_of(object).is_some();
+        let versions = self
+            .delete_versions(versioning, &folder, None, usize::MAX, is_blob)
+            .await?;
+        Ok(batch_of(deleted, &versions, None))
+    }
+
+    #[instrument(name = "blob.erase_tenant", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
+    async fn erase_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<ErasedBatch, BlobError> {
+        let listed = self.list_tenant(tenant_id, after, limit).await?;
+        for blob in &listed {
+            self.delete(&blob.key).await?;
+        }
+        let versioning = self.ask_versioning().await?;
+        let folder = format!("{}{tenant_id}/", self.prefix);
+        let after = after.map(|key| self.object_name(key));
+        let is_blob = |object: &str| self.key_of(object).is_some();
+        let versions = self
+            .delete_versions(versioning, &folder, after, limit, is_blob)
+            .await?;
+        let last = match &versions {
+            // What was listed has versions: they reach no further.
+            Versions::Seen { last, .. } => last.as_deref().and_then(|object| self.key_of(object)),
+            Versions::None | Versions::Hidden => listed
+                .last()
+                .map(|blob| blob.key)
+                .filter(|_| listed.len() == limit),
         };
-        let (versions, erased) = self.delete_versions(&folder, is_blob).await?;
-        Ok((deleted.max(versions), erased))
+        Ok(batch_of(listed.len() as u64, &versions, last))
     }
 
     #[instrument(name = "blob.list", level = "debug", skip_all)]
@@ -236,6 +278,21 @@ impl BlobStore for S3Blobs {
             .await
             .map_err(|error| error::translate(&error))?;
         Ok(())
+    }
+}
+
+/// What became of blobs of which so many were there, and their versions.
+fn batch_of(deleted: u64, versions: &Versions, last: Option<BlobKey>) -> ErasedBatch {
+    let (gone, kept) = match *versions {
+        Versions::None => (deleted, 0),
+        Versions::Hidden => (0, deleted),
+        Versions::Seen { gone, kept, .. } => (gone, kept),
+    };
+    ErasedBatch {
+        gone,
+        kept,
+        became: versions.became(),
+        last,
     }
 }
 

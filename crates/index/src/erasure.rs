@@ -176,7 +176,8 @@ pub struct Receipt {
     pub versions_deleted: u64,
     /// Blobs in a store that keeps no versions.
     pub versions_not_kept: u64,
-    /// Blobs of which older versions may be there still.
+    /// Blobs of which older versions may be there still; at least one where they
+    /// could not be counted.
     pub versions_kept: u64,
     /// What was done when, in the order in which it was.
     pub steps: Vec<ErasureStep>,
@@ -218,6 +219,9 @@ impl Receipt {
             ObjectVersions::Kept => &mut self.versions_kept,
         };
         *counted += blobs;
+        if matches!(object_versions, ObjectVersions::Kept) && self.versions_kept == 0 {
+            self.versions_kept = 1;
+        }
     }
 }
 

@@ -44,7 +44,7 @@ pub use model::{
     NewStore, Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, Scope, Store, StoreChange,
     StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent, Target, Tenant,
     TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding, TenantStatus, TenantUpdate,
-    TenantUsage, Version, VersionListing, VersionPage,
+    TenantUsage, Version, VersionCounts, VersionListing, VersionPage,
 };
 pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
 pub use postgres::PostgresIndex;

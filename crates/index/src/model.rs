@@ -9,7 +9,7 @@ mod tenant;
 mod version;
 
 pub use audit::{AuditAction, AuditEntry, AuditPlace, Audited, Auditor};
-pub use deletion::{DeletionState, TenantDeletion, TenantPurge};
+pub use deletion::{DeletionState, TenantDeletion, TenantPurge, VersionCounts};
 pub use job::{AccessRow, DueDeletion};
 pub use memory::{
     Claim, Depth, Directory, Entry, FoundMemory, Head, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage,

@@ -11,7 +11,7 @@ use crate::IndexError;
 use crate::commit::Idempotency;
 use crate::model::{
     ApiKey, AuditEntry, AuditPlace, Audited, IssuedKey, KeyCreation, NewStore, StoreCreation, Tenant,
-    TenantChange, TenantDeletion, TenantPurge, TenantUpdate, TenantUsage,
+    TenantChange, TenantDeletion, TenantPurge, TenantUpdate, TenantUsage, VersionCounts,
 };
 
 /// Tenants, for the operator.
@@ -153,6 +153,13 @@ pub trait TenantDeletionIndex: Send + Sync {
         last: &BlobKey,
         blobs: u64,
         bytes: u64,
+    ) -> Result<(), IndexError>;
+
+    /// Notes what became of older object versions, in place of what was noted.
+    async fn note_object_versions(
+        &self,
+        tenant_id: TenantId,
+        versions: &VersionCounts,
     ) -> Result<(), IndexError>;
 
     /// Tells that all was removed once, and when to look again for what came

@@ -1,7 +1,7 @@
 //! Every route, and what is answered where there is none.
 
 pub(crate) mod api_keys;
-mod erasures;
+pub(crate) mod erasures;
 pub(crate) mod health;
 pub(crate) mod list;
 mod memories;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use keepsake_blobs::{BlobError, BlobStore, Erased, ListedBlob};
+use keepsake_blobs::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
 use keepsake_core::{BlobKey, StoreId, TenantId};
 
 /// Runs at its step; an error is what the caller of the store gets.
@@ -29,6 +29,7 @@ struct State {
     after_put: Option<Hook>,
     before_get: Option<Hook>,
     before_delete: Option<Hook>,
+    kept_versions: Option<u64>,
     calls: BlobCalls,
     keys_put: Vec<BlobKey>,
     keys_deleted: Vec<BlobKey>,
@@ -94,6 +95,12 @@ impl HookedBlobs {
         self.state().before_delete = Some(boxed(hook));
     }
 
+    /// Tells from now on that older versions could not be deleted, of so many
+    /// blobs as far as they can be seen; `None`: as the real store tells it.
+    pub fn keep_versions(&self, seen: Option<u64>) {
+        self.state().kept_versions = seen;
+    }
+
     /// Takes all hooks away; counts and keys stay.
     pub fn clear_hooks(&self) {
         let mut state = self.state();
@@ -116,6 +123,18 @@ impl HookedBlobs {
     /// The keys that the real store deleted, in that order.
     pub fn keys_deleted(&self) -> Vec<BlobKey> {
         self.state().keys_deleted.clone()
+    }
+
+    fn with_kept_versions(&self, batch: ErasedBatch) -> ErasedBatch {
+        match self.state().kept_versions {
+            Some(kept) => ErasedBatch {
+                gone: 0,
+                kept,
+                became: Erased::OlderVersionsKept,
+                ..batch
+            },
+            None => batch,
+        }
     }
 
     /// The real store.
@@ -200,12 +219,27 @@ impl BlobStore for HookedBlobs {
         };
         run(before, key).await?;
         let erased = self.inner.erase(key).await?;
-        self.state().keys_deleted.push(*key);
-        Ok(erased)
+        let mut state = self.state();
+        state.keys_deleted.push(*key);
+        Ok(match state.kept_versions {
+            Some(_) => Erased::OlderVersionsKept,
+            None => erased,
+        })
     }
 
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError> {
-        self.inner.erase_store(tenant_id, store_id).await
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
+        let batch = self.inner.erase_store(tenant_id, store_id).await?;
+        Ok(self.with_kept_versions(batch))
+    }
+
+    async fn erase_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<ErasedBatch, BlobError> {
+        let batch = self.inner.erase_tenant(tenant_id, after, limit).await?;
+        Ok(self.with_kept_versions(batch))
     }
 
     async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {

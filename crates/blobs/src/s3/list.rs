@@ -53,7 +53,7 @@ impl S3Blobs {
 
     /// `None` for a foreign object.
     fn listed_blob(&self, object: &Object) -> Option<ListedBlob> {
-        let key = object.key()?.strip_prefix(&self.prefix)?.parse().ok()?;
+        let key = self.key_of(object.key()?)?;
         Some(ListedBlob {
             key,
             size_bytes: u64::try_from(object.size()?).ok()?,

@@ -1,9 +1,12 @@
 //! Object versions: what a bucket keeps of objects that were deleted.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use uuid::Uuid;
 
@@ -12,6 +15,11 @@ use crate::{BlobError, BlobStore, Erased};
 
 /// Blobs of a store deleted between two listings.
 const BLOBS_AT_ONCE: usize = 1_000;
+/// Versions deleted at the same time.
+const DELETIONS_AT_ONCE: usize = 16;
+/// How long a bucket is taken to do with versions what it said: a write that was
+/// refused must not ask each time. AWS itself takes longer to turn them on.
+const BELIEVED_FOR: Duration = Duration::from_mins(5);
 
 /// What a request about versions was answered.
 enum Answer<T> {
@@ -31,40 +39,155 @@ struct Page {
     next: Option<(Option<String>, Option<String>)>,
 }
 
+/// What a bucket does with versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Versioning {
+    /// It was never told to keep them.
+    Never,
+    /// It may have some.
+    Possible,
+    /// Whether it has is not to be seen.
+    Hidden,
+}
+
+/// What a bucket answered last about versions, and when.
+#[derive(Debug, Default)]
+pub(super) struct Seen(Mutex<Option<(Instant, Versioning)>>);
+
+impl Seen {
+    /// What is still believed at a time.
+    fn at(&self, now: Instant) -> Option<Versioning> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.filter(|(at, _)| now.duration_since(*at) < BELIEVED_FOR)
+            .map(|(_, versioning)| versioning)
+    }
+
+    fn remember(&self, versioning: Versioning, now: Instant) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen = Some((now, versioning));
+    }
+}
+
+/// What became of versions of objects that begin alike.
+pub(super) enum Versions {
+    /// The bucket keeps none.
+    None,
+    /// The bucket lets them not be seen.
+    Hidden,
+    /// All were looked at.
+    Seen {
+        /// Objects of which every version went.
+        gone: u64,
+        /// Objects of which versions are left.
+        kept: u64,
+        /// The last object, where more may follow.
+        last: Option<String>,
+    },
+}
+
+impl Versions {
+    pub(super) const fn became(&self) -> Erased {
+        match self {
+            Self::None => Erased::NotVersioned,
+            Self::Seen { kept: 0, .. } => Erased::EveryVersion,
+            Self::Seen { .. } | Self::Hidden => Erased::OlderVersionsKept,
+        }
+    }
+}
+
 impl S3Blobs {
-    /// Deletes every version of the wanted objects whose names begin so; answers
-    /// how many objects had some.
+    /// What the bucket does with versions, as it answered some minutes ago or
+    /// answers now.
+    pub(super) async fn versioning(&self) -> Result<Versioning, BlobError> {
+        match self.seen.at(Instant::now()) {
+            Some(versioning) => Ok(versioning),
+            None => self.ask_versioning().await,
+        }
+    }
+
+    /// What the bucket does with versions now.
+    pub(super) async fn ask_versioning(&self) -> Result<Versioning, BlobError> {
+        let versioning = match self.was_versioned().await? {
+            Answer::Given(false) | Answer::Unknown => Versioning::Never,
+            // Whoever may not ask may be let list and delete all the same.
+            Answer::Given(true) | Answer::Refused => Versioning::Possible,
+        };
+        self.seen.remember(versioning, Instant::now());
+        Ok(versioning)
+    }
+
+    /// Deletes every version of the first `limit` wanted objects whose names begin
+    /// so and follow `after`.
     ///
     /// A bucket in which versioning was never enabled has none beside the object
     /// itself, which must be deleted by then.
     pub(super) async fn delete_versions(
         &self,
+        versioning: Versioning,
         beginning: &str,
+        after: Option<String>,
+        limit: usize,
         is_wanted: impl Fn(&str) -> bool + Send,
-    ) -> Result<(u64, Erased), BlobError> {
-        match self.was_versioned().await? {
-            Answer::Given(false) | Answer::Unknown => return Ok((0, Erased::NotVersioned)),
-            // Whoever may not ask may be let list and delete all the same.
-            Answer::Given(true) | Answer::Refused => {}
+    ) -> Result<Versions, BlobError> {
+        match versioning {
+            Versioning::Never => return Ok(Versions::None),
+            Versioning::Hidden => return Ok(Versions::Hidden),
+            Versioning::Possible => {}
         }
-        let mut objects = BTreeSet::new();
-        let mut next = None;
+        // Each object, and whether every version of it went.
+        let mut objects = BTreeMap::new();
+        let mut is_full = false;
+        let mut next = after.clone().map(|after| (Some(after), None));
         loop {
             let page = match self.versions(beginning, next).await? {
                 Answer::Given(page) => page,
-                Answer::Unknown | Answer::Refused => return Ok((0, Erased::OlderVersionsKept)),
-            };
-            for (name, version) in page.versions.into_iter().filter(|(name, _)| is_wanted(name)) {
-                if let Answer::Unknown | Answer::Refused = self.delete_version(&name, &version).await? {
-                    return Ok((objects.len() as u64, Erased::OlderVersionsKept));
+                Answer::Unknown | Answer::Refused => {
+                    self.seen.remember(Versioning::Hidden, Instant::now());
+                    return Ok(Versions::Hidden);
                 }
-                objects.insert(name);
-            }
+            };
             next = page.next;
-            if next.is_none() {
-                return Ok((objects.len() as u64, Erased::EveryVersion));
+            let mut versions = page.versions;
+            // Not every server begins behind the name that it is given.
+            versions.retain(|(name, _)| is_wanted(name) && after.as_ref().is_none_or(|after| name > after));
+            versions.sort_unstable();
+            versions.retain(|(name, _)| {
+                if objects.len() == limit && !objects.contains_key(name) {
+                    is_full = true;
+                    return false;
+                }
+                objects.entry(name.clone()).or_insert(true);
+                true
+            });
+            for name in self.delete_listed(versions).await? {
+                objects.insert(name, false);
+            }
+            if is_full || next.is_none() {
+                break;
             }
         }
+        let gone = objects.values().filter(|went| **went).count();
+        Ok(Versions::Seen {
+            gone: gone as u64,
+            kept: (objects.len() - gone) as u64,
+            last: objects
+                .last_key_value()
+                .map(|(name, _)| name.clone())
+                .filter(|_| is_full),
+        })
+    }
+
+    /// Deletes versions; answers the names of those that it was not let delete.
+    async fn delete_listed(&self, versions: Vec<(String, String)>) -> Result<Vec<String>, BlobError> {
+        stream::iter(versions)
+            .map(|(name, version)| async move {
+                let answer = self.delete_version(&name, &version).await?;
+                Ok((!matches!(answer, Answer::Given(()))).then_some(name))
+            })
+            .buffer_unordered(DELETIONS_AT_ONCE)
+            .try_filter_map(|refused| std::future::ready(Ok(refused)))
+            .try_collect()
+            .await
     }
 
     /// Deletes the blobs of a store that are there; answers how many.
@@ -184,4 +307,21 @@ where
 
 fn code_of<E: ProvideErrorMetadata>(failed: &SdkError<E, HttpResponse>) -> Option<&str> {
     failed.as_service_error().and_then(ProvideErrorMetadata::code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_is_believed_for_minutes() {
+        let (seen, now) = (Seen::default(), Instant::now());
+        assert_eq!(seen.at(now), None);
+        seen.remember(Versioning::Never, now);
+        let last = now + BELIEVED_FOR.saturating_sub(Duration::from_nanos(1));
+        assert_eq!(seen.at(last), Some(Versioning::Never));
+        assert_eq!(seen.at(now + BELIEVED_FOR), None);
+        seen.remember(Versioning::Possible, now + BELIEVED_FOR);
+        assert_eq!(seen.at(now + BELIEVED_FOR), Some(Versioning::Possible));
+    }
 }

@@ -32,6 +32,7 @@ runs_the_suite![
     delete_is_idempotent,
     erased_blob_is_gone_and_its_neighbours_stay,
     erased_store_is_empty_and_its_neighbours_stay,
+    erased_tenant_is_empty_and_its_neighbours_stay,
     listing_is_in_key_order_and_pages,
     listing_of_a_tenant_has_its_blobs_alone,
     listing_skips_foreign_objects,

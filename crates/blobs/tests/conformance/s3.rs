@@ -1,11 +1,11 @@
 //! What only a store in S3 must do.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::StreamExt;
-use keepsake_blobs::{BlobError, BlobStore, S3Blobs, S3Options};
+use keepsake_blobs::{BlobError, BlobStore, Erased, S3Blobs, S3Options};
 use keepsake_testkit::s3::{s3_options, unique_prefix};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -37,6 +37,137 @@ async fn server_that_answers(answer: &'static str) -> (String, Arc<AtomicUsize>)
         }
     });
     (endpoint, answered)
+}
+
+/// Answers each request by its first line, once a connection, and keeps those
+/// lines.
+async fn server_that_tells(
+    answer: impl Fn(&str) -> String + Send + 'static,
+) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&requests);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 8 * 1024];
+            let read = stream.read(&mut request).await.unwrap_or_default();
+            let text = String::from_utf8_lossy(&request[..read]).into_owned();
+            let line = text.lines().next().unwrap_or_default().to_owned();
+            let answer = answer(&line);
+            kept.lock().unwrap().push(line);
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (endpoint, requests)
+}
+
+fn http(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+}
+
+fn count(requests: &Mutex<Vec<String>>, of: &str) -> usize {
+    let requests = requests.lock().unwrap();
+    requests.iter().filter(|line| line.contains(of)).count()
+}
+
+#[tokio::test]
+async fn bucket_without_versions_is_asked_once_in_minutes() {
+    let (endpoint, requests) = server_that_tells(|line| {
+        if line.contains("versioning") {
+            return http(
+                "200 OK",
+                "<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>",
+            );
+        }
+        http("204 No Content", "")
+    })
+    .await;
+    let store = connect(options_for(&endpoint)).await;
+    let replica = store.clone();
+    for blob in 1..=3 {
+        for store in [&store, &replica] {
+            let erased = store.erase(&key(1, 1, blob)).await.unwrap();
+            assert_eq!(erased, Erased::NotVersioned);
+        }
+    }
+    assert_eq!(
+        (count(&requests, "DELETE"), count(&requests, "?versioning")),
+        (6, 1)
+    );
+    assert_eq!(requests.lock().unwrap().len(), 7);
+}
+
+#[tokio::test]
+async fn versions_that_may_not_be_seen_are_told_and_not_asked_for_each_time() {
+    let (endpoint, requests) = server_that_tells(|line| {
+        let denied = "<Error><Code>AccessDenied</Code><Message>no</Message></Error>";
+        match line {
+            line if line.starts_with("DELETE") => http("204 No Content", ""),
+            line if line.contains("list-type=2") => http("200 OK", "<ListBucketResult/>"),
+            _ => http("403 Forbidden", denied),
+        }
+    })
+    .await;
+    let store = connect(options_for(&endpoint)).await;
+    for blob in 1..=3 {
+        let erased = store.erase(&key(1, 1, blob)).await.unwrap();
+        assert_eq!(erased, Erased::OlderVersionsKept);
+    }
+    assert_eq!(
+        (count(&requests, "?versioning"), count(&requests, "?versions")),
+        (1, 1)
+    );
+    // Whoever erases a whole tenant or store asks anew.
+    let one = key(1, 1, 1);
+    for _ in 0..2 {
+        let erased = store.erase_tenant(one.tenant_id, None, 10).await.unwrap();
+        assert_eq!((erased.became, erased.last), (Erased::OlderVersionsKept, None));
+        let erased = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
+        assert_eq!(erased.became, Erased::OlderVersionsKept);
+    }
+    assert_eq!(count(&requests, "?versions"), 5);
+}
+
+#[tokio::test]
+async fn versions_that_are_held_are_counted_and_the_others_go() {
+    let one = key(1, 1, 1);
+    let options = options_for("http://127.0.0.1:1");
+    let names: Vec<_> = (1..=3)
+        .map(|blob| format!("{}/{}", options.prefix, key(1, 1, blob)))
+        .collect();
+    let held = names[1].clone();
+    let listed: String = names
+        .iter()
+        .map(|name| format!("<Version><Key>{name}</Key><VersionId>v1</VersionId></Version>"))
+        .collect();
+    let (endpoint, requests) = server_that_tells(move |line| match line {
+        line if line.contains("versionId=") && line.contains(&held) => http(
+            "403 Forbidden",
+            "<Error><Code>AccessDenied</Code><Message>it is locked</Message></Error>",
+        ),
+        line if line.starts_with("DELETE") => http("204 No Content", ""),
+        line if line.contains("list-type=2") => http("200 OK", "<ListBucketResult/>"),
+        line if line.contains("?versioning") => http(
+            "200 OK",
+            "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>",
+        ),
+        _ => http(
+            "200 OK",
+            &format!("<ListVersionsResult><IsTruncated>false</IsTruncated>{listed}</ListVersionsResult>"),
+        ),
+    })
+    .await;
+    let mut options = options;
+    options.settings.endpoint = Some(endpoint);
+    let erased = connect(options).await.erase_tenant(one.tenant_id, None, 10).await;
+    let erased = erased.unwrap();
+    assert_eq!(
+        (erased.gone, erased.kept, erased.became),
+        (2, 1, Erased::OlderVersionsKept)
+    );
+    assert_eq!(count(&requests, "versionId=v1"), 3);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use keepsake_blobs::{BlobStore, Erased};
+use keepsake_blobs::{BlobStore, Erased, ErasedBatch};
 use keepsake_core::{BlobKey, Timestamp};
 
 use crate::backend::{Backend, key};
@@ -88,10 +88,40 @@ pub(crate) async fn erased_store_is_empty_and_its_neighbours_stay(backend: &Back
     put_all(&*store, &other).await;
     let (tenant_id, store_id) = (one[0].tenant_id, one[0].store_id);
     let erased = store.erase_store(tenant_id, store_id).await.unwrap();
-    assert_eq!(erased, (2, Erased::NotVersioned));
+    assert_eq!(erased, deleted(2, None));
     assert_eq!(keys(&*store, None, 10).await, other);
     let again = store.erase_store(tenant_id, store_id).await.unwrap();
-    assert_eq!(again, (0, Erased::NotVersioned));
+    assert_eq!(again, deleted(0, None));
+}
+
+/// What a store that keeps no versions says.
+const fn deleted(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
+    ErasedBatch {
+        gone,
+        kept: 0,
+        became: Erased::NotVersioned,
+        last,
+    }
+}
+
+pub(crate) async fn erased_tenant_is_empty_and_its_neighbours_stay(backend: &Backend) {
+    let store = backend.open().await;
+    let (one, other) = (
+        [key(2, 1, 1), key(2, 1, 2), key(2, 3, 1)],
+        [key(1, 1, 9), key(3, 1, 1)],
+    );
+    put_all(&*store, &one).await;
+    put_all(&*store, &other).await;
+    let foreign = format!("{}/notes.txt", one[0].tenant_id);
+    backend.plant(&foreign).await;
+    let tenant_id = one[0].tenant_id;
+    let first = store.erase_tenant(tenant_id, None, 2).await.unwrap();
+    assert_eq!(first, deleted(2, Some(one[1])));
+    let rest = store.erase_tenant(tenant_id, first.last.as_ref(), 2).await;
+    assert_eq!(rest.unwrap(), deleted(1, None));
+    assert_eq!(keys(&*store, None, 10).await, other);
+    let again = store.erase_tenant(tenant_id, None, 2).await.unwrap();
+    assert_eq!(again, deleted(0, None));
 }
 
 pub(crate) async fn listing_is_in_key_order_and_pages(backend: &Backend) {

@@ -1,7 +1,8 @@
 //! A bucket that keeps versions of what was deleted.
 
 use bytes::Bytes;
-use keepsake_blobs::{BlobStore, Erased, S3Blobs};
+use keepsake_blobs::{BlobStore, Erased, ErasedBatch, S3Blobs};
+use keepsake_core::BlobKey;
 use keepsake_testkit::s3::{s3_options, unique_prefix};
 use keepsake_testkit::versioned_s3;
 
@@ -59,8 +60,57 @@ async fn erased_store_goes_with_what_was_deleted_before() {
     store.delete(&key(1, 1, 1)).await.unwrap();
     let one = key(1, 1, 1);
     let erased = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
-    assert_eq!(erased, (3, Erased::EveryVersion));
+    assert_eq!(erased, every_version(3, None));
     assert_eq!(place.versions().await, 1);
     let again = store.erase_store(one.tenant_id, one.store_id).await.unwrap();
-    assert_eq!(again, (0, Erased::EveryVersion));
+    assert_eq!(again, every_version(0, None));
+}
+
+/// What is said where all versions were seen and went.
+const fn every_version(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
+    ErasedBatch {
+        gone,
+        kept: 0,
+        became: Erased::EveryVersion,
+        last,
+    }
+}
+
+#[tokio::test]
+async fn erased_tenant_goes_in_batches_with_what_was_deleted_before() {
+    let Some(place) = versioned_s3().await else {
+        return assert_keeps_none().await;
+    };
+    let store = S3Blobs::connect(place.options.clone()).await.unwrap();
+    let text = Bytes::from_static(b"text");
+    for of_tenant in [
+        key(2, 1, 1),
+        key(2, 1, 2),
+        key(2, 5, 1),
+        key(2, 6, 1),
+        key(3, 1, 1),
+    ] {
+        store.put(&of_tenant, text.clone()).await.unwrap();
+    }
+    // Deleted before, one of them twice, and there still.
+    for of_tenant in [key(2, 1, 1), key(2, 5, 1), key(2, 5, 1)] {
+        store.delete(&of_tenant).await.unwrap();
+    }
+    assert!(place.versions().await >= 7);
+    let (tenant_id, mut after, mut batches) = (key(2, 1, 1).tenant_id, None, Vec::new());
+    loop {
+        let batch = store.erase_tenant(tenant_id, after.as_ref(), 3).await.unwrap();
+        batches.push(batch);
+        after = batch.last;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(
+        batches,
+        [every_version(3, Some(key(2, 5, 1))), every_version(1, None)]
+    );
+    assert_eq!(place.versions().await, 1, "the other tenant's");
+    let again = store.erase_tenant(tenant_id, None, 3).await.unwrap();
+    assert_eq!(again, every_version(0, None));
 }

@@ -297,8 +297,16 @@ impl Work<'_> {
     /// Erases what no row names in a store that went: what a write brought that
     /// never landed, and older versions of what was deleted before.
     async fn erase_rest_of(self, store_id: StoreId) -> Result<(), EngineError> {
-        let (orphans, became) = self.engine.0.blobs.erase_store(self.tenant_id, store_id).await?;
-        self.count(Vec::new(), orphans, became).await
+        let rest = self.engine.0.blobs.erase_store(self.tenant_id, store_id).await?;
+        let of_gone = match rest.became {
+            Erased::NotVersioned => Erased::NotVersioned,
+            Erased::EveryVersion | Erased::OlderVersionsKept => Erased::EveryVersion,
+        };
+        self.count(Vec::new(), rest.gone, of_gone).await?;
+        if rest.became == Erased::OlderVersionsKept {
+            self.count(Vec::new(), rest.kept, rest.became).await?;
+        }
+        Ok(())
     }
 
     async fn count(self, keys: Vec<BlobKey>, orphans: u64, became: Erased) -> Result<(), EngineError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::{Erased, ListedBlob};
-use keepsake_index::{DeletionState, TenantDeletion};
+use keepsake_index::{DeletionState, TenantDeletion, VersionCounts};
 use serde_json::{Value, json};
 
 use super::{Job, Lease};
@@ -24,8 +24,9 @@ const REMOVALS_AT_ONCE: usize = 16;
 const SETTLES_AFTER: Duration = Duration::from_hours(1);
 
 /// Removes tenants, each minute, in batches: the rows, then whatever the blob
-/// store has below the tenant's name, named by a row or not. An hour later it
-/// looks again, and only then tells that nothing is left.
+/// store has below the tenant's name, named by a row or not, then older versions
+/// of what was deleted before. An hour later it looks again, and only then tells
+/// that nothing is left, but for versions that it says it could not delete.
 ///
 /// Where a run ended, the next one goes on: what is left says itself what is to
 /// be done, and the report is written beside it.
@@ -106,8 +107,10 @@ async fn remove(
     deletion: &TenantDeletion,
     removed: &mut Removed,
 ) -> Result<bool, EngineError> {
+    let mut versions = deletion.object_versions;
     if !remove_rows(engine, lease, deletion, removed).await?
-        || !remove_blobs(engine, lease, deletion, removed).await?
+        || !remove_blobs(engine, lease, deletion, &mut versions, removed).await?
+        || !remove_versions(engine, lease, deletion, versions, removed).await?
     {
         return Ok(false);
     }
@@ -156,6 +159,7 @@ async fn remove_blobs(
     engine: &Engine,
     lease: &Lease<'_>,
     deletion: &TenantDeletion,
+    versions: &mut VersionCounts,
     removed: &mut Removed,
 ) -> Result<bool, EngineError> {
     let (blobs, tenant_id) = (&engine.0.blobs, deletion.tenant_id);
@@ -174,16 +178,62 @@ async fn remove_blobs(
             engine.0.index.count_blobs(tenant_id, &last, many, bytes).await?;
         }
         removed.blobs += batch.len() as u64;
-        let kept: Vec<_> = stream::iter(batch)
+        let became: Vec<_> = stream::iter(batch)
             .map(|blob| async move { blobs.erase(&blob.key).await })
             .buffer_unordered(REMOVALS_AT_ONCE)
-            .try_filter(|erased| std::future::ready(*erased == Erased::OlderVersionsKept))
             .try_collect()
             .await?;
-        removed.kept += kept.len() as u64;
+        for became in became {
+            match became {
+                Erased::EveryVersion => versions.deleted += 1,
+                Erased::NotVersioned => versions.not_versioned += 1,
+                Erased::OlderVersionsKept => versions.kept += 1,
+            }
+        }
+        engine.0.index.note_object_versions(tenant_id, versions).await?;
         after = Some(last);
         if !lease.renew(None).await? {
             return Ok(false);
         }
     }
+}
+
+/// Removes what a bucket keeps of blobs that were deleted, also long before the
+/// tenant was, and notes what could not be removed.
+async fn remove_versions(
+    engine: &Engine,
+    lease: &Lease<'_>,
+    deletion: &TenantDeletion,
+    mut versions: VersionCounts,
+    removed: &mut Removed,
+) -> Result<bool, EngineError> {
+    let (index, tenant_id) = (&engine.0.index, deletion.tenant_id);
+    let (mut after, mut kept, mut is_clean) = (None, 0, true);
+    loop {
+        let blobs = &engine.0.blobs;
+        let batch = blobs.erase_tenant(tenant_id, after.as_ref(), BATCH_BLOBS).await?;
+        match batch.became {
+            Erased::NotVersioned => versions.not_versioned += batch.gone,
+            Erased::EveryVersion | Erased::OlderVersionsKept => versions.deleted += batch.gone,
+        }
+        kept += batch.kept;
+        is_clean &= batch.became != Erased::OlderVersionsKept;
+        after = batch.last;
+        if after.is_none() {
+            break;
+        }
+        index.note_object_versions(tenant_id, &versions).await?;
+        if !lease.renew(None).await? {
+            return Ok(false);
+        }
+    }
+    versions.kept = match kept {
+        _ if is_clean => 0,
+        // They could not be seen: those of the blobs that just went, at least.
+        0 => versions.kept.max(1),
+        kept => kept,
+    };
+    index.note_object_versions(tenant_id, &versions).await?;
+    removed.kept += versions.kept;
+    lease.renew(None).await
 }

@@ -460,3 +460,16 @@ async fn key_of_some_stores_erases_of_those_alone(bed: Bed) {
         .unwrap();
     assert_eq!(seen.items.len(), 1);
 }
+
+/// An erasure of all whose older versions the bucket lets not be seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receipt_tells_of_versions_that_could_not_be_counted() {
+    let bed = Bed::sqlite_and_files().await;
+    bed.blobs.keep_versions(Some(0));
+    let whole = ErasureRequest {
+        store_id: Some(bed.store_id),
+        ..ErasureRequest::default()
+    };
+    let receipt = erase(&bed, whole).await.receipt;
+    assert_eq!((receipt.blobs, receipt.versions_kept), (0, 1));
+}

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use keepsake_blobs::BlobError;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{BlobKey, StoreId, VersionId};
+use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_engine::jobs::{DeleteTenants, PurgeStores, RunOutcome, run_job};
 use keepsake_engine::{Clock, EngineError, KeyDraft, PageRequest, Principal};
-use keepsake_index::{DeletionState, Scope, TenantDeletion};
+use keepsake_index::{DeletionState, Scope, TenantDeletion, VersionCounts};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -49,16 +49,19 @@ async fn delete(bed: &Bed) {
 
 /// A blob of the bed's tenant that no row names.
 async fn orphan(bed: &Bed, number: u128) {
-    let key = BlobKey {
+    bed.blobs
+        .inner()
+        .put(&orphan_key(bed, number), Bytes::from_static(b"orphan"))
+        .await
+        .unwrap();
+}
+
+fn orphan_key(bed: &Bed, number: u128) -> BlobKey {
+    BlobKey {
         tenant_id: bed.principal.tenant_id,
         store_id: StoreId::from_uuid(Uuid::from_u128(number)),
         blob_id: VersionId::from_uuid(Uuid::from_u128(number)),
-    };
-    bed.blobs
-        .inner()
-        .put(&key, Bytes::from_static(b"orphan"))
-        .await
-        .unwrap();
+    }
 }
 
 async fn deletion_leaves_no_row_and_no_blob(bed: Bed) {
@@ -106,6 +109,7 @@ async fn deletion_leaves_no_row_and_no_blob(bed: Bed) {
         (DeletionState::Done, Some(bed.clock.now()))
     );
     assert_eq!((done.blobs, done.rows["tenant"]), (5, 1));
+    assert_eq!(done.object_versions, versions(0, 5));
     let gone = bed.engine.operator().tenant(bed.principal.tenant_id).await;
     assert!(matches!(gone, Err(EngineError::TenantNotFound)));
     assert_eq!(bed.engine.operator().usage(other.tenant_id).await.unwrap(), usage);
@@ -114,6 +118,80 @@ async fn deletion_leaves_no_row_and_no_blob(bed: Bed) {
     let again = bed.engine.operator().delete_tenant(bed.principal.tenant_id).await;
     assert_eq!(again.unwrap(), done);
     assert_eq!(run(&bed).await["done"], 0);
+}
+
+/// Blobs of which every version went, and those that had none; nothing is kept.
+const fn versions(deleted: u64, not_versioned: u64) -> VersionCounts {
+    VersionCounts {
+        deleted,
+        not_versioned,
+        kept: 0,
+    }
+}
+
+/// A server without versioned buckets says so of every blob, as all other tests
+/// here hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
+    let Some((bed, place)) = Bed::sqlite_and_versioned_s3().await else {
+        return;
+    };
+    bed.create("/memories/live", "12345").await;
+    // As the queue removes what a deleted store had, long ago.
+    for store in [1, 2] {
+        orphan(&bed, store).await;
+        bed.blobs.inner().delete(&orphan_key(&bed, store)).await.unwrap();
+    }
+    let of_another = BlobKey {
+        tenant_id: TenantId::from_uuid(Uuid::from_u128(9)),
+        ..orphan_key(&bed, 9)
+    };
+    let text = Bytes::from_static(b"another's");
+    bed.blobs.inner().put(&of_another, text).await.unwrap();
+    assert_eq!(place.versions().await, 1 + 2 * 2 + 1);
+    delete(&bed).await;
+    assert_eq!(run(&bed).await["settling"], 1);
+    assert_eq!(place.versions().await, 1, "another tenant's");
+    let settling = report(&bed).await;
+    assert_eq!((settling.blobs, settling.object_versions), (1, versions(3, 0)));
+
+    // What comes late, and was removed again by who brought it.
+    orphan(&bed, 3).await;
+    bed.blobs.inner().delete(&orphan_key(&bed, 3)).await.unwrap();
+    bed.clock.advance(Duration::from_hours(1));
+    assert_eq!(run(&bed).await["done"], 1);
+    assert_eq!(place.versions().await, 1, "another tenant's");
+    let done = report(&bed).await;
+    assert_eq!(
+        (done.state, done.object_versions),
+        (DeletionState::Done, versions(4, 0))
+    );
+}
+
+/// Credentials of the kind that may write and delete, and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletion_tells_of_versions_that_it_could_not_delete() {
+    let bed = Bed::sqlite_and_files().await;
+    bed.create("/memories/live", "12345").await;
+    delete(&bed).await;
+    let kept = |seen| VersionCounts {
+        kept: seen,
+        ..VersionCounts::default()
+    };
+    // Nothing can be seen of them: at least the blob that just went has some.
+    bed.blobs.keep_versions(Some(0));
+    assert_eq!(run(&bed).await["settling"], 1);
+    assert_eq!(report(&bed).await.object_versions, kept(1));
+    // Two can be seen, and are held.
+    bed.blobs.keep_versions(Some(2));
+    bed.clock.advance(Duration::from_hours(1));
+    let counts = run(&bed).await;
+    assert_eq!(
+        (&counts["done"], &counts["older_versions_kept"]),
+        (&1.into(), &2.into())
+    );
+    let done = report(&bed).await;
+    assert_eq!((done.state, done.object_versions), (DeletionState::Done, kept(2)));
 }
 
 async fn deletion_goes_on_where_it_broke_off(bed: Bed) {

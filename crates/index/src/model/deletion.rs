@@ -54,6 +54,21 @@ pub struct TenantDeletion {
     pub blob_bytes: u64,
     /// The last blob that is counted in.
     pub blob_cursor: Option<BlobKey>,
+    /// What became of older object versions.
+    pub object_versions: VersionCounts,
+}
+
+/// What became of older object versions of the blobs of a tenant, in blobs; of
+/// those too that were deleted before the tenant was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VersionCounts {
+    /// Every version is deleted.
+    pub deleted: u64,
+    /// The store keeps none.
+    pub not_versioned: u64,
+    /// Older versions may be there still, as the last look found; at least one
+    /// where they could not be counted.
+    pub kept: u64,
 }
 
 /// What a batch of a tenant's purge did.

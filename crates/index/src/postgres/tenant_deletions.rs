@@ -13,10 +13,10 @@ use super::PostgresIndex;
 use super::audit::audit;
 use super::reads::unsigned;
 use super::stores::tell;
-use crate::model::{AuditAction, Audited, DeletionState, TenantDeletion, TenantPurge};
+use crate::model::{AuditAction, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts};
 use crate::statements::operator::{
     COUNT_BLOBS, COUNT_ROWS, DELETE_TENANT, DELETION, DUE_DELETIONS, END_STORE, FINISH, INSERT_DELETION,
-    MARK_TENANT, SETTLE, TENANT_TABLES, has_rows, purge_table,
+    MARK_TENANT, NOTE_VERSIONS, SETTLE, TENANT_TABLES, has_rows, purge_table,
 };
 use crate::{IndexError, TenantDeletionIndex};
 
@@ -153,6 +153,21 @@ impl TenantDeletionIndex for PostgresIndex {
         Ok(())
     }
 
+    async fn note_object_versions(
+        &self,
+        tenant_id: TenantId,
+        versions: &VersionCounts,
+    ) -> Result<(), IndexError> {
+        sqlx::query(NOTE_VERSIONS)
+            .bind(tenant_id.uuid())
+            .bind(i64::try_from(versions.deleted).unwrap_or(i64::MAX))
+            .bind(i64::try_from(versions.not_versioned).unwrap_or(i64::MAX))
+            .bind(i64::try_from(versions.kept).unwrap_or(i64::MAX))
+            .execute(&self.jobs)
+            .await?;
+        Ok(())
+    }
+
     async fn settle_tenant(&self, tenant_id: TenantId, settles_at: Timestamp) -> Result<(), IndexError> {
         sqlx::query(SETTLE)
             .bind(tenant_id.uuid())
@@ -263,5 +278,10 @@ fn deletion_of(row: &PgRow) -> Result<TenantDeletion, IndexError> {
         blobs: unsigned(row.try_get(6)?),
         blob_bytes: unsigned(row.try_get(7)?),
         blob_cursor: cursor.transpose()?,
+        object_versions: VersionCounts {
+            deleted: unsigned(row.try_get(9)?),
+            not_versioned: unsigned(row.try_get(10)?),
+            kept: unsigned(row.try_get(11)?),
+        },
     })
 }

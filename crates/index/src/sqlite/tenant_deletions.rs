@@ -13,10 +13,10 @@ use super::SqliteIndex;
 use super::audit::audit;
 use super::reads::unsigned;
 use super::stores::tell;
-use crate::model::{AuditAction, Audited, DeletionState, TenantDeletion, TenantPurge};
+use crate::model::{AuditAction, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts};
 use crate::statements::operator::{
     COUNT_BLOBS, COUNT_ROWS, DELETE_TENANT, DELETION, DUE_DELETIONS, END_STORE, FINISH, INSERT_DELETION,
-    MARK_TENANT, SETTLE, TENANT_TABLES, has_rows, purge_table,
+    MARK_TENANT, NOTE_VERSIONS, SETTLE, TENANT_TABLES, has_rows, purge_table,
 };
 use crate::{IndexError, TenantDeletionIndex};
 
@@ -149,6 +149,24 @@ impl TenantDeletionIndex for SqliteIndex {
         Ok(())
     }
 
+    async fn note_object_versions(
+        &self,
+        tenant_id: TenantId,
+        versions: &VersionCounts,
+    ) -> Result<(), IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        sqlx::query(NOTE_VERSIONS)
+            .bind(tenant_id.uuid())
+            .bind(i64::try_from(versions.deleted).unwrap_or(i64::MAX))
+            .bind(i64::try_from(versions.not_versioned).unwrap_or(i64::MAX))
+            .bind(i64::try_from(versions.kept).unwrap_or(i64::MAX))
+            .execute(&mut *connection)
+            .await?;
+        writer.commit().await?;
+        Ok(())
+    }
+
     async fn settle_tenant(&self, tenant_id: TenantId, settles_at: Timestamp) -> Result<(), IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
@@ -262,5 +280,10 @@ fn deletion_of(row: &SqliteRow) -> Result<TenantDeletion, IndexError> {
         blobs: unsigned(row.try_get(6)?),
         blob_bytes: unsigned(row.try_get(7)?),
         blob_cursor: cursor.transpose()?,
+        object_versions: VersionCounts {
+            deleted: unsigned(row.try_get(9)?),
+            not_versioned: unsigned(row.try_get(10)?),
+            kept: unsigned(row.try_get(11)?),
+        },
     })
 }

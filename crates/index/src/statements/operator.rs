@@ -67,16 +67,16 @@ pub(crate) const OPERATOR_AUDIT: &str = "SELECT id, at, actor, action, object_id
 
 /// A tenant's deletion. In this order its row is read everywhere.
 pub(crate) const DELETION: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
-    blob_bytes, blob_cursor FROM tenant_deletion WHERE tenant_id = $1";
+    blob_bytes, blob_cursor, versions_deleted, versions_not_kept, versions_kept FROM tenant_deletion WHERE tenant_id = $1";
 
 /// Deletions with something to do, the oldest first.
 pub(crate) const DUE_DELETIONS: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
-    blob_bytes, blob_cursor FROM tenant_deletion \
+    blob_bytes, blob_cursor, versions_deleted, versions_not_kept, versions_kept FROM tenant_deletion \
     WHERE ended_at IS NULL AND coalesce(settles_at, 0) <= $1 ORDER BY requested_at LIMIT $2";
 
 /// Begins a deletion.
-pub(crate) const INSERT_DELETION: &str = "INSERT INTO tenant_deletion (tenant_id, state, requested_at, row_counts, blob_count, blob_bytes) \
-    VALUES ($1, 'removing', $2, '{}', 0, 0)";
+pub(crate) const INSERT_DELETION: &str = "INSERT INTO tenant_deletion (tenant_id, state, requested_at, row_counts, blob_count, blob_bytes, \
+    versions_deleted, versions_not_kept, versions_kept) VALUES ($1, 'removing', $2, '{}', 0, 0, 0, 0, 0)";
 
 /// Keeps a tenant from being served.
 pub(crate) const MARK_TENANT: &str = "UPDATE tenant SET status = 'deleting' WHERE tenant_id = $1";
@@ -91,6 +91,10 @@ pub(crate) const COUNT_ROWS: &str = "UPDATE tenant_deletion SET row_counts = $2 
 /// Counts blobs that are about to be removed.
 pub(crate) const COUNT_BLOBS: &str = "UPDATE tenant_deletion SET blob_count = blob_count + $3, \
     blob_bytes = blob_bytes + $4, blob_cursor = $2 WHERE tenant_id = $1 AND ended_at IS NULL";
+
+/// Notes what became of older object versions.
+pub(crate) const NOTE_VERSIONS: &str = "UPDATE tenant_deletion SET versions_deleted = $2, versions_not_kept = $3, \
+    versions_kept = $4 WHERE tenant_id = $1 AND ended_at IS NULL";
 
 /// Waits for what may come late; what comes is counted anew.
 pub(crate) const SETTLE: &str = "UPDATE tenant_deletion SET state = 'settling', settles_at = $2, blob_cursor = NULL \

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use keepsake_core::{TenantId, VersionId};
 use keepsake_index::{
     CommitOutcome, DeletionState, KeyCreation, Refusal, StoreCreation, TenantChange, TenantDeletion,
-    TenantStatus, TenantUpdate,
+    TenantStatus, TenantUpdate, VersionCounts,
 };
 
 use crate::place::{
@@ -331,6 +331,34 @@ pub(crate) async fn blobs_are_counted_until_the_end(subject: &Subject) {
     assert!(subject.index.finish_tenant(tenant_id, NOW).await.unwrap());
     counted().await;
     assert_eq!(deletion(subject, tenant_id).await.blobs, 6);
+}
+
+pub(crate) async fn object_versions_are_noted_until_the_end(subject: &Subject) {
+    let (tenant_id, other) = (new_tenant(subject).await, new_tenant(subject).await);
+    for tenant_id in [tenant_id, other] {
+        let begun = mark(subject, tenant_id).await;
+        assert_eq!(begun.object_versions, VersionCounts::default());
+    }
+    let counts = |deleted, not_versioned, kept| VersionCounts {
+        deleted,
+        not_versioned,
+        kept,
+    };
+    let note = async |counts: VersionCounts| {
+        let noted = subject.index.note_object_versions(tenant_id, &counts).await;
+        noted.unwrap();
+        deletion(subject, tenant_id).await.object_versions
+    };
+    assert_eq!(note(counts(1, 2, 3)).await, counts(1, 2, 3));
+    let last = counts(1 << 40, 5, 0);
+    assert_eq!(note(last).await, last, "each is in place of the one before");
+    purge(subject, tenant_id, 1000).await;
+    let due = subject.index.due_tenant_deletions(NOW, 10).await.unwrap();
+    let of_due = |id| due.iter().find(|deletion| deletion.tenant_id == id).unwrap();
+    assert_eq!(of_due(tenant_id).object_versions, last);
+    assert_eq!(of_due(other).object_versions, VersionCounts::default());
+    assert!(subject.index.finish_tenant(tenant_id, NOW).await.unwrap());
+    assert_eq!(note(counts(9, 9, 9)).await, last);
 }
 
 pub(crate) async fn deletion_is_due_until_it_settles_and_then_once_more(subject: &Subject) {

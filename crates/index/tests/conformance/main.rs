@@ -316,6 +316,7 @@ hold_on_both_databases! {
         tenant_that_stays_is_not_purged,
         what_comes_late_is_removed_before_the_end,
         blobs_are_counted_until_the_end,
+        object_versions_are_noted_until_the_end,
         deletion_is_due_until_it_settles_and_then_once_more,
     ]
     isolation: [

@@ -247,6 +247,8 @@ async fn tenant_lives_and_leaves_nothing(pair: Pair) {
         (&done["status"], &done["blobs"], &done["blob_bytes"]),
         (&json!("done"), &json!(4), &json!(26))
     );
+    let versions = json!({"deleted": 0, "not_versioned": 4, "not_deleted": 0});
+    assert_eq!(done["object_versions"], versions);
     assert_eq!(
         operator.audit("/admin/v1/audit").await,
         expected,

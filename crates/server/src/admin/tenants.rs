@@ -19,6 +19,7 @@ use crate::body::Empty;
 use crate::error::ApiError;
 use crate::path::InTenant;
 use crate::query::{Asked, FromQuery, Nothing, Query};
+use crate::routes::erasures::ObjectVersions;
 use crate::routes::list::List;
 use crate::schemas::{self, TenantDeletionType, TenantType, TenantUsageType};
 
@@ -153,7 +154,7 @@ pub(crate) struct TenantDeletion {
     /// When it is looked again for what came late.
     #[schema(value_type = Option<schemas::Time>, required)]
     settles_at: Option<String>,
-    /// Since when nothing is left.
+    /// Since when nothing is left but what `object_versions` says is not deleted.
     #[schema(value_type = Option<schemas::Time>, required)]
     ended_at: Option<String>,
     /// Rows removed so far, by table.
@@ -162,6 +163,8 @@ pub(crate) struct TenantDeletion {
     blobs: u64,
     /// Bytes of the blobs removed so far.
     blob_bytes: u64,
+    /// Of blobs too that were deleted before the tenant was.
+    object_versions: ObjectVersions,
 }
 
 impl From<FoundDeletion> for TenantDeletion {
@@ -176,6 +179,7 @@ impl From<FoundDeletion> for TenantDeletion {
             rows: deletion.rows,
             blobs: deletion.blobs,
             blob_bytes: deletion.blob_bytes,
+            object_versions: deletion.object_versions.into(),
         }
     }
 }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use keepsake_core::{ErasureId, StoreId, Timestamp};
 use keepsake_engine::{Engine, ErasureRequest, PageRequest};
-use keepsake_index::{Erasure as Kept, ErasureStep as KeptStep, Receipt};
+use keepsake_index::{Erasure as Kept, ErasureStep as KeptStep, Receipt, VersionCounts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -90,13 +90,13 @@ struct Removed {
 /// What became of older versions of the blobs that went.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ErasureObjectVersions)]
-struct ObjectVersions {
+pub(crate) struct ObjectVersions {
     /// Blobs of which every object version is deleted.
     deleted: u64,
     /// Blobs of a bucket or folder that keeps no versions.
     not_versioned: u64,
     /// Blobs of which older versions may be there still: the bucket lets them not
-    /// be listed or deleted.
+    /// be listed or deleted. At least 1 where they could not be counted.
     not_deleted: u64,
 }
 
@@ -176,6 +176,16 @@ impl From<&Receipt> for ObjectVersions {
             deleted: receipt.versions_deleted,
             not_versioned: receipt.versions_not_kept,
             not_deleted: receipt.versions_kept,
+        }
+    }
+}
+
+impl From<VersionCounts> for ObjectVersions {
+    fn from(versions: VersionCounts) -> Self {
+        Self {
+            deleted: versions.deleted,
+            not_versioned: versions.not_versioned,
+            not_deleted: versions.kept,
         }
     }
 }
