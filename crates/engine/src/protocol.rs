@@ -357,10 +357,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes what a refused commit brought; what stays is the sweep's.
+    /// Removes what a refused commit brought, from a bucket that keeps versions
+    /// too: nobody was told that it was stored. What stays is the sweep's.
     async fn remove_blobs(&self, prepared: &[Prepared]) {
         for (key, _) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
-            if let Err(error) = self.0.blobs.delete(key).await {
+            if let Err(error) = self.0.blobs.erase(key).await {
                 tracing::warn!(blob.key = %key, error = %error, "engine.commit left an orphan blob");
             }
         }
