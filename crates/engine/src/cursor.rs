@@ -6,6 +6,7 @@
 use keepsake_core::cursor;
 use keepsake_tokens::Secret;
 use tokio::sync::OnceCell;
+use uuid::Uuid;
 
 use crate::idempotency::digest;
 use crate::{Engine, EngineError};
@@ -101,6 +102,23 @@ impl Engine {
             _ => None,
         };
         Ok(Page { items, next })
+    }
+
+    /// The id that a page's cursor stands behind; `None`: it is the first page.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] as [`Self::unseal`].
+    pub(crate) async fn after_id(
+        &self,
+        query: Query,
+        page: &PageRequest,
+    ) -> Result<Option<Uuid>, EngineError> {
+        let Some(page) = &page.page else {
+            return Ok(None);
+        };
+        let position = self.unseal(query, page).await?;
+        let id = Uuid::from_slice(&position).map_err(|_| EngineError::Internal("a cursor of no id"))?;
+        Ok(Some(id))
     }
 
     /// The position in a cursor, if it was made for this query.

@@ -143,31 +143,15 @@ impl Engine {
         principal.require(Scope::TenantAdmin)?;
         let limit = page.limit(false)?;
         let identity = Query::of(&[b"erasures", principal.tenant_id.uuid().as_bytes()]);
-        let after = match &page.page {
-            Some(page) => {
-                let position = self.unseal(identity, page).await?;
-                let id = uuid::Uuid::from_slice(&position)
-                    .map_err(|_| EngineError::Internal("a cursor of no erasure"))?;
-                Some(ErasureId::from_uuid(id))
-            }
-            None => None,
-        };
+        let after = self.after_id(identity, page).await?.map(ErasureId::from_uuid);
         let listing = ErasureListing {
             only: principal.store_ids().map(<[StoreId]>::to_vec),
             after,
             // One more tells whether there is another page.
             limit: limit + 1,
         };
-        let mut items = self.0.index.list_erasures(principal.tenant_id, &listing).await?;
-        let has_more = items.len() > limit as usize;
-        items.truncate(limit as usize);
-        let next = match items.last() {
-            Some(last) if has_more => {
-                let position = last.erasure_id.uuid().into_bytes();
-                Some(self.seal(identity, &position).await?)
-            }
-            _ => None,
-        };
-        Ok(Page { items, next })
+        let items = self.0.index.list_erasures(principal.tenant_id, &listing).await?;
+        let position = |erasure: &Erasure| erasure.erasure_id.uuid().as_bytes().to_vec();
+        self.page_of(identity, items, limit, position).await
     }
 }

@@ -1,4 +1,4 @@
-//! The removal of history: the one way by which what was stored goes.
+//! The removal of history: redactions, and stores that were deleted.
 //!
 //! The index takes it off the rows first, in a transaction that queues the
 //! blobs and moves the store's purge epoch, so that every cache drops what it

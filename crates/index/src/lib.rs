@@ -174,7 +174,7 @@ pub trait VersionIndex: Send + Sync {
     ) -> Result<Vec<VersionId>, IndexError>;
 }
 
-/// The one way by which history is removed.
+/// How redactions and the purge of deleted stores remove history.
 ///
 /// Each removal moves the store's purge epoch, so that nothing cached before
 /// it is found after it.

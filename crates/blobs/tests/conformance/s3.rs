@@ -138,10 +138,8 @@ async fn versions_that_are_held_are_counted_and_the_others_go() {
         .map(|blob| format!("{}/{}", options.prefix, key(1, 1, blob)))
         .collect();
     let held = names[1].clone();
-    let listed: String = names
-        .iter()
-        .map(|name| format!("<Version><Key>{name}</Key><VersionId>v1</VersionId></Version>"))
-        .collect();
+    let version = |name| format!("<Version><Key>{name}</Key><VersionId>v1</VersionId></Version>");
+    let listed = names.iter().map(version).collect::<Vec<_>>().concat();
     let (endpoint, requests) = server_that_tells(move |line| match line {
         line if line.contains("versionId=") && line.contains(&held) => http(
             "403 Forbidden",

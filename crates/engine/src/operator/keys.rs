@@ -10,7 +10,6 @@ use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
 use keepsake_index::{ApiKey, Audited, Auditor, Idempotency, IssuedKey, KeyCreation, Scope};
 
-use super::tenants::id_of;
 use super::{Operator, check_text};
 use crate::cursor::Query;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
@@ -383,12 +382,7 @@ impl Engine {
     }
 
     async fn key_before(&self, identity: Query, page: &PageRequest) -> Result<Option<ApiKeyId>, EngineError> {
-        match &page.page {
-            Some(page) => Ok(Some(ApiKeyId::from_uuid(id_of(
-                &self.unseal(identity, page).await?,
-            )?))),
-            None => Ok(None),
-        }
+        Ok(self.after_id(identity, page).await?.map(ApiKeyId::from_uuid))
     }
 
     async fn list_keys(

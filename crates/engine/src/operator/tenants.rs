@@ -4,7 +4,6 @@ use keepsake_core::TenantId;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::{Tenant, TenantChange, TenantDeletion, TenantStatus, TenantUpdate};
 use serde_json::{Map, Value};
-use uuid::Uuid;
 
 use super::{Operator, check_text};
 use crate::cursor::Query;
@@ -106,12 +105,8 @@ impl Operator<'_> {
         let limit = query.page.limit(false)?;
         let called = query.external_id.as_deref();
         let identity = Query::of(&[b"tenants", called.unwrap_or_default().as_bytes()]);
-        let before = match &query.page.page {
-            Some(page) => Some(TenantId::from_uuid(id_of(
-                &self.engine.unseal(identity, page).await?,
-            )?)),
-            None => None,
-        };
+        let before = self.engine.after_id(identity, &query.page).await?;
+        let before = before.map(TenantId::from_uuid);
         // One more tells whether there is another page.
         let items = self.engine.0.index.tenants(called, before, limit + 1).await?;
         let position = |tenant: &Tenant| tenant.tenant_id.uuid().as_bytes().to_vec();
@@ -200,11 +195,6 @@ impl Operator<'_> {
 
 fn check_external_id(external_id: Option<&str>) -> Result<(), EngineError> {
     external_id.map_or(Ok(()), |external_id| check_text("external_id", external_id))
-}
-
-/// The id that a cursor stands behind.
-pub(super) fn id_of(position: &[u8]) -> Result<Uuid, EngineError> {
-    Uuid::from_slice(position).map_err(|_| EngineError::Internal("a cursor of no id"))
 }
 
 #[cfg(test)]

@@ -14,9 +14,10 @@ use super::audit::audit;
 use super::reads::unsigned;
 use super::stores::tell;
 use crate::model::{AuditAction, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts};
+use crate::statements::DELETE_STORE;
 use crate::statements::operator::{
-    COUNT_BLOBS, COUNT_ROWS, DELETE_TENANT, DELETION, DUE_DELETIONS, END_STORE, FINISH, INSERT_DELETION,
-    MARK_TENANT, NOTE_VERSIONS, SETTLE, TENANT_TABLES, has_rows, purge_table,
+    COUNT_BLOBS, COUNT_ROWS, DELETE_TENANT, DELETION, DUE_DELETIONS, FINISH, INSERT_DELETION, MARK_TENANT,
+    NOTE_VERSIONS, SETTLE, TENANT_TABLES, has_rows, purge_table,
 };
 use crate::{IndexError, TenantDeletionIndex};
 
@@ -246,7 +247,7 @@ async fn end_stores(
         .fetch_all(&mut *connection)
         .await?;
     for store_id in &stores {
-        sqlx::query(END_STORE)
+        sqlx::query(DELETE_STORE)
             .bind(tenant_id.uuid())
             .bind(store_id)
             .bind(now.as_micros())

@@ -81,10 +81,6 @@ pub(crate) const INSERT_DELETION: &str = "INSERT INTO tenant_deletion (tenant_id
 /// Keeps a tenant from being served.
 pub(crate) const MARK_TENANT: &str = "UPDATE tenant SET status = 'deleting' WHERE tenant_id = $1";
 
-/// Makes stores of a tenant gone for every reader and every commit.
-pub(crate) const END_STORE: &str = "UPDATE store SET deleted_at = $3, granted_bytes = 0, \
-    purge_epoch = purge_epoch + 1 WHERE tenant_id = $1 AND store_id = $2";
-
 /// Counts what a batch removed.
 pub(crate) const COUNT_ROWS: &str = "UPDATE tenant_deletion SET row_counts = $2 WHERE tenant_id = $1";
 

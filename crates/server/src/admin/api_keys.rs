@@ -10,8 +10,8 @@ use crate::body::Empty;
 use crate::error::ApiError;
 use crate::path::{InTenant, InTenantKey};
 use crate::query::Asked;
-use crate::routes::api_keys::{ApiKey, CreateApiKey, ListPage, NewApiKey};
-use crate::routes::list::List;
+use crate::routes::api_keys::{ApiKey, CreateApiKey, NewApiKey};
+use crate::routes::list::{List, ListPage};
 use crate::schemas;
 
 /// Create a key for a tenant

@@ -12,8 +12,7 @@ use uuid::Uuid;
 use crate::error::ApiError;
 use crate::path::InTenant;
 use crate::query::Asked;
-use crate::routes::api_keys::ListPage;
-use crate::routes::list::List;
+use crate::routes::list::{List, ListPage};
 use crate::schemas::{self, AuditEntryType};
 
 /// Something that was done; never a name, a path or a secret.

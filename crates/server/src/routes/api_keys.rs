@@ -3,17 +3,17 @@
 use axum::Json;
 use axum::extract::State;
 use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
-use keepsake_engine::{Engine, KeyDraft, MadeKey, PageRequest};
+use keepsake_engine::{Engine, KeyDraft, MadeKey};
 use keepsake_index::{IssuedKey, Scope};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::list::List;
+use super::list::{List, ListPage};
 use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;
 use crate::path::InKey;
-use crate::query::{Asked, FromQuery, Query};
+use crate::query::Asked;
 use crate::schemas::{self, ApiKeyType};
 
 /// The body of a creation.
@@ -72,7 +72,7 @@ pub(crate) struct ApiKey {
     /// When it ends; null: never.
     #[schema(value_type = Option<schemas::Time>, required)]
     expires_at: Option<String>,
-    /// When a request last carried it, to within a few minutes.
+    /// When a request last carried it, to within half a minute.
     #[schema(value_type = Option<schemas::Time>, required)]
     last_used_at: Option<String>,
     /// Since when it is good for nothing.
@@ -113,36 +113,6 @@ impl From<MadeKey> for NewApiKey {
         Self {
             key: made.issued.into(),
             api_key: made.secret.map(|secret| secret.expose().to_owned()),
-        }
-    }
-}
-
-/// Which part of a listing is asked for.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListPage {
-    /// Items of a page; 20 where unset.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-    /// The `next_page` of the page before.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
-}
-
-impl FromQuery for ListPage {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            limit: query.limit()?,
-            page: query.text("page")?,
-        })
-    }
-}
-
-impl From<ListPage> for PageRequest {
-    fn from(asked: ListPage) -> Self {
-        Self {
-            limit: asked.limit,
-            page: asked.page,
         }
     }
 }

@@ -3,18 +3,18 @@
 use axum::Json;
 use axum::extract::State;
 use keepsake_core::{ErasureId, StoreId, Timestamp};
-use keepsake_engine::{Engine, ErasureRequest, PageRequest};
+use keepsake_engine::{Engine, ErasureRequest};
 use keepsake_index::{Erasure as Kept, ErasureStep as KeptStep, Receipt, VersionCounts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::list::List;
+use super::list::{List, ListPage};
 use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::path::OfErasure;
-use crate::query::{Asked, FromQuery, Query};
+use crate::query::Asked;
 use crate::schemas::{self, ErasureType};
 
 /// What is to be erased: a store, what ever stood below a directory of it, or
@@ -110,27 +110,6 @@ struct Step {
     started_at: String,
     #[schema(value_type = Option<schemas::Time>, required)]
     ended_at: Option<String>,
-}
-
-/// What is asked of a tenant's erasures.
-#[derive(Debug, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ListErasures {
-    /// Items of a page; 20 where unset.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<u64>,
-    /// The `next_page` of the page before.
-    #[param(value_type = Option<schemas::Cursor>)]
-    page: Option<String>,
-}
-
-impl FromQuery for ListErasures {
-    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
-        Ok(Self {
-            limit: query.limit()?,
-            page: query.text("page")?,
-        })
-    }
 }
 
 impl From<Kept> for Erasure {
@@ -236,19 +215,15 @@ pub(crate) async fn create(
     path = "/erasures",
     operation_id = "erasures.list",
     tag = "Erasures",
-    params(ListErasures),
+    params(ListPage),
     responses((status = 200, description = "A page of erasures.", body = List<Erasure>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    Asked(asked): Asked<ListErasures>,
+    Asked(asked): Asked<ListPage>,
 ) -> Result<Json<List<Erasure>>, ApiError> {
-    let page = PageRequest {
-        limit: asked.limit,
-        page: asked.page,
-    };
-    let erasures = engine.erasures(&principal, &page).await?;
+    let erasures = engine.erasures(&principal, &asked.into()).await?;
     Ok(Json(List::of(erasures, Erasure::from)))
 }
 

@@ -1,8 +1,12 @@
-//! The envelope of every listing.
+//! The envelope of every listing, and which part of one is asked for.
 
-use keepsake_engine::Page;
+use keepsake_engine::{Page, PageRequest};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::error::ApiError;
+use crate::query::{FromQuery, Query};
+use crate::schemas;
 
 /// A part of a listing.
 #[derive(Debug, Serialize, ToSchema)]
@@ -20,6 +24,36 @@ impl<T> List<T> {
         Self {
             data: page.items,
             next_page: page.next,
+        }
+    }
+}
+
+/// Which part of a listing is asked for.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListPage {
+    /// Items of a page; 20 where unset.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u64>,
+    /// The `next_page` of the page before.
+    #[param(value_type = Option<schemas::Cursor>)]
+    page: Option<String>,
+}
+
+impl FromQuery for ListPage {
+    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
+        Ok(Self {
+            limit: query.limit()?,
+            page: query.text("page")?,
+        })
+    }
+}
+
+impl From<ListPage> for PageRequest {
+    fn from(asked: ListPage) -> Self {
+        Self {
+            limit: asked.limit,
+            page: asked.page,
         }
     }
 }
