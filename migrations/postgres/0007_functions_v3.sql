@@ -241,7 +241,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public AS $
     VALUES (p_secret_sha256, nullif(current_setting('keepsake.tenant', true), '')::uuid, p_api_key)
 $$;
 REVOKE ALL ON FUNCTION record_credential_v1 FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION record_credential_v1 TO keepsake_app;
+GRANT EXECUTE ON FUNCTION record_credential_v1 TO keepsake_app, keepsake_jobs;
 
 -- What signs tokens is not for a session that serves tenants.
 REVOKE SELECT ON server_secret FROM keepsake_app;

@@ -309,6 +309,8 @@ fn add_components(components: &mut Components, is_operators: bool) {
     let described = [
         ("Error", error_envelope()),
         ("ErrorType", schemas::ErrorType::schema()),
+        ("MemoryId", schemas::MemoryId::schema()),
+        ("ContentSha256", schemas::ContentSha256::schema()),
         // Only parameters name these.
         ("GivenName", schemas::GivenName::schema()),
         ("Cursor", schemas::Cursor::schema()),

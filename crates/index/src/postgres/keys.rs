@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use keepsake_core::{Actor, ApiKeyId, TenantId, Timestamp};
-use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
+use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
@@ -28,7 +28,7 @@ impl KeyIndex for PostgresIndex {
         audited: &Audited,
     ) -> Result<KeyCreation, IndexError> {
         let (tenant_id, key_id) = (key.tenant_id, key.api_key_id.uuid());
-        let mut transaction = self.begin(tenant_id).await?;
+        let mut transaction = self.begin_by(tenant_id, &audited.by).await?;
         if !stays(&mut transaction, tenant_id).await? {
             return Ok(KeyCreation::NoTenant);
         }
@@ -134,7 +134,7 @@ impl KeyIndex for PostgresIndex {
         audited: &Audited,
     ) -> Result<Option<IssuedKey>, IndexError> {
         let key_id = api_key_id.uuid();
-        let mut transaction = self.begin(tenant_id).await?;
+        let mut transaction = self.begin_by(tenant_id, &audited.by).await?;
         if !stays(&mut transaction, tenant_id).await? {
             return Ok(None);
         }
@@ -178,4 +178,20 @@ fn key_of(tenant_id: TenantId, row: &PgRow) -> Result<IssuedKey, IndexError> {
         last_used_at: time(6)?,
         revoked_at: time(7)?,
     })
+}
+
+impl PostgresIndex {
+    /// Begins a transaction that sees one tenant, by the session of whoever acts:
+    /// what the operator does is in the operator's audit too.
+    async fn begin_by(
+        &self,
+        tenant_id: TenantId,
+        by: &Auditor,
+    ) -> Result<Transaction<'static, Postgres>, IndexError> {
+        if by.is_operator() {
+            Self::begin_on(&self.jobs, tenant_id).await
+        } else {
+            self.begin(tenant_id).await
+        }
+    }
 }

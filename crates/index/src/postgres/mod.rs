@@ -129,7 +129,14 @@ impl PostgresIndex {
     /// under way, the connection would go back to the pool with a transaction
     /// open that nobody knows of, and swallow what is committed on it next.
     async fn begin(&self, tenant_id: TenantId) -> Result<Transaction<'static, Postgres>, IndexError> {
-        let pool = self.app.clone();
+        Self::begin_on(&self.app, tenant_id).await
+    }
+
+    async fn begin_on(
+        pool: &PgPool,
+        tenant_id: TenantId,
+    ) -> Result<Transaction<'static, Postgres>, IndexError> {
+        let pool = pool.clone();
         let begun = tokio::spawn(async move {
             let mut transaction = pool.begin().await?;
             sqlx::query("SELECT set_config('keepsake.tenant', $1, true)")

@@ -200,7 +200,7 @@ pub(crate) async fn removed_blob_leaves_the_queue(subject: &Subject) {
         [DueDeletion {
             key: other,
             attempts: 0,
-            is_for_good: false
+            is_for_good: true
         }]
     );
     place

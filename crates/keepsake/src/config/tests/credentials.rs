@@ -22,7 +22,15 @@ fn problem(text: &str) -> String {
 fn issuers_are_tables_of_the_file() {
     assert!(settings(MINIMAL, &[]).unwrap().auth.issuers.is_empty());
     let second = ISSUER.replace("id.example", "other.example");
-    let settings = settings(&with(&format!("{ISSUER}tenants = ['acme']\n{second}")), &[]).unwrap();
+    let text = with(&format!("{ISSUER}tenants = ['acme']\n{second}"));
+    assert_eq!(
+        problems(&text, &[]),
+        [
+            "auth.issuers[1].tenants is not set: there are several issuers: set it to the tenants that this one may name, \
+          or to [\"*\"] for all"
+        ]
+    );
+    let settings = settings(&format!("{text}tenants = ['*']\n"), &[]).unwrap();
     let shown = format!("{:?}", settings.auth.issuers);
     assert!(shown.contains("https://id.example.com") && shown.contains("https://other.example.com"));
     assert_eq!(settings.auth.token_key_period, Duration::from_hours(30 * 24));
