@@ -51,16 +51,62 @@ pub trait Job: Send + Sync {
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError>;
 }
 
+/// What is asked of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunRequest {
+    /// Whether it only tells what it would do, and changes nothing.
+    dry_run: bool,
+    slot: Slot,
+}
+
+/// Which slot a run takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    /// The one of the schedule that now falls into, which is run once.
+    Scheduled,
+    /// One of its own, that begins now.
+    Manual,
+}
+
+impl RunRequest {
+    /// The run that the schedule asks for.
+    pub const SCHEDULED: Self = Self {
+        dry_run: false,
+        slot: Slot::Scheduled,
+    };
+
+    /// A run that somebody asks for, whatever the schedule says.
+    pub const fn manual(dry_run: bool) -> Self {
+        Self {
+            dry_run,
+            slot: Slot::Manual,
+        }
+    }
+
+    fn slot(self, now: Timestamp, period: Duration) -> Timestamp {
+        match self.slot {
+            Slot::Scheduled => slot_of(now, period),
+            Slot::Manual => now,
+        }
+    }
+}
+
 /// The right to run a job, while it is renewed.
 #[derive(Debug)]
 pub struct Lease<'a> {
     engine: &'a Engine,
     job: &'static str,
     fence: i64,
+    dry_run: bool,
     stopping: &'a CancellationToken,
 }
 
 impl Lease<'_> {
+    /// Whether the run is to tell what it would do, and change nothing.
+    pub const fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// Extends the lease between two batches, and keeps the job's cursor.
     ///
     /// Answers whether to go on: not when the lease was lost or the process
@@ -93,17 +139,21 @@ pub enum RunOutcome {
     Failed(String),
 }
 
-/// Runs a job for the slot that `now` falls into, if it is this replica's.
+/// Runs a job for the slot that `request` asks for, if it is this replica's.
+///
+/// A slot of the schedule is run once; a run that was asked for waits for none,
+/// but no two runs of a job overlap.
 ///
 /// # Errors
 /// [`EngineError::Index`] when the lease or the record could not be written.
 pub async fn run_job(
     engine: &Engine,
     job: Arc<dyn Job>,
+    request: RunRequest,
     stopping: &CancellationToken,
 ) -> Result<RunOutcome, EngineError> {
     let now = engine.now();
-    let slot = slot_of(now, job.period());
+    let slot = request.slot(now, job.period());
     let owner = engine.0.replica;
     let name = job.name();
     let Some(fence) = engine
@@ -122,6 +172,7 @@ pub async fn run_job(
                 engine: &engine,
                 job: job.name(),
                 fence,
+                dry_run: request.dry_run,
                 stopping: &stopping,
             };
             job.run(&engine, &lease).await
@@ -201,7 +252,7 @@ impl Runner {
                 let (engine, job, stopping) = (engine.clone(), Arc::clone(&job), stopping.clone());
                 runs.spawn(async move {
                     let name = job.name();
-                    if let Err(error) = run_job(&engine, job, &stopping).await {
+                    if let Err(error) = run_job(&engine, job, RunRequest::SCHEDULED, &stopping).await {
                         tracing::warn!(job.name = name, error = %error, "job.claim failed");
                     }
                 });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keepsake_blobs::BlobError;
 use keepsake_core::ErasureId;
-use keepsake_engine::jobs::{Erase, RunOutcome, run_job};
+use keepsake_engine::jobs::{Erase, RunOutcome, RunRequest, run_job};
 use keepsake_engine::{Engine, EngineError, ErasureRequest, PageRequest, Restoration, VersionQuery, View};
 use keepsake_index::{Erasure, ErasureState, Scope};
 use serde_json::{Map, Value, json};
@@ -69,9 +69,14 @@ async fn erase(bed: &Bed, request: ErasureRequest) -> Erasure {
 }
 
 async fn run(engine: &Engine) -> Value {
-    match run_job(engine, Arc::new(Erase), &CancellationToken::new())
-        .await
-        .unwrap()
+    match run_job(
+        engine,
+        Arc::new(Erase),
+        RunRequest::SCHEDULED,
+        &CancellationToken::new(),
+    )
+    .await
+    .unwrap()
     {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),

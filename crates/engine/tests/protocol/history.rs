@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use keepsake_blobs::BlobError;
-use keepsake_engine::jobs::{DrainDeletions, Job, PurgeStores, RunOutcome, run_job};
+use keepsake_engine::jobs::{DrainDeletions, Job, PurgeStores, RunOutcome, RunRequest, run_job};
 use keepsake_engine::{Engine, EngineError, Restoration, ShownVersion, VersionQuery, View};
 use keepsake_index::Operation;
 use serde_json::json;
@@ -299,9 +299,14 @@ async fn tool_and_api_write_one_history(bed: Bed) {
 }
 
 async fn run(engine: &Engine, job: impl Job + 'static) -> serde_json::Value {
-    match run_job(engine, Arc::new(job), &CancellationToken::new())
-        .await
-        .unwrap()
+    match run_job(
+        engine,
+        Arc::new(job),
+        RunRequest::SCHEDULED,
+        &CancellationToken::new(),
+    )
+    .await
+    .unwrap()
     {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
@@ -364,9 +369,14 @@ async fn purge_that_was_stopped_is_gone_on_with(bed: Bed) {
     assert!(!batch.is_done && batch.rows <= 4, "{batch:?}");
     let stopping = CancellationToken::new();
     stopping.cancel();
-    run_job(&bed.engine, Arc::new(PurgeStores), &stopping)
-        .await
-        .unwrap();
+    run_job(
+        &bed.engine,
+        Arc::new(PurgeStores),
+        RunRequest::SCHEDULED,
+        &stopping,
+    )
+    .await
+    .unwrap();
     bed.clock.advance(Duration::from_mins(1));
     run(&bed.engine, PurgeStores).await;
     run(&bed.engine, DrainDeletions).await;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use keepsake_blobs::BlobError;
 use keepsake_core::{BlobKey, VersionId};
-use keepsake_engine::jobs::{DrainDeletions, Job, Lease, RunOutcome, run_job};
+use keepsake_engine::jobs::{DrainDeletions, Job, Lease, RunOutcome, RunRequest, run_job};
 use keepsake_engine::{Clock, Engine, EngineError};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -44,9 +44,14 @@ impl Job for Panics {
 }
 
 async fn run(engine: &Engine, job: impl Job + 'static) -> RunOutcome {
-    run_job(engine, Arc::new(job), &CancellationToken::new())
-        .await
-        .unwrap()
+    run_job(
+        engine,
+        Arc::new(job),
+        RunRequest::SCHEDULED,
+        &CancellationToken::new(),
+    )
+    .await
+    .unwrap()
 }
 
 async fn slot_is_run_once_by_any_number_of_replicas(bed: Bed) {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use keepsake_blobs::BlobError;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_engine::jobs::{DeleteTenants, PurgeStores, RunOutcome, run_job};
+use keepsake_engine::jobs::{DeleteTenants, PurgeStores, RunOutcome, RunRequest, run_job};
 use keepsake_engine::{Clock, EngineError, KeyDraft, PageRequest, Principal};
 use keepsake_index::{DeletionState, Scope, TenantDeletion, VersionCounts};
 use serde_json::Value;
@@ -28,9 +28,14 @@ crate::on_both_pairs! {
 }
 
 async fn run(bed: &Bed) -> Value {
-    match run_job(&bed.engine, Arc::new(DeleteTenants), &CancellationToken::new())
-        .await
-        .unwrap()
+    match run_job(
+        &bed.engine,
+        Arc::new(DeleteTenants),
+        RunRequest::SCHEDULED,
+        &CancellationToken::new(),
+    )
+    .await
+    .unwrap()
     {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
@@ -73,9 +78,14 @@ async fn deletion_leaves_no_row_and_no_blob(bed: Bed) {
     let usage = bed.engine.operator().usage(other.tenant_id).await.unwrap();
     delete(&bed).await;
     // What else purges and drains leaves the counting to the deletion.
-    run_job(&bed.engine, Arc::new(PurgeStores), &CancellationToken::new())
-        .await
-        .unwrap();
+    run_job(
+        &bed.engine,
+        Arc::new(PurgeStores),
+        RunRequest::SCHEDULED,
+        &CancellationToken::new(),
+    )
+    .await
+    .unwrap();
 
     let counts = run(&bed).await;
     assert_eq!(counts["settling"], 1, "{counts}");
@@ -221,9 +231,14 @@ async fn deletion_goes_on_where_it_broke_off(bed: Bed) {
     bed.clock.advance(Duration::from_mins(1));
     let stopping = CancellationToken::new();
     stopping.cancel();
-    run_job(&bed.engine, Arc::new(DeleteTenants), &stopping)
-        .await
-        .unwrap();
+    run_job(
+        &bed.engine,
+        Arc::new(DeleteTenants),
+        RunRequest::SCHEDULED,
+        &stopping,
+    )
+    .await
+    .unwrap();
     assert_eq!(report(&bed).await.state, DeletionState::Removing);
 
     bed.clock.advance(Duration::from_mins(1));
@@ -242,7 +257,13 @@ async fn write_that_meets_the_deletion_leaves_nothing(bed: Bed) {
         let engine = engine.clone();
         async move {
             engine.operator().delete_tenant(tenant_id).await.unwrap();
-            let ran = run_job(&engine, Arc::new(DeleteTenants), &CancellationToken::new()).await;
+            let ran = run_job(
+                &engine,
+                Arc::new(DeleteTenants),
+                RunRequest::SCHEDULED,
+                &CancellationToken::new(),
+            )
+            .await;
             assert!(matches!(ran, Ok(RunOutcome::Ran(_))), "{ran:?}");
             Ok(())
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_engine::jobs::{DeleteTenants, RunOutcome, run_job};
+use keepsake_engine::jobs::{DeleteTenants, RunOutcome, RunRequest, run_job};
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
 use keepsake_testkit::keepsake_server::free_port;
 use reqwest::Method;
@@ -298,7 +298,13 @@ async fn remove(deployment: &Deployment, id: &str) -> Value {
     let engine = Engine::new(Arc::clone(&index), deployment.blobs().await, options);
     let tenant_id: TenantId = id.parse().unwrap();
     for _ in 0..2 {
-        let ran = run_job(&engine, Arc::new(DeleteTenants), &CancellationToken::new()).await;
+        let ran = run_job(
+            &engine,
+            Arc::new(DeleteTenants),
+            RunRequest::SCHEDULED,
+            &CancellationToken::new(),
+        )
+        .await;
         assert!(matches!(ran, Ok(RunOutcome::Ran(_))), "{ran:?}");
         clock.advance(Duration::from_hours(2));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, VersionId};
-use keepsake_engine::jobs::{DrainDeletions, Job, PurgeStores, RunOutcome, run_job};
+use keepsake_engine::jobs::{DrainDeletions, Job, PurgeStores, RunOutcome, RunRequest, run_job};
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -129,9 +129,14 @@ async fn engine_on(deployment: &Deployment, clock: Arc<ManualClock>) -> Engine {
 }
 
 async fn run_once(engine: &Engine, job: impl Job + 'static) -> Value {
-    match run_job(engine, Arc::new(job), &CancellationToken::new())
-        .await
-        .unwrap()
+    match run_job(
+        engine,
+        Arc::new(job),
+        RunRequest::SCHEDULED,
+        &CancellationToken::new(),
+    )
+    .await
+    .unwrap()
     {
         RunOutcome::Ran(counts) => counts,
         outcome => panic!("{outcome:?}"),
