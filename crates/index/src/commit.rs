@@ -259,6 +259,11 @@ impl CommitPlan {
         plan
     }
 
+    /// Adds what follows when a memory is there.
+    pub(crate) fn arrive(&mut self, path: &MemoryPath, size_bytes: u64) {
+        self.shift(path, 1, signed(size_bytes));
+    }
+
     fn shift(&mut self, path: &MemoryPath, files: i64, size_bytes: i64) {
         self.count_delta += files;
         self.byte_delta += size_bytes;

@@ -4,7 +4,7 @@
 //! [`sqlite`] implement each of them, and one conformance suite runs against
 //! both. Every method of the request path takes the tenant first and sees that
 //! tenant alone; what crosses tenants ([`OperatorIndex`], [`TenantDeletionIndex`],
-//! [`MaintenanceIndex`], [`JobIndex`]) is for the operator and the jobs.
+//! [`MaintenanceIndex`], [`UpkeepIndex`], [`JobIndex`]) is for the operator and the jobs.
 
 mod commit;
 mod directories;
@@ -20,6 +20,7 @@ mod secrets;
 pub mod sqlite;
 mod statements;
 mod updates;
+mod upkeep;
 
 use std::time::Duration;
 
@@ -40,16 +41,17 @@ pub use error::IndexError;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditPlace, Audited, Auditor, Claim, Credential,
     DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion, Grant, Head,
-    IssuedKey, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget,
-    NewStore, Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, Scope, Store, StoreChange,
-    StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent, Target, Tenant,
-    TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding, TenantStatus, TenantUpdate,
-    TenantUsage, Version, VersionCounts, VersionListing, VersionPage,
+    IssuedKey, JobRun, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage,
+    MemoryTarget, NewStore, Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, RunPlace,
+    Scope, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate,
+    StoredContent, Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding,
+    TenantStatus, TenantUpdate, TenantUsage, Version, VersionCounts, VersionListing, VersionPage,
 };
 pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
 pub use postgres::PostgresIndex;
 pub use secrets::{SecretIndex, ServerSecret};
 pub use sqlite::SqliteIndex;
+pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
 
 /// Memories of one store: reading heads, and the one way to change them.
 #[async_trait]
@@ -383,6 +385,32 @@ pub trait JobIndex: Send + Sync {
         counts: &serde_json::Value,
         error: Option<&str>,
     ) -> Result<bool, IndexError>;
+
+    /// Gives a lease back without ending its run, which is taken up by the
+    /// next claim of its slot.
+    async fn release_run(&self, job: &str, fence: i64) -> Result<(), IndexError>;
+
+    /// Where the last run that was broken off has come to.
+    async fn job_cursor(&self, job: &str) -> Result<Option<String>, IndexError>;
+
+    /// Notes that somebody asked for a run, in the run's record and in the
+    /// operator's audit.
+    async fn note_manual_run(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        is_dry_run: bool,
+        audited: &Audited,
+    ) -> Result<(), IndexError>;
+
+    /// Runs of a job from before a place on, the one that began last first.
+    async fn job_runs(
+        &self,
+        job: &str,
+        before: Option<RunPlace>,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<JobRun>, IndexError>;
 }
 
 /// The whole index, as the engine holds it.
@@ -400,6 +428,7 @@ pub trait Index:
     + AuditIndex
     + TenantDeletionIndex
     + MaintenanceIndex
+    + UpkeepIndex
     + JobIndex
     + std::fmt::Debug
 {

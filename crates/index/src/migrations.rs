@@ -45,6 +45,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         "functions v3",
         include_str!("../../../migrations/postgres/0007_functions_v3.sql"),
     ),
+    (
+        9,
+        "job runs",
+        include_str!("../../../migrations/postgres/0009_job_runs.sql"),
+    ),
 ];
 
 const SQLITE: &[(i64, &str, &str)] = &[
@@ -67,6 +72,11 @@ const SQLITE: &[(i64, &str, &str)] = &[
         6,
         "erasures",
         include_str!("../../../migrations/sqlite/0006_erasures.sql"),
+    ),
+    (
+        9,
+        "job runs",
+        include_str!("../../../migrations/sqlite/0009_job_runs.sql"),
     ),
 ];
 

@@ -8,9 +8,10 @@ mod store;
 mod tenant;
 mod version;
 
+pub(crate) use audit::job_action;
 pub use audit::{AuditAction, AuditEntry, AuditPlace, Audited, Auditor};
 pub use deletion::{DeletionState, TenantDeletion, TenantPurge, VersionCounts};
-pub use job::{AccessRow, DueDeletion};
+pub use job::{AccessRow, DueDeletion, JobRun, RunPlace};
 pub use memory::{
     Claim, Depth, Directory, Entry, FoundMemory, Head, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage,
     MemoryTarget, Pin, PinOutcome, Replayed, Target,

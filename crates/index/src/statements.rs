@@ -5,6 +5,7 @@
 //! and finds the condition of the partial index no more.
 
 pub(crate) mod operator;
+pub(crate) mod upkeep;
 
 /// A store. In this order its row is read everywhere.
 pub(crate) const STORE: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \

@@ -94,6 +94,12 @@ impl AuditAction {
     }
 }
 
+/// The name of a run that somebody asked for: a job has no id.
+pub(crate) fn job_action(job: &str, is_dry_run: bool) -> String {
+    let done = if is_dry_run { "dry_run" } else { "run" };
+    format!("job.{done}.{job}")
+}
+
 /// An entry of the audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {

@@ -2,12 +2,16 @@
 
 use async_trait::async_trait;
 use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp, VersionId};
+use serde_json::Value;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use crate::model::{AccessRow, DueDeletion, KeyUse};
+use crate::model::{AccessRow, Audited, DueDeletion, JobRun, KeyUse, RunPlace, job_action};
+use crate::statements::operator::INSERT_OPERATOR_AUDIT;
+use crate::statements::upkeep::{JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN};
 use crate::{IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 #[async_trait]
@@ -128,7 +132,10 @@ impl MaintenanceIndex for PostgresIndex {
              ) AND NOT EXISTS ( \
                  SELECT FROM version WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 \
                         AND blob_id <> version_id \
-             ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET reason = blob_deletion.reason",
+             ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET \
+                 not_before = CASE blob_deletion.reason WHEN 'gone' THEN excluded.not_before \
+                     ELSE blob_deletion.not_before END, \
+                 reason = CASE blob_deletion.reason WHEN 'gone' THEN 'orphan' ELSE blob_deletion.reason END",
         )
         .bind(key.tenant_id.uuid())
         .bind(key.store_id.uuid())
@@ -229,13 +236,16 @@ impl JobIndex for PostgresIndex {
             return Ok(None);
         };
         let claimed = sqlx::query(
-            "INSERT INTO job_run (name, slot, started_at) VALUES ($1, $2, $3) \
-             ON CONFLICT (name, slot) DO UPDATE SET started_at = excluded.started_at \
+            "INSERT INTO job_run (name, slot, started_at, owner, fence) VALUES ($1, $2, $3, $4, $5) \
+             ON CONFLICT (name, slot) DO UPDATE \
+             SET started_at = excluded.started_at, owner = excluded.owner, fence = excluded.fence \
              WHERE job_run.ended_at IS NULL",
         )
         .bind(job)
         .bind(slot.as_micros())
         .bind(now.as_micros())
+        .bind(owner)
+        .bind(fence)
         .execute(&mut *transaction)
         .await?;
         if claimed.rows_affected() == 0 {
@@ -296,4 +306,85 @@ impl JobIndex for PostgresIndex {
         transaction.commit().await?;
         Ok(true)
     }
+
+    async fn release_run(&self, job: &str, fence: i64) -> Result<(), IndexError> {
+        sqlx::query(RELEASE_RUN)
+            .bind(job)
+            .bind(fence)
+            .execute(&self.jobs)
+            .await?;
+        Ok(())
+    }
+
+    async fn job_cursor(&self, job: &str) -> Result<Option<String>, IndexError> {
+        let cursor: Option<Option<String>> = sqlx::query_scalar(JOB_CURSOR)
+            .bind(job)
+            .fetch_optional(&self.jobs)
+            .await?;
+        Ok(cursor.flatten())
+    }
+
+    async fn note_manual_run(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        is_dry_run: bool,
+        audited: &Audited,
+    ) -> Result<(), IndexError> {
+        let mut transaction = self.jobs.begin().await?;
+        sqlx::query(NOTE_RUN)
+            .bind(job)
+            .bind(slot.as_micros())
+            .bind(is_dry_run)
+            .execute(&mut *transaction)
+            .await?;
+        sqlx::query(INSERT_OPERATOR_AUDIT)
+            .bind(audited.id)
+            .bind(audited.at.as_micros())
+            .bind(audited.by.to_string())
+            .bind(job_action(job, is_dry_run))
+            .bind(None::<Uuid>)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    async fn job_runs(
+        &self,
+        job: &str,
+        before: Option<RunPlace>,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<JobRun>, IndexError> {
+        let (started_at, slot) = before.map_or((i64::MAX, i64::MAX), |(at, slot)| {
+            (at.as_micros(), slot.as_micros())
+        });
+        let rows = sqlx::query(JOB_RUNS)
+            .bind(job)
+            .bind(now.as_micros())
+            .bind(started_at)
+            .bind(slot)
+            .bind(i64::from(limit))
+            .fetch_all(&self.jobs)
+            .await?;
+        rows.iter().map(run_of).collect()
+    }
+}
+
+fn run_of(row: &PgRow) -> Result<JobRun, IndexError> {
+    Ok(JobRun {
+        slot: Timestamp::from_micros(row.try_get(0)?),
+        started_at: Timestamp::from_micros(row.try_get(1)?),
+        ended_at: row.try_get::<Option<i64>, _>(2)?.map(Timestamp::from_micros),
+        is_running: row.try_get(3)?,
+        by_hand: row.try_get(4)?,
+        is_dry_run: row.try_get(5)?,
+        owner: row.try_get(6)?,
+        counts: row
+            .try_get::<Option<Json<Value>>, _>(7)?
+            .map(|counts| counts.0)
+            .filter(|counts| !counts.is_null()),
+        error: row.try_get(8)?,
+    })
 }

@@ -4,11 +4,14 @@ use async_trait::async_trait;
 use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp, VersionId};
 use serde_json::{Value, json};
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use crate::model::{AccessRow, DueDeletion, KeyUse};
+use crate::model::{AccessRow, Audited, DueDeletion, JobRun, KeyUse, RunPlace, job_action};
+use crate::statements::operator::INSERT_OPERATOR_AUDIT;
+use crate::statements::upkeep::{JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN};
 use crate::{IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 /// Queues a blob that no version names: the one that brought it, or one that
@@ -19,7 +22,9 @@ pub(super) const CONDEMN_ORPHAN: &str = "INSERT INTO blob_deletion (tenant_id, s
     ) AND NOT EXISTS ( \
         SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 \
             AND blob_id <> version_id \
-    ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET reason = reason";
+    ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET \
+        not_before = CASE reason WHEN 'gone' THEN excluded.not_before ELSE not_before END, \
+        reason = CASE reason WHEN 'gone' THEN 'orphan' ELSE reason END";
 
 #[async_trait]
 impl MaintenanceIndex for SqliteIndex {
@@ -240,12 +245,16 @@ impl JobIndex for SqliteIndex {
             return Ok(None);
         };
         let claimed = sqlx::query(
-            "INSERT INTO job_run (name, slot, started_at) VALUES ($1, $2, $3) \
-             ON CONFLICT (name, slot) DO UPDATE SET started_at = excluded.started_at WHERE ended_at IS NULL",
+            "INSERT INTO job_run (name, slot, started_at, owner, fence) VALUES ($1, $2, $3, $4, $5) \
+             ON CONFLICT (name, slot) DO UPDATE \
+             SET started_at = excluded.started_at, owner = excluded.owner, fence = excluded.fence \
+             WHERE ended_at IS NULL",
         )
         .bind(job)
         .bind(slot.as_micros())
         .bind(now.as_micros())
+        .bind(owner)
+        .bind(fence)
         .execute(&mut *connection)
         .await?;
         if claimed.rows_affected() == 0 {
@@ -310,6 +319,89 @@ impl JobIndex for SqliteIndex {
         writer.commit().await?;
         Ok(true)
     }
+
+    async fn release_run(&self, job: &str, fence: i64) -> Result<(), IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        sqlx::query(RELEASE_RUN)
+            .bind(job)
+            .bind(fence)
+            .execute(connection)
+            .await?;
+        writer.commit().await
+    }
+
+    async fn job_cursor(&self, job: &str) -> Result<Option<String>, IndexError> {
+        let cursor: Option<Option<String>> = sqlx::query_scalar(JOB_CURSOR)
+            .bind(job)
+            .fetch_optional(&self.readers)
+            .await?;
+        Ok(cursor.flatten())
+    }
+
+    async fn note_manual_run(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        is_dry_run: bool,
+        audited: &Audited,
+    ) -> Result<(), IndexError> {
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        sqlx::query(NOTE_RUN)
+            .bind(job)
+            .bind(slot.as_micros())
+            .bind(is_dry_run)
+            .execute(&mut *connection)
+            .await?;
+        sqlx::query(INSERT_OPERATOR_AUDIT)
+            .bind(audited.id)
+            .bind(audited.at.as_micros())
+            .bind(audited.by.to_string())
+            .bind(job_action(job, is_dry_run))
+            .bind(None::<Uuid>)
+            .execute(&mut *connection)
+            .await?;
+        writer.commit().await
+    }
+
+    async fn job_runs(
+        &self,
+        job: &str,
+        before: Option<RunPlace>,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<JobRun>, IndexError> {
+        let (started_at, slot) = before.map_or((i64::MAX, i64::MAX), |(at, slot)| {
+            (at.as_micros(), slot.as_micros())
+        });
+        let rows = sqlx::query(JOB_RUNS)
+            .bind(job)
+            .bind(now.as_micros())
+            .bind(started_at)
+            .bind(slot)
+            .bind(i64::from(limit))
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().map(run_of).collect()
+    }
+}
+
+fn run_of(row: &SqliteRow) -> Result<JobRun, IndexError> {
+    Ok(JobRun {
+        slot: Timestamp::from_micros(row.try_get(0)?),
+        started_at: Timestamp::from_micros(row.try_get(1)?),
+        ended_at: row.try_get::<Option<i64>, _>(2)?.map(Timestamp::from_micros),
+        is_running: row.try_get(3)?,
+        by_hand: row.try_get(4)?,
+        is_dry_run: row.try_get(5)?,
+        owner: row.try_get(6)?,
+        counts: row
+            .try_get::<Option<Json<Value>>, _>(7)?
+            .map(|counts| counts.0)
+            .filter(|counts| !counts.is_null()),
+        error: row.try_get(8)?,
+    })
 }
 
 fn hex(uuid: Uuid) -> String {

@@ -20,6 +20,7 @@ mod secrets;
 mod stores;
 mod tenant_deletions;
 mod tenants;
+mod upkeep;
 mod versions;
 
 use std::str::FromStr;

@@ -33,6 +33,7 @@ mod sqlite_only;
 mod stores;
 mod subject;
 mod tenants;
+mod upkeep;
 mod versions;
 
 /// Runs every fact of the suite against both databases.
@@ -329,6 +330,23 @@ hold_on_both_databases! {
         stores_of_one_tenant_do_not_mix,
         lists_and_history_of_another_tenant_are_not_found,
         store_of_another_tenant_is_not_changed_nor_ended,
+    ]
+    upkeep: [
+        blobs_are_named_in_the_order_of_their_keys,
+        blob_of_a_deleted_store_is_named_until_it_is_purged,
+        what_commits_and_redactions_leave_has_not_drifted,
+        counters_that_drifted_are_mended,
+        store_that_holds_more_than_its_grant_is_granted_it,
+        recounts_beside_commits_find_no_drift_and_make_none,
+        drift_is_mended_beside_commits,
+        head_that_is_no_version_is_told,
+        stores_and_tenants_come_in_their_order,
+        old_records_of_calls_go_in_batches,
+        old_rows_of_the_fleet_go,
+        runs_tell_how_they_stand,
+        run_that_was_asked_for_is_in_the_audit,
+        run_that_is_given_back_is_gone_on_with,
+        orphan_that_comes_late_is_removed_again,
     ]
     jobs: [
         access_time_never_moves_back,

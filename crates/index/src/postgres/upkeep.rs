@@ -1,0 +1,391 @@
+//! Upkeep: names of blobs, recounts, and the end of old rows.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use keepsake_core::{BlobKey, DirPath, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use sqlx::Row;
+use sqlx::postgres::PgConnection;
+use uuid::Uuid;
+
+use super::PostgresIndex;
+use super::reads::{hash_of, unsigned};
+use crate::IndexError;
+use crate::commit::DirectoryDelta;
+use crate::statements::upkeep::{
+    BLOB_IS_NAMED_LIVE, CALLS_UP_TO, COUNT_CALLS, COUNT_CHANGES, COUNT_REPLICAS, COUNT_RUNS, DIRECTORIES,
+    DROP_DIRECTORY, GRANT_TENANT, LIVE_MEMORIES, LOST_HEADS, MEND_DIRECTORY, MEND_STORE, MEND_TENANT,
+    NAMED_BLOBS, PRUNE_CALLS, PRUNE_CHANGES, PRUNE_REPLICAS, PRUNE_RUNS, RECORDED, STORES_AFTER,
+    TENANT_COUNT, TENANTS_AFTER, VERSIONS_HELD,
+};
+use crate::upkeep::{
+    CallKey, Counter, FIRST_KEY, MEMORIES_AT_ONCE, NamedBlob, Prunable, PrunedCalls, Recorded, Recount,
+    StoreCount, TenantCount, UpkeepIndex, Wrong,
+};
+
+/// One state of the database for all that is read.
+const ONE_STATE: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY";
+
+/// The locks that grants and commits take, in their order.
+const LOCK_TENANT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 FOR NO KEY UPDATE";
+const LOCK_STORE: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE";
+
+#[async_trait]
+impl UpkeepIndex for PostgresIndex {
+    async fn named_blobs(&self, after: Option<&BlobKey>, limit: u32) -> Result<Vec<NamedBlob>, IndexError> {
+        let after = after.unwrap_or(&FIRST_KEY);
+        let rows = sqlx::query(NAMED_BLOBS)
+            .bind(after.tenant_id.uuid())
+            .bind(after.store_id.uuid())
+            .bind(after.blob_id.uuid())
+            .bind(i64::from(limit))
+            .fetch_all(&self.jobs)
+            .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(NamedBlob {
+                    key: BlobKey {
+                        tenant_id: TenantId::from_uuid(row.try_get(0)?),
+                        store_id: StoreId::from_uuid(row.try_get(1)?),
+                        blob_id: VersionId::from_uuid(row.try_get(2)?),
+                    },
+                    size_bytes: unsigned(row.try_get(3)?),
+                    sha256: hash_of(row.try_get(4)?, "version")?,
+                    is_live: row.try_get(5)?,
+                })
+            })
+            .collect()
+    }
+
+    async fn blob_is_named(&self, key: &BlobKey) -> Result<bool, IndexError> {
+        Ok(sqlx::query_scalar(BLOB_IS_NAMED_LIVE)
+            .bind(key.tenant_id.uuid())
+            .bind(key.store_id.uuid())
+            .bind(key.blob_id.uuid())
+            .fetch_one(&self.jobs)
+            .await?)
+    }
+
+    async fn stores_after(
+        &self,
+        after: Option<(TenantId, StoreId)>,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
+        let after = after.map_or((Uuid::nil(), Uuid::nil()), |(tenant, store)| {
+            (tenant.uuid(), store.uuid())
+        });
+        let rows = sqlx::query(STORES_AFTER)
+            .bind(after.0)
+            .bind(after.1)
+            .bind(i64::from(limit))
+            .fetch_all(&self.jobs)
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let tenant_id = TenantId::from_uuid(row.try_get(0)?);
+                Ok((tenant_id, StoreId::from_uuid(row.try_get(1)?)))
+            })
+            .collect()
+    }
+
+    async fn recount_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        mends: bool,
+    ) -> Result<Option<StoreCount>, IndexError> {
+        let mut transaction = self.jobs.begin().await?;
+        if mends {
+            sqlx::query(LOCK_TENANT)
+                .bind(tenant_id.uuid())
+                .execute(&mut *transaction)
+                .await?;
+            sqlx::query(LOCK_STORE)
+                .bind(tenant_id.uuid())
+                .bind(store_id.uuid())
+                .execute(&mut *transaction)
+                .await?;
+        } else {
+            sqlx::query(ONE_STATE).execute(&mut *transaction).await?;
+        }
+        let Some((count, wrong)) = count_store(&mut transaction, tenant_id, store_id).await? else {
+            return Ok(None);
+        };
+        if mends && count.has_drifted() {
+            mend_store(&mut transaction, tenant_id, store_id, &count, wrong).await?;
+        }
+        transaction.commit().await?;
+        Ok(Some(count))
+    }
+
+    async fn tenants_after(&self, after: Option<TenantId>, limit: u32) -> Result<Vec<TenantId>, IndexError> {
+        let tenants: Vec<Uuid> = sqlx::query_scalar(TENANTS_AFTER)
+            .bind(after.map_or(Uuid::nil(), TenantId::uuid))
+            .bind(i64::from(limit))
+            .fetch_all(&self.jobs)
+            .await?;
+        Ok(tenants.into_iter().map(TenantId::from_uuid).collect())
+    }
+
+    async fn recount_tenant(
+        &self,
+        tenant_id: TenantId,
+        mends: bool,
+    ) -> Result<Option<TenantCount>, IndexError> {
+        let mut transaction = self.jobs.begin().await?;
+        if mends {
+            sqlx::query(LOCK_TENANT)
+                .bind(tenant_id.uuid())
+                .execute(&mut *transaction)
+                .await?;
+        }
+        let Some(count) = count_tenant(&mut transaction, tenant_id).await? else {
+            return Ok(None);
+        };
+        if mends && count.has_drifted() {
+            sqlx::query(MEND_TENANT)
+                .bind(tenant_id.uuid())
+                .bind(count.store_count.counted)
+                .bind(count.granted_bytes.counted)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        transaction.commit().await?;
+        Ok(Some(count))
+    }
+
+    async fn prune_calls(
+        &self,
+        after: Option<&CallKey>,
+        before: Timestamp,
+        limit: u32,
+        is_dry: bool,
+    ) -> Result<PrunedCalls, IndexError> {
+        let (tenant, scope) = after.map_or((Uuid::nil(), [0; 32]), |(tenant, scope)| (tenant.uuid(), *scope));
+        let last = sqlx::query(CALLS_UP_TO)
+            .bind(tenant)
+            .bind(scope.as_slice())
+            .bind(i64::from(limit.max(1)) - 1)
+            .fetch_optional(&self.jobs)
+            .await?;
+        let last = match last {
+            Some(row) => Some((TenantId::from_uuid(row.try_get(0)?), scope_of(row.try_get(1)?)?)),
+            None => None,
+        };
+        let end = last.map_or((Uuid::max(), [u8::MAX; 32]), |(tenant, scope)| {
+            (tenant.uuid(), scope)
+        });
+        let rows = if is_dry {
+            let count: i64 = sqlx::query_scalar(COUNT_CALLS)
+                .bind(tenant)
+                .bind(scope.as_slice())
+                .bind(end.0)
+                .bind(end.1.as_slice())
+                .bind(before.as_micros())
+                .fetch_one(&self.jobs)
+                .await?;
+            unsigned(count)
+        } else {
+            let removed = sqlx::query(PRUNE_CALLS)
+                .bind(tenant)
+                .bind(scope.as_slice())
+                .bind(end.0)
+                .bind(end.1.as_slice())
+                .bind(before.as_micros())
+                .execute(&self.jobs)
+                .await?;
+            removed.rows_affected()
+        };
+        Ok(PrunedCalls { rows, last })
+    }
+
+    async fn prune(
+        &self,
+        what: Prunable,
+        before: Timestamp,
+        limit: u32,
+        is_dry: bool,
+    ) -> Result<u64, IndexError> {
+        let (count, remove) = match what {
+            Prunable::JobRuns => (COUNT_RUNS, PRUNE_RUNS),
+            Prunable::ChangeFeed => (COUNT_CHANGES, PRUNE_CHANGES),
+            Prunable::Replicas => (COUNT_REPLICAS, PRUNE_REPLICAS),
+        };
+        if is_dry {
+            let count: i64 = sqlx::query_scalar(count)
+                .bind(before.as_micros())
+                .fetch_one(&self.jobs)
+                .await?;
+            return Ok(unsigned(count));
+        }
+        let removed = sqlx::query(remove)
+            .bind(before.as_micros())
+            .bind(i64::from(limit))
+            .execute(&self.jobs)
+            .await?;
+        Ok(removed.rows_affected())
+    }
+}
+
+fn scope_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
+    bytes.try_into().map_err(|_| IndexError::Corrupt {
+        table: "idempotency",
+        what: "a hash of another length",
+    })
+}
+
+/// Counts a tenant's stores and grants, in one statement.
+async fn count_tenant(
+    connection: &mut PgConnection,
+    tenant_id: TenantId,
+) -> Result<Option<TenantCount>, IndexError> {
+    let row = sqlx::query(TENANT_COUNT)
+        .bind(tenant_id.uuid())
+        .fetch_optional(connection)
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let counter = |recorded: usize, counted: usize| {
+        Ok::<_, IndexError>(Counter {
+            recorded: row.try_get(recorded)?,
+            counted: row.try_get(counted)?,
+        })
+    };
+    Ok(Some(TenantCount {
+        store_count: counter(0, 2)?,
+        granted_bytes: counter(1, 3)?,
+    }))
+}
+
+/// Counts what a store holds; also what its wrong directories must be.
+async fn count_store(
+    connection: &mut PgConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<(StoreCount, Wrong)>, IndexError> {
+    let (tenant, store) = (tenant_id.uuid(), store_id.uuid());
+    let row = sqlx::query(RECORDED)
+        .bind(tenant)
+        .bind(store)
+        .fetch_optional(&mut *connection)
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let recorded = Recorded {
+        memory_count: row.try_get(0)?,
+        live_bytes: row.try_get(1)?,
+        version_count: row.try_get(2)?,
+        version_bytes: row.try_get(3)?,
+        granted_bytes: row.try_get(4)?,
+    };
+    let recount = count_memories(&mut *connection, tenant, store).await?;
+    let versions = sqlx::query(VERSIONS_HELD)
+        .bind(tenant)
+        .bind(store)
+        .fetch_one(&mut *connection)
+        .await?;
+    let lost_heads: i64 = sqlx::query_scalar(LOST_HEADS)
+        .bind(tenant)
+        .bind(store)
+        .fetch_one(&mut *connection)
+        .await?;
+    let rows = sqlx::query(DIRECTORIES)
+        .bind(tenant)
+        .bind(store)
+        .fetch_all(&mut *connection)
+        .await?;
+    let mut directories = BTreeMap::new();
+    for row in &rows {
+        let counts = DirectoryDelta {
+            files: row.try_get(1)?,
+            size_bytes: row.try_get(2)?,
+            visible_children: row.try_get(3)?,
+        };
+        directories.insert(DirPath::from_trusted(row.try_get(0)?), counts);
+    }
+    let versions = (versions.try_get(0)?, versions.try_get(1)?);
+    Ok(Some(recount.compare(
+        recorded,
+        versions,
+        unsigned(lost_heads),
+        directories,
+    )))
+}
+
+async fn count_memories(
+    connection: &mut PgConnection,
+    tenant: Uuid,
+    store: Uuid,
+) -> Result<Recount, IndexError> {
+    let mut recount = Recount::default();
+    let mut after = String::new();
+    loop {
+        let rows = sqlx::query(LIVE_MEMORIES)
+            .bind(tenant)
+            .bind(store)
+            .bind(&after)
+            .bind(MEMORIES_AT_ONCE)
+            .fetch_all(&mut *connection)
+            .await?;
+        for row in &rows {
+            let path = MemoryPath::from_trusted(row.try_get(0)?);
+            recount.add(&path, unsigned(row.try_get(1)?));
+        }
+        match rows.last() {
+            Some(last) => after = last.try_get(0)?,
+            None => return Ok(recount),
+        }
+    }
+}
+
+/// Writes what was counted, under the locks of tenant and store.
+async fn mend_store(
+    connection: &mut PgConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    count: &StoreCount,
+    wrong: Wrong,
+) -> Result<(), IndexError> {
+    sqlx::query(MEND_STORE)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .bind(count.memory_count.counted)
+        .bind(count.live_bytes.counted)
+        .bind(count.version_count.counted)
+        .bind(count.version_bytes.counted)
+        .execute(&mut *connection)
+        .await?;
+    if count.overdrawn_bytes > 0 {
+        sqlx::query(GRANT_TENANT)
+            .bind(tenant_id.uuid())
+            .bind(i64::try_from(count.overdrawn_bytes).unwrap_or(i64::MAX))
+            .execute(&mut *connection)
+            .await?;
+    }
+    for (path, counts) in wrong {
+        let Some(counts) = counts else {
+            sqlx::query(DROP_DIRECTORY)
+                .bind(tenant_id.uuid())
+                .bind(store_id.uuid())
+                .bind(path.as_str())
+                .execute(&mut *connection)
+                .await?;
+            continue;
+        };
+        let parent = path.parent().unwrap_or_else(DirPath::root);
+        sqlx::query(MEND_DIRECTORY)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(path.as_str())
+            .bind(parent.as_str())
+            .bind(path.name())
+            .bind(counts.files)
+            .bind(counts.size_bytes)
+            .bind(counts.visible_children)
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}
