@@ -78,6 +78,9 @@ pub enum EngineError {
     /// No tenant of this id was ever deleted.
     #[error("the tenant deletion was not found")]
     DeletionNotFound,
+    /// There is no such job.
+    #[error("the job was not found")]
+    JobNotFound,
     /// A tenant of this external id is there already.
     #[error("a tenant with this external id exists already")]
     TenantExists,

@@ -11,7 +11,7 @@ use keepsake_index::{Idempotency, Replayed};
 use crate::{Engine, EngineError, Principal};
 
 /// How long the same call is recognised.
-const REMEMBERED_FOR: Duration = Duration::from_hours(24);
+pub(crate) const REMEMBERED_FOR: Duration = Duration::from_hours(24);
 /// Characters of a key, at most.
 const KEY_CHARS: usize = 255;
 

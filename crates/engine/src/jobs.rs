@@ -4,14 +4,19 @@
 //! overlapping nor waits for them. A run claims its slot and a lease in the
 //! index, so that any number of replicas run each slot once; its fence grows
 //! with every lease, so that an owner that lost its lease cannot end another's
-//! run. A run whose owner died is taken up by the next one after its lease.
+//! run. A run whose owner died is taken up by the next one after its lease: jobs
+//! of a long period look more often than that whether their slot was run.
 
 mod drain;
 mod erasures;
+mod prune;
+mod reconcile;
 mod stores;
+mod sweep;
 mod tenants;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,7 +31,10 @@ use crate::{Engine, EngineError};
 pub use drain::DrainDeletions;
 pub use erasures::Erase;
 pub(crate) use erasures::{Queue as ErasureQueue, begin};
+pub use prune::Prune;
+pub use reconcile::ReconcileUsage;
 pub use stores::PurgeStores;
+pub use sweep::SweepBlobs;
 pub use tenants::DeleteTenants;
 
 /// How long a run may go without renewing its lease.
@@ -46,6 +54,11 @@ pub trait Job: Send + Sync {
 
     /// How far apart its slots are; a slot is run once.
     fn period(&self) -> Duration;
+
+    /// Whether it can tell what it would do without doing it.
+    fn can_be_dry(&self) -> bool {
+        false
+    }
 
     /// Does the work; answers what it did, for the record.
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError>;
@@ -86,8 +99,15 @@ impl RunRequest {
     fn slot(self, now: Timestamp, period: Duration) -> Timestamp {
         match self.slot {
             Slot::Scheduled => slot_of(now, period),
+            // Never one of the schedule's.
+            Slot::Manual if slot_of(now, period) == now => now.plus(Duration::from_micros(1)),
             Slot::Manual => now,
         }
+    }
+
+    /// Whether it does all the work, whatever an earlier run left off at.
+    fn starts_anew(self) -> bool {
+        self.dry_run || self.slot == Slot::Manual
     }
 }
 
@@ -97,17 +117,31 @@ pub struct Lease<'a> {
     engine: &'a Engine,
     job: &'static str,
     fence: i64,
-    dry_run: bool,
+    request: RunRequest,
     stopping: &'a CancellationToken,
+    /// Set when the run is told to stop before its end.
+    is_cut: Arc<AtomicBool>,
 }
 
 impl Lease<'_> {
     /// Whether the run is to tell what it would do, and change nothing.
     pub const fn dry_run(&self) -> bool {
-        self.dry_run
+        self.request.dry_run
     }
 
-    /// Extends the lease between two batches, and keeps the job's cursor.
+    /// Where the job is to go on, as an earlier run kept it that was broken off.
+    ///
+    /// # Errors
+    /// [`EngineError::Index`].
+    pub async fn cursor(&self) -> Result<Option<String>, EngineError> {
+        if self.request.starts_anew() {
+            return Ok(None);
+        }
+        Ok(self.engine.0.index.job_cursor(self.job).await?)
+    }
+
+    /// Extends the lease between two batches, and keeps the job's cursor; that
+    /// of a dry run is not kept.
     ///
     /// Answers whether to go on: not when the lease was lost or the process
     /// is about to end.
@@ -116,15 +150,18 @@ impl Lease<'_> {
     /// [`EngineError::Index`].
     pub async fn renew(&self, cursor: Option<&str>) -> Result<bool, EngineError> {
         if self.stopping.is_cancelled() {
+            self.is_cut.store(true, Ordering::Relaxed);
             return Ok(false);
         }
+        let index = &self.engine.0.index;
         let until = self.engine.now().plus(LEASE);
-        Ok(self
-            .engine
-            .0
-            .index
-            .renew_run(self.job, self.fence, until, cursor)
-            .await?)
+        if self.request.dry_run {
+            let kept = index.job_cursor(self.job).await?;
+            return Ok(index
+                .renew_run(self.job, self.fence, until, kept.as_deref())
+                .await?);
+        }
+        Ok(index.renew_run(self.job, self.fence, until, cursor).await?)
     }
 }
 
@@ -152,28 +189,63 @@ pub async fn run_job(
     request: RunRequest,
     stopping: &CancellationToken,
 ) -> Result<RunOutcome, EngineError> {
+    match claim(engine, &*job, request).await? {
+        Some(claimed) => carry_out(engine, job, request, claimed, stopping).await,
+        None => Ok(RunOutcome::NotOurs),
+    }
+}
+
+/// A run whose lease this replica has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claimed {
+    pub(crate) slot: Timestamp,
+    pub(crate) started_at: Timestamp,
+    pub(crate) fence: i64,
+}
+
+/// Takes the lease of a run; `None`: another has it, or the slot was run.
+pub(crate) async fn claim(
+    engine: &Engine,
+    job: &dyn Job,
+    request: RunRequest,
+) -> Result<Option<Claimed>, EngineError> {
     let now = engine.now();
     let slot = request.slot(now, job.period());
-    let owner = engine.0.replica;
-    let name = job.name();
-    let Some(fence) = engine
+    let fence = engine
         .0
         .index
-        .claim_run(name, slot, owner, now, now.plus(LEASE))
-        .await?
-    else {
-        return Ok(RunOutcome::NotOurs);
-    };
+        .claim_run(job.name(), slot, engine.0.replica, now, now.plus(LEASE))
+        .await?;
+    Ok(fence.map(|fence| Claimed {
+        slot,
+        started_at: now,
+        fence,
+    }))
+}
+
+/// Does what was claimed and records it.
+///
+/// A run that was told to stop is not ended: another replica takes it up.
+pub(crate) async fn carry_out(
+    engine: &Engine,
+    job: Arc<dyn Job>,
+    request: RunRequest,
+    claimed: Claimed,
+    stopping: &CancellationToken,
+) -> Result<RunOutcome, EngineError> {
+    let Claimed { slot, fence, .. } = claimed;
+    let (name, is_cut) = (job.name(), Arc::new(AtomicBool::new(false)));
     // In a task of its own, so that a panic ends in a record and not in silence.
     let body = {
-        let (engine, stopping) = (engine.clone(), stopping.clone());
+        let (engine, stopping, is_cut) = (engine.clone(), stopping.clone(), Arc::clone(&is_cut));
         tokio::spawn(async move {
             let lease = Lease {
                 engine: &engine,
                 job: job.name(),
                 fence,
-                dry_run: request.dry_run,
+                request,
                 stopping: &stopping,
+                is_cut,
             };
             job.run(&engine, &lease).await
         })
@@ -183,6 +255,11 @@ pub async fn run_job(
         Ok(Err(error)) => RunOutcome::Failed(error.to_string()),
         Err(_) => RunOutcome::Failed("the job panicked".to_owned()),
     };
+    if is_cut.load(Ordering::Relaxed) && matches!(outcome, RunOutcome::Ran(_)) {
+        engine.0.index.release_run(name, fence).await?;
+        tracing::info!(job.name = name, "job.run was stopped; it is gone on with");
+        return Ok(outcome);
+    }
     let (counts, error) = match &outcome {
         RunOutcome::Ran(counts) => (counts.clone(), None),
         RunOutcome::Failed(error) => (Value::Null, Some(error.as_str())),
@@ -213,12 +290,15 @@ fn slot_of(now: Timestamp, period: Duration) -> Timestamp {
 }
 
 /// Every job of the worker role.
-fn fleet_jobs() -> Vec<Arc<dyn Job>> {
+pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
     vec![
         Arc::new(DrainDeletions),
         Arc::new(PurgeStores),
         Arc::new(Erase),
         Arc::new(DeleteTenants),
+        Arc::new(SweepBlobs::default()),
+        Arc::new(ReconcileUsage::default()),
+        Arc::new(Prune::default()),
     ]
 }
 

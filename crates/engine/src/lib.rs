@@ -35,6 +35,7 @@ mod sensitive;
 mod signing;
 mod stores;
 mod tool;
+mod verify;
 mod versions;
 mod work;
 
@@ -46,6 +47,7 @@ use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
 use keepsake_index::Index;
 use keepsake_tokens::{Issuers, Vault};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -56,13 +58,14 @@ pub use erasures::ErasureRequest;
 pub use error::EngineError;
 pub use memories::{MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, ShownItem, ShownMemory, View};
 pub use operator::{
-    KeyDraft, MadeKey, NewKey, NewTenant, Operator, TenantEdit, TenantQuery, UsageReport, limits_of,
+    JobState, KeyDraft, MadeKey, NewKey, NewTenant, Operator, TenantEdit, TenantQuery, UsageReport, limits_of,
 };
 pub use purge::RedactedVersion;
 pub use readiness::Readiness;
 pub use signing::{NewToken, Rotation};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{ToolAnswer, ToolCall};
+pub use verify::{Problem, Progress, Verification};
 pub use versions::{Restoration, ShownVersion, VersionQuery};
 pub use work::holding;
 
@@ -83,6 +86,8 @@ pub struct EngineOptions {
     pub vault: Vault,
     /// How long a key signs tokens before the next does.
     pub token_key_period: Duration,
+    /// How long a request may take.
+    pub request_deadline: Duration,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// Where randomness comes from.
@@ -99,6 +104,7 @@ impl Default for EngineOptions {
             issuers: Arc::default(),
             vault: Vault::default(),
             token_key_period: Duration::from_hours(30 * 24),
+            request_deadline: Duration::from_mins(1),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
         }
@@ -125,6 +131,7 @@ struct Parts {
     signing: signing::Keys,
     vault: Vault,
     token_key_period: Duration,
+    request_deadline: Duration,
     cursors: cursor::Key,
     contents: content::Cache,
     edits: edits::Queue,
@@ -135,6 +142,8 @@ struct Parts {
     erasures: jobs::ErasureQueue,
     /// Writes under way: shutting down waits for them.
     writes: TaskTracker,
+    /// Cancelled when shutting down: a run of a job that was asked for stops.
+    stopping: CancellationToken,
 }
 
 impl Engine {
@@ -150,6 +159,7 @@ impl Engine {
             signing: signing::Keys::default(),
             vault: options.vault,
             token_key_period: options.token_key_period,
+            request_deadline: options.request_deadline,
             cursors: cursor::Key::default(),
             contents: content::Cache::new(options.cache_bytes),
             edits: edits::Queue::default(),
@@ -159,6 +169,7 @@ impl Engine {
             key_use: key_use::Log::default(),
             erasures: jobs::ErasureQueue::default(),
             writes: TaskTracker::new(),
+            stopping: CancellationToken::new(),
             limits: options.limits,
             scanner: options.scanner,
             role: options.role,
@@ -188,6 +199,7 @@ impl Engine {
     ///
     /// No new operation may be begun. Answers whether all writes ended in time.
     pub async fn shut_down(&self, deadline: Duration) -> bool {
+        self.0.stopping.cancel();
         self.0.writes.close();
         let ended = tokio::time::timeout(deadline, self.0.writes.wait()).await.is_ok();
         let last = async {

@@ -1,9 +1,10 @@
-//! The operator's side: tenants, their keys, what they hold and what was done.
+//! The operator's side: tenants, their keys, what they hold, what was done, and jobs.
 //!
 //! Nothing here asks for a credential but the keys that tenants make for
 //! themselves. Every change is told to the audit in its own transaction.
 
 mod audit;
+mod jobs;
 mod keys;
 mod tenants;
 mod usage;
@@ -13,6 +14,7 @@ use keepsake_index::{Audited, Auditor, Store};
 
 use crate::{Engine, EngineError, StoreDraft};
 
+pub use jobs::JobState;
 pub use keys::{KeyDraft, MadeKey, NewKey};
 pub use tenants::{NewTenant, TenantEdit, TenantQuery, limits_of};
 pub use usage::UsageReport;

@@ -162,6 +162,20 @@ impl Engine {
         }
     }
 
+    /// How many keys there are that nothing alive was signed with; unless
+    /// `is_dry`, they go.
+    ///
+    /// # Errors
+    /// [`EngineError::Index`].
+    pub(crate) async fn drop_outlived_keys(&self, is_dry: bool) -> Result<u64, EngineError> {
+        let stored = self.0.index.server_secrets(PURPOSE).await?;
+        let old = outlived(&stored, self.now());
+        for kid in old.iter().filter(|_| !is_dry) {
+            self.0.index.remove_server_secret(kid).await?;
+        }
+        Ok(old.len() as u64)
+    }
+
     async fn read_keys(&self, now: Timestamp) -> Result<Arc<KeyRing>, EngineError> {
         let mut stored = self.0.index.server_secrets(PURPOSE).await?;
         if let Some(not_before) = self.next_key_at(&stored, now) {

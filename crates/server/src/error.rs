@@ -247,7 +247,8 @@ impl From<&EngineError> for ApiError {
             | EngineError::ErasureNotFound
             | EngineError::KeyNotFound
             | EngineError::TenantNotFound
-            | EngineError::DeletionNotFound => Self::not_found(error.to_string()),
+            | EngineError::DeletionNotFound
+            | EngineError::JobNotFound => Self::not_found(error.to_string()),
             EngineError::Invalid { .. } | EngineError::StoreArchived | EngineError::KeyReused => {
                 Self::invalid_request(error.to_string())
             }

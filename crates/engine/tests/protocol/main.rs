@@ -12,6 +12,7 @@ mod listing;
 mod reads;
 mod sensitive;
 mod tenants;
+mod upkeep;
 mod writes;
 
 /// Makes one test per fact and pair of backends.

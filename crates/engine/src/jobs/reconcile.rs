@@ -1,0 +1,228 @@
+//! `reconcile-usage`: counts what is there again, and mends what differs.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use keepsake_core::{StoreId, TenantId};
+use serde_json::{Value, json};
+
+use super::{Job, Lease};
+use crate::{Engine, EngineError};
+
+/// Ids of what had drifted that a run's record holds, at most.
+const DRIFTED_TOLD: usize = 20;
+
+/// Counts stores, directories and tenants again, once a day, and mends counters
+/// that are not what is there. None should ever be: each is told in the log.
+///
+/// A store is counted in one state of the database, which keeps nobody waiting;
+/// only where that differs is it counted under its lock, and mended.
+#[derive(Debug, Clone, Copy)]
+pub struct ReconcileUsage {
+    /// Stores, or tenants, of a batch.
+    pub batch: u32,
+}
+
+impl Default for ReconcileUsage {
+    fn default() -> Self {
+        Self { batch: 20 }
+    }
+}
+
+#[async_trait]
+impl Job for ReconcileUsage {
+    fn name(&self) -> &'static str {
+        "reconcile-usage"
+    }
+
+    /// Each ten minutes, so that a run that was broken off is soon taken up.
+    fn schedule(&self) -> &'static str {
+        "30 5/10 * * * *"
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_hours(24)
+    }
+
+    fn can_be_dry(&self) -> bool {
+        true
+    }
+
+    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut reconciled = Reconciled::default();
+        let mut place = Place::parse(lease.cursor().await?.as_deref());
+        loop {
+            place = match place {
+                Place::Stores(after) => {
+                    let stores = engine.0.index.stores_after(after, self.batch).await?;
+                    for (tenant_id, store_id) in &stores {
+                        let mends = !lease.dry_run();
+                        reconciled.store(engine, *tenant_id, *store_id, mends).await?;
+                    }
+                    // Tenants last: a store that is mended may move its tenant's grant.
+                    stores
+                        .last()
+                        .map_or(Place::Tenants(None), |last| Place::Stores(Some(*last)))
+                }
+                Place::Tenants(after) => {
+                    let tenants = engine.0.index.tenants_after(after, self.batch).await?;
+                    for tenant_id in &tenants {
+                        reconciled.tenant(engine, *tenant_id, !lease.dry_run()).await?;
+                    }
+                    let Some(last) = tenants.last() else {
+                        lease.renew(None).await?;
+                        return Ok(reconciled.counts());
+                    };
+                    Place::Tenants(Some(*last))
+                }
+            };
+            if !lease.renew(Some(&place.to_text())).await? {
+                return Ok(reconciled.counts());
+            }
+        }
+    }
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Stores(Option<(TenantId, StoreId)>),
+    Tenants(Option<TenantId>),
+}
+
+impl Place {
+    /// What a cursor says; the beginning where it says nothing.
+    fn parse(cursor: Option<&str>) -> Self {
+        let mut ids = cursor.unwrap_or_default().split('/');
+        match (ids.next(), ids.next()) {
+            (Some("tenants"), tenant) => Self::Tenants(tenant.and_then(|id| id.parse().ok())),
+            (Some(tenant), Some(store)) => Self::Stores(tenant.parse().ok().zip(store.parse().ok())),
+            _ => Self::Stores(None),
+        }
+    }
+
+    fn to_text(self) -> String {
+        match self {
+            Self::Stores(None) => String::new(),
+            Self::Stores(Some((tenant_id, store_id))) => format!("{tenant_id}/{store_id}"),
+            Self::Tenants(None) => "tenants".to_owned(),
+            Self::Tenants(Some(tenant_id)) => format!("tenants/{tenant_id}"),
+        }
+    }
+}
+
+/// What a run has done.
+#[derive(Debug, Default)]
+struct Reconciled {
+    stores: u64,
+    tenants: u64,
+    drifted_stores: u64,
+    drifted_directories: u64,
+    drifted_tenants: u64,
+    lost_heads: u64,
+    mended: u64,
+    drifted: Vec<String>,
+}
+
+impl Reconciled {
+    fn counts(&self) -> Value {
+        json!({
+            "stores": self.stores,
+            "tenants": self.tenants,
+            "drifted_stores": self.drifted_stores,
+            "drifted_directories": self.drifted_directories,
+            "drifted_tenants": self.drifted_tenants,
+            "lost_heads": self.lost_heads,
+            "mended": self.mended,
+            "drifted": self.drifted,
+        })
+    }
+
+    fn tell(&mut self, id: String) {
+        if self.drifted.len() < DRIFTED_TOLD {
+            self.drifted.push(id);
+        }
+    }
+
+    async fn store(
+        &mut self,
+        engine: &Engine,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        mends: bool,
+    ) -> Result<(), EngineError> {
+        let index = &engine.0.index;
+        let Some(count) = index.recount_store(tenant_id, store_id, false).await? else {
+            return Ok(()); // deleted meanwhile
+        };
+        self.stores += 1;
+        self.lost_heads += count.lost_heads;
+        if count.lost_heads > 0 {
+            tracing::error!(
+                tenant.id = %tenant_id, store.id = %store_id, memories = count.lost_heads,
+                "job.reconcile_usage: heads are no versions of their store"
+            );
+        }
+        if !count.has_drifted() {
+            return Ok(());
+        }
+        self.drifted_stores += 1;
+        self.drifted_directories += count.directories.len() as u64;
+        self.tell(format!("{tenant_id}/{store_id}"));
+        tracing::warn!(
+            tenant.id = %tenant_id, store.id = %store_id,
+            memory_count = ?count.memory_count, live_bytes = ?count.live_bytes,
+            version_count = ?count.version_count, version_bytes = ?count.version_bytes,
+            directories = count.directories.len(), overdrawn_bytes = count.overdrawn_bytes,
+            "job.reconcile_usage: a store's counters are not what it holds"
+        );
+        if mends && index.recount_store(tenant_id, store_id, true).await?.is_some() {
+            self.mended += 1;
+        }
+        Ok(())
+    }
+
+    async fn tenant(&mut self, engine: &Engine, tenant_id: TenantId, mends: bool) -> Result<(), EngineError> {
+        let index = &engine.0.index;
+        let Some(count) = index.recount_tenant(tenant_id, false).await? else {
+            return Ok(()); // gone meanwhile
+        };
+        self.tenants += 1;
+        if !count.has_drifted() {
+            return Ok(());
+        }
+        self.drifted_tenants += 1;
+        self.tell(tenant_id.to_string());
+        tracing::warn!(
+            tenant.id = %tenant_id, store_count = ?count.store_count, granted_bytes = ?count.granted_bytes,
+            "job.reconcile_usage: a tenant's counters are not what it has"
+        );
+        if mends && index.recount_tenant(tenant_id, true).await?.is_some() {
+            self.mended += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn place_survives_as_text() {
+        let tenant_id = TenantId::from_uuid(Uuid::from_u128(1));
+        let store_id = StoreId::from_uuid(Uuid::from_u128(2));
+        for place in [
+            Place::Stores(None),
+            Place::Stores(Some((tenant_id, store_id))),
+            Place::Tenants(None),
+            Place::Tenants(Some(tenant_id)),
+        ] {
+            assert_eq!(Place::parse(Some(&place.to_text())), place);
+        }
+        assert_eq!(Place::parse(None), Place::Stores(None));
+        assert_eq!(Place::parse(Some("what is this/?")), Place::Stores(None));
+    }
+}

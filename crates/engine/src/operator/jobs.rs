@@ -1,0 +1,140 @@
+//! Scheduled jobs: what they did, and runs that the operator asks for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::Timestamp;
+use keepsake_index::{JobRun, RunPlace};
+
+use super::Operator;
+use crate::cursor::Query;
+use crate::jobs::{Job, RunRequest, carry_out, claim, fleet_jobs};
+use crate::{EngineError, Page, PageRequest};
+
+/// A job, and its last run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobState {
+    /// Its name.
+    pub name: &'static str,
+    /// When a worker looks whether it is to run: six cron fields in UTC.
+    pub schedule: &'static str,
+    /// How often it runs.
+    pub period: Duration,
+    /// Whether it can tell what it would do without doing it.
+    pub can_be_dry: bool,
+    /// The run that began last.
+    pub last_run: Option<JobRun>,
+}
+
+impl Operator<'_> {
+    /// Every job that one replica at a time runs for the whole fleet.
+    ///
+    /// # Errors
+    /// [`EngineError::Index`].
+    pub async fn jobs(&self) -> Result<Vec<JobState>, EngineError> {
+        let mut jobs = Vec::new();
+        for job in fleet_jobs() {
+            let now = self.engine.now();
+            let runs = self.engine.0.index.job_runs(job.name(), None, now, 1).await?;
+            jobs.push(JobState {
+                name: job.name(),
+                schedule: job.schedule(),
+                period: job.period(),
+                can_be_dry: job.can_be_dry(),
+                last_run: runs.into_iter().next(),
+            });
+        }
+        Ok(jobs)
+    }
+
+    /// A job's runs, the one that began last first.
+    ///
+    /// # Errors
+    /// [`EngineError::JobNotFound`], [`EngineError::Invalid`],
+    /// [`EngineError::Index`].
+    pub async fn job_runs(&self, name: &str, request: &PageRequest) -> Result<Page<JobRun>, EngineError> {
+        let job = job_called(name)?;
+        let limit = request.limit(false)?;
+        let identity = Query::of(&[b"job_runs", name.as_bytes()]);
+        let before = match &request.page {
+            Some(page) => Some(place_of(&self.engine.unseal(identity, page).await?)?),
+            None => None,
+        };
+        let index = &self.engine.0.index;
+        let runs = index
+            .job_runs(job.name(), before, self.engine.now(), limit + 1)
+            .await?;
+        self.engine.page_of(identity, runs, limit, position).await
+    }
+
+    /// Begins a run of a job, which goes on in this process; answers its record.
+    ///
+    /// It does all the work, whatever an earlier run left off at, beside the
+    /// schedule: no slot is used up. A dry run changes nothing.
+    ///
+    /// # Errors
+    /// [`EngineError::JobNotFound`], [`EngineError::Invalid`] for a dry run of a
+    /// job that cannot be dry, [`EngineError::Conflict`] while the job runs,
+    /// [`EngineError::Index`].
+    pub async fn run_job(&self, name: &str, dry_run: bool) -> Result<JobRun, EngineError> {
+        let job = job_called(name)?;
+        if dry_run && !job.can_be_dry() {
+            return Err(EngineError::Invalid {
+                field: "dry_run",
+                rule: format!("must not be true: {name} cannot tell what it would do without doing it"),
+            });
+        }
+        let request = RunRequest::manual(dry_run);
+        let (engine, name) = (self.engine.clone(), job.name());
+        let Some(claimed) = claim(&engine, &*job, request).await? else {
+            return Err(EngineError::Conflict(
+                "the job is running already: wait for the end of that run",
+            ));
+        };
+        let index = &self.engine.0.index;
+        let audited = self.audited();
+        let noted = index.note_manual_run(name, claimed.slot, dry_run, &audited);
+        if let Err(error) = noted.await {
+            index.release_run(name, claimed.fence).await?;
+            return Err(error.into());
+        }
+        let owner = self.engine.0.replica;
+        self.engine.0.writes.spawn(async move {
+            let stopping = engine.0.stopping.clone();
+            if let Err(error) = carry_out(&engine, job, request, claimed, &stopping).await {
+                tracing::error!(job.name = name, error = %error, "job.run could not be recorded");
+            }
+        });
+        Ok(JobRun {
+            slot: claimed.slot,
+            started_at: claimed.started_at,
+            ended_at: None,
+            is_running: true,
+            by_hand: true,
+            is_dry_run: dry_run,
+            owner: Some(owner),
+            counts: None,
+            error: None,
+        })
+    }
+}
+
+fn job_called(name: &str) -> Result<Arc<dyn Job>, EngineError> {
+    let mut jobs = fleet_jobs().into_iter();
+    jobs.find(|job| job.name() == name)
+        .ok_or(EngineError::JobNotFound)
+}
+
+/// A run's place in its order, as a cursor holds it.
+fn position(run: &JobRun) -> Vec<u8> {
+    let parts = [run.started_at, run.slot].map(|time| time.as_micros().to_be_bytes());
+    parts.concat()
+}
+
+fn place_of(position: &[u8]) -> Result<RunPlace, EngineError> {
+    let parts = position.split_at_checked(8).and_then(|(at, slot)| {
+        let time = |bytes: &[u8]| Some(Timestamp::from_micros(i64::from_be_bytes(bytes.try_into().ok()?)));
+        Some((time(at)?, time(slot)?))
+    });
+    parts.ok_or(EngineError::Internal("a cursor of no run"))
+}

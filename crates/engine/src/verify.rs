@@ -1,0 +1,258 @@
+//! Whether the index and the blob store are true to each other: every blob that
+//! a row names is there and is what the row says, every counter is what a
+//! recount finds. Changes nothing.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_core::{BlobKey, ContentHash, DirPath, StoreId, TenantId};
+use keepsake_index::{NamedBlob, StoreCount, TenantCount};
+
+use crate::{Engine, EngineError};
+
+/// Rows read at a time.
+const BATCH: u32 = 1000;
+/// Problems that are told one by one, at most.
+const PROBLEMS_TOLD: usize = 10_000;
+/// How far a verification is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Versions that were counted, of which most have a blob.
+    pub versions: u64,
+    /// Blobs that were read.
+    pub blobs: u64,
+}
+
+/// What was looked at, and what is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Verification {
+    /// Tenants that were counted.
+    pub tenants: u64,
+    /// Stores that were counted.
+    pub stores: u64,
+    /// Versions that were counted.
+    pub versions: u64,
+    /// Blobs that were read.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How much is wrong.
+    pub problem_count: u64,
+    /// The first 10,000 of it.
+    pub problems: Vec<Problem>,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// A version names a blob that is not there.
+    MissingBlob {
+        /// Its key.
+        key: BlobKey,
+    },
+    /// A blob is not what a version says of it.
+    DamagedBlob {
+        /// Its key.
+        key: BlobKey,
+        /// Bytes that it must have.
+        expected_bytes: u64,
+        /// Bytes that it has.
+        found_bytes: u64,
+    },
+    /// A store's counters or directories are not what it holds, or heads of it
+    /// are no versions.
+    Store {
+        /// Its tenant.
+        tenant_id: TenantId,
+        /// The store.
+        store_id: StoreId,
+        /// What was counted.
+        count: Box<StoreCount>,
+    },
+    /// A tenant's counters are not what it has.
+    Tenant {
+        /// The tenant.
+        tenant_id: TenantId,
+        /// What was counted.
+        count: TenantCount,
+    },
+}
+
+impl Verification {
+    fn tell(&mut self, problem: Problem) {
+        self.problem_count += 1;
+        if self.problems.len() < PROBLEMS_TOLD {
+            self.problems.push(problem);
+        }
+    }
+}
+
+impl Engine {
+    /// Looks at every store, tenant and blob; `at_once` blobs are read at the
+    /// same time.
+    ///
+    /// What a server changes meanwhile is no problem: a blob that is not there
+    /// is one only while a row names it still.
+    ///
+    /// # Errors
+    /// [`EngineError::Index`], [`EngineError::Blobs`]: nothing is known then.
+    pub async fn verify(
+        &self,
+        at_once: usize,
+        mut tell: impl FnMut(Progress) + Send,
+    ) -> Result<Verification, EngineError> {
+        let mut found = Verification::default();
+        let mut progress = Progress::default();
+        self.verify_stores(&mut found, &mut progress, &mut tell).await?;
+        self.verify_tenants(&mut found).await?;
+        self.verify_blobs(at_once.max(1), &mut found, &mut progress, &mut tell)
+            .await?;
+        Ok(found)
+    }
+
+    /// Where the version stood that brought a blob, if it is known.
+    ///
+    /// # Errors
+    /// [`EngineError::Index`].
+    pub async fn path_of_blob(&self, key: &BlobKey) -> Result<Option<String>, EngineError> {
+        let found = self
+            .0
+            .index
+            .version(key.tenant_id, key.store_id, key.blob_id)
+            .await?;
+        let version = found.and_then(|found| found.version);
+        Ok(version
+            .and_then(|version| version.path)
+            .map(|path| path.as_str().to_owned()))
+    }
+
+    async fn verify_stores(
+        &self,
+        found: &mut Verification,
+        progress: &mut Progress,
+        tell: &mut (impl FnMut(Progress) + Send),
+    ) -> Result<(), EngineError> {
+        let mut after = None;
+        loop {
+            let stores = self.0.index.stores_after(after, BATCH).await?;
+            for (tenant_id, store_id) in &stores {
+                let counted = self.0.index.recount_store(*tenant_id, *store_id, false).await?;
+                let Some(count) = counted else {
+                    continue; // deleted meanwhile
+                };
+                found.stores += 1;
+                found.versions += u64::try_from(count.version_count.counted).unwrap_or_default();
+                if count.has_drifted() || count.lost_heads > 0 {
+                    found.tell(Problem::Store {
+                        tenant_id: *tenant_id,
+                        store_id: *store_id,
+                        count: Box::new(count),
+                    });
+                }
+                progress.versions = found.versions;
+                tell(*progress);
+            }
+            match stores.last() {
+                Some(last) => after = Some(*last),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn verify_tenants(&self, found: &mut Verification) -> Result<(), EngineError> {
+        let mut after = None;
+        loop {
+            let tenants = self.0.index.tenants_after(after, BATCH).await?;
+            for tenant_id in &tenants {
+                let Some(count) = self.0.index.recount_tenant(*tenant_id, false).await? else {
+                    continue; // gone meanwhile
+                };
+                found.tenants += 1;
+                if count.has_drifted() {
+                    found.tell(Problem::Tenant {
+                        tenant_id: *tenant_id,
+                        count,
+                    });
+                }
+            }
+            match tenants.last() {
+                Some(last) => after = Some(*last),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn verify_blobs(
+        &self,
+        at_once: usize,
+        found: &mut Verification,
+        progress: &mut Progress,
+        tell: &mut (impl FnMut(Progress) + Send),
+    ) -> Result<(), EngineError> {
+        let mut after: Option<BlobKey> = None;
+        loop {
+            let mut rows = self.0.index.named_blobs(after.as_ref(), BATCH).await?;
+            leave_what_may_go_on(&mut rows, BATCH as usize);
+            let Some(last) = rows.last().map(|row| row.key) else {
+                return Ok(());
+            };
+            let of_one_blob: Vec<_> = rows
+                .chunk_by(|one, other| one.key == other.key)
+                .filter(|rows| rows[0].is_live)
+                .map(<[NamedBlob]>::to_vec)
+                .collect();
+            let mut looks = stream::iter(of_one_blob)
+                .map(|rows| async move { self.verify_blob(&rows).await })
+                .buffer_unordered(at_once);
+            while let Some((size_bytes, problem)) = looks.try_next().await? {
+                found.blobs += 1;
+                found.bytes += size_bytes;
+                if let Some(problem) = problem {
+                    found.tell(problem);
+                }
+                progress.blobs = found.blobs;
+                tell(*progress);
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Reads a blob, and compares it with all that rows say of it.
+    async fn verify_blob(&self, rows: &[NamedBlob]) -> Result<(u64, Option<Problem>), EngineError> {
+        let key = rows[0].key;
+        let Some(bytes) = self.0.blobs.get(&key).await? else {
+            let is_named = self.0.index.blob_is_named(&key).await?;
+            return Ok((0, is_named.then_some(Problem::MissingBlob { key })));
+        };
+        let (found_bytes, sha256) = (bytes.len() as u64, ContentHash::of(&bytes));
+        let wrong = rows
+            .iter()
+            .find(|row| row.size_bytes != found_bytes || row.sha256 != sha256);
+        let problem = wrong.map(|row| Problem::DamagedBlob {
+            key,
+            expected_bytes: row.size_bytes,
+            found_bytes,
+        });
+        Ok((found_bytes, problem))
+    }
+}
+
+/// Leaves the last key of a full list for the next one: more of its rows may
+/// follow.
+fn leave_what_may_go_on(rows: &mut Vec<NamedBlob>, full: usize) {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+        return;
+    };
+    let (first, last) = (first.key, last.key);
+    if rows.len() >= full && first != last {
+        rows.retain(|row| row.key != last);
+    }
+}
+
+impl Problem {
+    /// Directories of a store whose rows are wrong.
+    pub fn directories(&self) -> &[DirPath] {
+        match self {
+            Self::Store { count, .. } => &count.directories,
+            Self::MissingBlob { .. } | Self::DamagedBlob { .. } | Self::Tenant { .. } => &[],
+        }
+    }
+}

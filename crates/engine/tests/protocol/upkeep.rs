@@ -1,0 +1,553 @@
+//! Upkeep: orphans are swept, nothing else is, and what is wrong is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use keepsake_blobs::BlobError;
+use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
+use keepsake_engine::jobs::{
+    DrainDeletions, Job, Prune, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs, run_job,
+};
+use keepsake_engine::{
+    Clock, Engine, EngineError, ManualClock, PageRequest, Problem, Progress, SystemClock, Verification,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::bed::{Bed, create, insert};
+
+crate::on_both_pairs! {
+    orphans_of_every_failed_step_are_swept_and_nothing_else,
+    orphans_of_tenants_and_stores_that_never_were_are_swept,
+    blob_that_may_be_a_requests_is_left_alone,
+    dry_sweep_condemns_nothing,
+    write_under_way_while_its_blob_is_swept_is_made_anew,
+    blob_that_is_missing_or_damaged_is_told,
+    sweep_of_a_killed_owner_is_gone_on_with_where_it_was,
+    sweep_that_was_stopped_is_taken_up_in_its_slot,
+    slot_of_a_sweep_is_run_once_by_two_replicas,
+    sweep_beside_full_write_load_leaves_nothing_wrong,
+    reconciliation_finds_no_drift_in_what_was_written,
+    prune_forgets_calls_that_cannot_be_repeated,
+    run_that_is_asked_for_is_recorded_beside_the_schedule,
+    run_that_is_asked_for_is_refused_where_it_cannot_be,
+}
+
+/// How long the load beside a sweep is, in seconds, where it is to be longer.
+const LOAD_SECONDS: &str = "KEEPSAKE_TEST_LOAD_SECONDS";
+
+/// A worker whose clock is so far on that every blob is older than a request.
+struct Worker {
+    engine: Engine,
+    clock: Arc<ManualClock>,
+}
+
+impl Worker {
+    fn of(bed: &Bed) -> Self {
+        let later = SystemClock.now().plus(Duration::from_hours(48));
+        let clock = Arc::new(ManualClock::new(later.max(bed.clock.now())));
+        let engine = bed.replica_with(|options| options.clock = clock.clone());
+        Self { engine, clock }
+    }
+
+    /// Runs a job to its end, outside of its schedule.
+    async fn run(&self, job: impl Job + 'static) -> Value {
+        self.clock.advance(Duration::from_secs(1));
+        self.run_as(job, RunRequest::manual(false)).await
+    }
+
+    async fn run_as(&self, job: impl Job + 'static, request: RunRequest) -> Value {
+        match self.outcome(job, request).await {
+            RunOutcome::Ran(counts) => counts,
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    async fn outcome(&self, job: impl Job + 'static, request: RunRequest) -> RunOutcome {
+        run_job(&self.engine, Arc::new(job), request, &CancellationToken::new())
+            .await
+            .unwrap()
+    }
+}
+
+async fn verify(engine: &Engine) -> Verification {
+    let mut last = Progress::default();
+    let found = engine.verify(8, |progress| last = progress).await.unwrap();
+    assert_eq!(last.blobs, found.blobs);
+    found
+}
+
+async fn assert_all_is_well(engine: &Engine) {
+    assert_eq!(verify(engine).await.problems, []);
+}
+
+fn unavailable() -> Result<(), BlobError> {
+    Err(BlobError::Unavailable("as the test wants it".to_owned()))
+}
+
+fn small() -> SweepBlobs {
+    SweepBlobs { batch: 2 }
+}
+
+/// Puts a blob that no row names.
+async fn plant(bed: &Bed, tenant: u128, store: u128, blob: u128) -> BlobKey {
+    let key = BlobKey {
+        tenant_id: TenantId::from_uuid(Uuid::from_u128(tenant)),
+        store_id: StoreId::from_uuid(Uuid::from_u128(store)),
+        blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
+    };
+    put(bed, key).await;
+    key
+}
+
+async fn put(bed: &Bed, key: BlobKey) {
+    bed.blobs
+        .inner()
+        .put(&key, Bytes::from_static(b"orphan"))
+        .await
+        .unwrap();
+}
+
+/// Puts a blob into the bed's store that no row names.
+async fn plant_here(bed: &Bed, blob: u128) -> BlobKey {
+    let (tenant, store) = (bed.principal.tenant_id, bed.store_id);
+    plant(bed, tenant.uuid().as_u128(), store.uuid().as_u128(), blob).await
+}
+
+async fn orphans_of_every_failed_step_are_swept_and_nothing_else(bed: Bed) {
+    bed.create("/memories/kept.txt", "kept").await;
+    bed.call(
+        json!({"command": "rename", "old_path": "/memories/kept.txt", "new_path": "/memories/moved.txt"}),
+    )
+    .await;
+    bed.call(insert("/memories/moved.txt", 1, "and edited")).await;
+    let named = bed.blobs_there().await;
+    assert_eq!(named.len(), 2);
+
+    // Nobody can take away what they brought.
+    bed.blobs.before_delete(|_| async { unavailable() });
+    // The answer of the object store is lost.
+    bed.blobs.after_put(|_| async { unavailable() });
+    assert!(bed.try_call(create("/memories/lost.txt", "lost")).await.is_err());
+    // The commit is refused: another replica was first.
+    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+    let is_first = Arc::new(AtomicU64::new(0));
+    bed.blobs.after_put(move |_| {
+        let (other, principal, is_first) = (other.clone(), Arc::clone(&principal), Arc::clone(&is_first));
+        async move {
+            if is_first.fetch_add(1, Ordering::SeqCst) == 0 {
+                let call = crate::bed::tool_call(None, create("/memories/raced.txt", "the other's"));
+                let made = other.call_tool(&principal, store_id, call).await.unwrap();
+                assert!(!made.is_error, "{}", made.content);
+            }
+            Ok(())
+        }
+    });
+    let refused = bed.try_call(create("/memories/raced.txt", "mine")).await.unwrap();
+    assert!(refused.is_error, "{}", refused.content);
+    bed.blobs.clear_hooks();
+    assert_eq!(bed.blobs_there().await.len(), named.len() + 3);
+
+    let worker = Worker::of(&bed);
+    let swept = worker.run(small()).await;
+    assert_eq!(
+        (&swept["condemned"], &swept["missing"]),
+        (&json!(2), &json!(0)),
+        "{swept}"
+    );
+    assert_eq!(worker.run(DrainDeletions).await["removed"], 2);
+    let left = bed.blobs_there().await;
+    assert!(left.len() == named.len() + 1 && named.iter().all(|key| left.contains(key)));
+    assert_all_is_well(&worker.engine).await;
+    assert_eq!(
+        worker.run(small()).await["condemned"],
+        0,
+        "it is safe to run twice"
+    );
+    assert_eq!(
+        bed.text_at(&bed.engine, "/memories/moved.txt").await,
+        "kept\nand edited"
+    );
+}
+
+async fn orphans_of_tenants_and_stores_that_never_were_are_swept(bed: Bed) {
+    bed.create("/memories/kept.txt", "kept").await;
+    let named = bed.blobs_there().await;
+    let tenant = bed.principal.tenant_id.uuid().as_u128();
+    for (tenant, store) in [(1, 1), (1, 2), (u128::MAX, 1), (tenant, 7)] {
+        for blob in 1..=3 {
+            plant(&bed, tenant, store, blob).await;
+        }
+    }
+    let worker = Worker::of(&bed);
+    let swept = worker.run(small()).await;
+    assert_eq!(
+        (&swept["blobs"], &swept["condemned"]),
+        (&json!(13), &json!(12)),
+        "{swept}"
+    );
+    worker.run(DrainDeletions).await;
+    assert_eq!(bed.blobs_there().await, named);
+    assert_all_is_well(&worker.engine).await;
+}
+
+async fn blob_that_may_be_a_requests_is_left_alone(bed: Bed) {
+    let young = plant_here(&bed, 1).await;
+    let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_hours(20))));
+    let engine = bed.replica_with(|options| options.clock = clock.clone());
+    let worker = Worker { engine, clock };
+    let swept = worker.run(SweepBlobs::default()).await;
+    assert_eq!((&swept["condemned"], &swept["too_young"]), (&json!(0), &json!(1)));
+    // With requests of an hour, a blob of two days may still be one's.
+    let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_hours(48))));
+    let engine = bed.replica_with(|options| {
+        options.clock = clock.clone();
+        options.request_deadline = Duration::from_hours(1);
+    });
+    let patient = Worker { engine, clock };
+    assert_eq!(patient.run(SweepBlobs::default()).await["too_young"], 1);
+    assert_eq!(bed.blobs_there().await, [young]);
+}
+
+async fn dry_sweep_condemns_nothing(bed: Bed) {
+    plant_here(&bed, 1).await;
+    let worker = Worker::of(&bed);
+    let told = worker.run_as(small(), RunRequest::manual(true)).await;
+    assert_eq!(told["condemned"], 1, "{told}");
+    assert_eq!(worker.run(DrainDeletions).await["removed"], 0);
+    assert_eq!(bed.blobs_there().await.len(), 1);
+}
+
+async fn write_under_way_while_its_blob_is_swept_is_made_anew(bed: Bed) {
+    let worker = Arc::new(Worker::of(&bed));
+    let swept = Arc::new(AtomicU64::new(0));
+    let (sweeper, count) = (Arc::clone(&worker), Arc::clone(&swept));
+    bed.blobs.after_put(move |_| {
+        let (sweeper, count) = (Arc::clone(&sweeper), Arc::clone(&count));
+        async move {
+            if count.fetch_add(1, Ordering::SeqCst) == 0 {
+                assert_eq!(sweeper.run(small()).await["condemned"], 1);
+                assert_eq!(sweeper.run(DrainDeletions).await["removed"], 1);
+            }
+            Ok(())
+        }
+    });
+    bed.create("/memories/a.txt", "written anew").await;
+    assert_eq!(swept.load(Ordering::SeqCst), 2, "it was put twice");
+    assert_eq!(
+        bed.text_at(&bed.replica(), "/memories/a.txt").await,
+        "written anew"
+    );
+    let head = bed.head("/a.txt").await.unwrap();
+    assert_eq!(bed.blobs_there().await, [bed.blob_key(&head)]);
+    bed.blobs.clear_hooks();
+    assert_eq!(worker.run(small()).await["condemned"], 0);
+    assert_all_is_well(&worker.engine).await;
+}
+
+async fn blob_that_is_missing_or_damaged_is_told(bed: Bed) {
+    for path in ["/memories/a.txt", "/memories/b.txt", "/memories/c.txt"] {
+        bed.create(path, "content").await;
+    }
+    let key_at = async |path| bed.blob_key(&bed.head(path).await.unwrap());
+    let (missing, damaged) = (key_at("/a.txt").await, key_at("/b.txt").await);
+    let inner = bed.blobs.inner();
+    for key in [missing, damaged] {
+        inner.delete(&key).await.unwrap();
+    }
+    inner.put(&damaged, Bytes::from_static(b"another")).await.unwrap();
+
+    let worker = Worker::of(&bed);
+    let swept = worker.run(small()).await;
+    assert_eq!(swept["missing_blobs"], json!([missing.to_string()]), "{swept}");
+    assert_eq!((&swept["missing"], &swept["condemned"]), (&json!(1), &json!(0)));
+    let found = verify(&worker.engine).await;
+    assert_eq!(found.problem_count, 2);
+    assert!(found.problems.contains(&Problem::MissingBlob { key: missing }));
+    let expected = Problem::DamagedBlob {
+        key: damaged,
+        expected_bytes: 7,
+        found_bytes: 7,
+    };
+    assert!(found.problems.contains(&expected), "{:?}", found.problems);
+    let path = worker.engine.path_of_blob(&missing).await.unwrap();
+    assert_eq!(path.as_deref(), Some("/a.txt"));
+    // What belongs to a deleted store is no problem any more.
+    bed.engine
+        .delete_store(&bed.principal, bed.store_id)
+        .await
+        .unwrap();
+    assert_all_is_well(&worker.engine).await;
+    assert_eq!(worker.run(small()).await["missing"], 0);
+}
+
+async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(bed: Bed) {
+    let worker = Worker::of(&bed);
+    let [first, second, third] = [1, 2, 3].map(|blob| (1, 1, blob));
+    for (tenant, store, blob) in [first, second, third] {
+        plant(&bed, tenant, store, blob).await;
+    }
+    let keys = bed.blobs_there().await;
+    let (name, now) = (small().name(), worker.clock.now());
+    let day = 86_400_000_000;
+    let slot = keepsake_core::Timestamp::from_micros(now.as_micros() - now.as_micros() % day);
+    let until = now.plus(Duration::from_mins(1));
+    let dead = bed
+        .index
+        .claim_run(name, slot, Uuid::nil(), now, until)
+        .await
+        .unwrap()
+        .unwrap();
+    let cursor = keys[1].to_string();
+    assert!(
+        bed.index
+            .renew_run(name, dead, until, Some(&cursor))
+            .await
+            .unwrap()
+    );
+    assert_eq!(
+        worker.outcome(small(), RunRequest::SCHEDULED).await,
+        RunOutcome::NotOurs
+    );
+
+    worker.clock.advance(Duration::from_secs(61));
+    let rest = worker.run_as(small(), RunRequest::SCHEDULED).await;
+    assert_eq!(
+        (&rest["blobs"], &rest["condemned"]),
+        (&json!(1), &json!(1)),
+        "{rest}"
+    );
+    assert_eq!(
+        worker.outcome(small(), RunRequest::SCHEDULED).await,
+        RunOutcome::NotOurs
+    );
+    worker.clock.advance(Duration::from_hours(24));
+    let all = worker.run_as(small(), RunRequest::SCHEDULED).await;
+    assert_eq!(all["blobs"], 3, "{all}");
+}
+
+async fn sweep_that_was_stopped_is_taken_up_in_its_slot(bed: Bed) {
+    let worker = Worker::of(&bed);
+    for blob in 1..=4 {
+        plant_here(&bed, blob).await;
+    }
+    let stopping = CancellationToken::new();
+    stopping.cancel();
+    let job: Arc<dyn Job> = Arc::new(small());
+    let stopped = run_job(&worker.engine, job, RunRequest::SCHEDULED, &stopping).await;
+    assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
+    let request = PageRequest::default();
+    let runs = async || {
+        worker
+            .engine
+            .operator()
+            .job_runs("sweep-blobs", &request)
+            .await
+            .unwrap()
+            .items
+    };
+    let broken_off = &runs().await[0];
+    assert!(
+        broken_off.ended_at.is_none() && !broken_off.is_running,
+        "{broken_off:?}"
+    );
+    let swept = worker.run_as(small(), RunRequest::SCHEDULED).await;
+    assert_eq!(swept["condemned"], 4, "{swept}");
+    let [ended] = runs().await.try_into().unwrap();
+    assert!(
+        ended.ended_at.is_some() && ended.slot == broken_off.slot,
+        "{ended:?}"
+    );
+}
+
+async fn slot_of_a_sweep_is_run_once_by_two_replicas(bed: Bed) {
+    let worker = Worker::of(&bed);
+    let other = Worker {
+        engine: bed.replica_with(|options| options.clock = worker.clock.clone()),
+        clock: worker.clock.clone(),
+    };
+    plant_here(&bed, 1).await;
+    for _ in 0..3 {
+        let (one, two) = tokio::join!(
+            worker.outcome(small(), RunRequest::SCHEDULED),
+            other.outcome(small(), RunRequest::SCHEDULED),
+        );
+        let ran = |outcome: &RunOutcome| matches!(outcome, RunOutcome::Ran(_));
+        assert!(ran(&one) ^ ran(&two), "{one:?} {two:?}");
+        worker.clock.advance(Duration::from_hours(24));
+    }
+}
+
+/// Writes, edits, renames and deletes until it is time; answers how often.
+async fn write_until(bed: &Bed, writer: u64, end: Instant) -> u64 {
+    let engine = bed.replica();
+    let mut done = 0;
+    for number in 0.. {
+        if Instant::now() >= end {
+            break;
+        }
+        let path = format!("/memories/{writer}/{}.txt", number % 20);
+        let input = match number % 4 {
+            0 => create(&path, &format!("{writer} wrote {number}\n")),
+            1 => create(&format!("/memories/{writer}/again.txt"), &format!("{number}")),
+            2 => insert(&format!("/memories/{writer}/again.txt"), 0, "a line"),
+            _ => json!({"command": "delete", "path": format!("/memories/{writer}/again.txt")}),
+        };
+        // What fails or is refused has changed nothing, or left an orphan.
+        if let Ok(answer) = bed.call_on(&engine, None, input).await {
+            done += u64::from(!answer.is_error);
+        }
+    }
+    done
+}
+
+async fn sweep_beside_full_write_load_leaves_nothing_wrong(bed: Bed) {
+    let seconds = std::env::var(LOAD_SECONDS).map_or(4, |text| text.parse().unwrap());
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let puts = AtomicU64::new(0);
+    bed.blobs.after_put(move |_| {
+        let is_lost = puts.fetch_add(1, Ordering::Relaxed) % 9 == 8;
+        async move { if is_lost { unavailable() } else { Ok(()) } }
+    });
+    let deletes = AtomicU64::new(0);
+    bed.blobs.before_delete(move |_| {
+        let fails = deletes.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        async move { if fails { unavailable() } else { Ok(()) } }
+    });
+    let worker = Worker::of(&bed);
+    let sweep = async {
+        let (mut sweeps, mut condemned) = (0, 0);
+        while Instant::now() < end {
+            let swept = worker.run(SweepBlobs { batch: 7 }).await;
+            condemned += swept["condemned"].as_u64().unwrap();
+            assert_eq!(swept["missing"], 0, "{swept}");
+            worker.run(DrainDeletions).await;
+            let counted = worker.run(ReconcileUsage::default()).await;
+            assert_eq!(
+                (&counted["drifted_stores"], &counted["lost_heads"]),
+                (&json!(0), &json!(0))
+            );
+            assert_all_is_well(&worker.engine).await;
+            sweeps += 1;
+        }
+        (sweeps, condemned)
+    };
+    let writers = futures::future::join_all((0..4).map(|writer| write_until(&bed, writer, end)));
+    let (written, (sweeps, condemned)) = tokio::join!(writers, sweep);
+    let written: u64 = written.iter().sum();
+    assert!(
+        written > 20 && sweeps > 1 && condemned > 0,
+        "{written} {sweeps} {condemned}"
+    );
+
+    bed.all_writes_end().await;
+    bed.blobs.clear_hooks();
+    assert_all_is_well(&worker.engine).await;
+    worker.run(SweepBlobs::default()).await;
+    // Removals that failed are tried again later.
+    worker.clock.advance(Duration::from_hours(12));
+    worker.run(DrainDeletions).await;
+    assert_all_is_well(&worker.engine).await;
+    let named = bed.index.named_blobs(None, 100_000).await.unwrap();
+    let mut named: Vec<_> = named.iter().map(|row| row.key).collect();
+    named.dedup();
+    assert_eq!(
+        bed.blobs_there().await,
+        named,
+        "every blob has a row, and every row its blob"
+    );
+}
+
+async fn reconciliation_finds_no_drift_in_what_was_written(bed: Bed) {
+    bed.create("/memories/a/b.txt", "text").await;
+    bed.call(insert("/memories/a/b.txt", 1, "more")).await;
+    bed.call(json!({"command": "delete", "path": "/memories/a"}))
+        .await;
+    let worker = Worker::of(&bed);
+    let counted = worker.run(ReconcileUsage { batch: 1 }).await;
+    let expected = json!({
+        "stores": 1, "tenants": 1, "drifted_stores": 0, "drifted_directories": 0,
+        "drifted_tenants": 0, "lost_heads": 0, "mended": 0, "drifted": [],
+    });
+    assert_eq!(counted, expected);
+}
+
+async fn prune_forgets_calls_that_cannot_be_repeated(bed: Bed) {
+    let new = |key: &str, path: &str| {
+        let mut new = crate::bed::new_memory(path, "text");
+        new.idempotency = Some(bed.call_named(key, path));
+        new
+    };
+    bed.try_make(new("old", "/old.txt")).await.unwrap();
+    bed.clock.advance(Duration::from_hours(47));
+    let young = bed.try_make(new("young", "/young.txt")).await.unwrap();
+    bed.clock.advance(Duration::from_hours(2));
+    let worker = Worker {
+        engine: bed.replica(),
+        clock: bed.clock.clone(),
+    };
+    let told = worker.run_as(Prune::default(), RunRequest::manual(true)).await;
+    assert_eq!(told["idempotency_records"], 1, "{told}");
+    let pruned = worker.run(Prune { batch: 1 }).await;
+    assert_eq!(pruned["idempotency_records"], 1, "{pruned}");
+    let again = bed.try_make(new("young", "/young.txt")).await.unwrap();
+    assert_eq!(again.memory.head.memory_id, young.memory.head.memory_id);
+    let pruned = worker.run(Prune::default()).await;
+    assert_eq!(pruned["idempotency_records"], 0, "{pruned}");
+}
+
+async fn run_that_is_asked_for_is_recorded_beside_the_schedule(bed: Bed) {
+    let worker = Worker::of(&bed);
+    plant_here(&bed, 1).await;
+    let operator = worker.engine.operator().with_token();
+    let begun = operator.run_job("sweep-blobs", true).await.unwrap();
+    assert!(begun.is_running && begun.by_hand && begun.is_dry_run);
+    let ended = loop {
+        let runs = operator
+            .job_runs("sweep-blobs", &PageRequest::default())
+            .await
+            .unwrap();
+        let [run] = runs.items.try_into().unwrap();
+        if run.ended_at.is_some() {
+            break run;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(
+        (ended.slot, ended.is_dry_run, ended.by_hand),
+        (begun.slot, true, true)
+    );
+    assert_eq!(ended.counts.unwrap()["condemned"], 1);
+    let audit = operator.operator_audit(&PageRequest::default()).await.unwrap();
+    assert_eq!(audit.items[0].action, "job.dry_run.sweep-blobs");
+    assert_eq!(audit.items[0].actor, "operator");
+    let scheduled = worker.run_as(small(), RunRequest::SCHEDULED).await;
+    assert_eq!(scheduled["condemned"], 1, "its slot was not used up");
+    let jobs = operator.jobs().await.unwrap();
+    let sweep = jobs.iter().find(|job| job.name == "sweep-blobs").unwrap();
+    assert!(sweep.can_be_dry && sweep.last_run.is_some());
+}
+
+async fn run_that_is_asked_for_is_refused_where_it_cannot_be(bed: Bed) {
+    let operator = bed.engine.operator();
+    let unknown = operator.run_job("make-coffee", false).await;
+    assert!(matches!(unknown, Err(EngineError::JobNotFound)), "{unknown:?}");
+    let unknown = operator.job_runs("make-coffee", &PageRequest::default()).await;
+    assert!(matches!(unknown, Err(EngineError::JobNotFound)), "{unknown:?}");
+    let wet = operator.run_job("drain-deletions", true).await;
+    assert!(
+        matches!(wet, Err(EngineError::Invalid { field: "dry_run", .. })),
+        "{wet:?}"
+    );
+    let now = bed.clock.now();
+    let until = now.plus(Duration::from_mins(1));
+    let claimed = bed.index.claim_run("prune", now, Uuid::nil(), now, until).await;
+    assert!(claimed.unwrap().is_some());
+    let busy = operator.run_job("prune", false).await;
+    assert!(matches!(busy, Err(EngineError::Conflict(_))), "{busy:?}");
+    let audit = operator.operator_audit(&PageRequest::default()).await.unwrap();
+    assert!(!audit.items.iter().any(|entry| entry.action.starts_with("job.")));
+}
