@@ -1,4 +1,4 @@
-//! The operator's side: tenants, their keys and limits, usage, audit.
+//! The operator's side: tenants, their keys and limits, usage, jobs, audit.
 //!
 //! On a listener and with a token of its own, never beside the public routes.
 //! Requests, errors and pages have the same form as theirs.
@@ -6,6 +6,7 @@
 mod api_keys;
 mod audit;
 mod body;
+mod jobs;
 mod tenants;
 
 use std::convert::Infallible;
@@ -203,6 +204,9 @@ fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::retrieve))
         .routes(routes!(api_keys::revoke))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::runs))
+        .routes(routes!(jobs::run))
         .routes(routes!(audit::of_tenant))
         .routes(routes!(audit::of_operator))
 }

@@ -39,14 +39,15 @@ const TAGS: [(&str, &str); 8] = [
     ("Reference", "What the API is."),
 ];
 
-const OPERATOR_DESCRIPTION: &str = "Tenants, their keys and limits, what they hold and what was done: for the \
+const OPERATOR_DESCRIPTION: &str = "Tenants, their keys and limits, what they hold, jobs, and what was done: for the \
     operator of Keepsake, on a listener of its own. Every request carries the operator's token; every answer carries \
     `request-id`. A field that a body does not know is refused.";
 
 /// Sections of the operator's document, in its order.
-const OPERATOR_TAGS: [(&str, &str); 4] = [
+const OPERATOR_TAGS: [(&str, &str); 5] = [
     ("Tenants", "Who has memory stores."),
     ("Tenant keys", "What tenants' clients present."),
+    ("Jobs", "What the workers do by schedule."),
     ("Audit", "What was done, by whom."),
     ("Health", "Probes."),
 ];

@@ -34,6 +34,9 @@ pub(crate) struct InKey(pub(crate) ApiKeyId);
 /// The API key that the operator's path names, and its tenant.
 pub(crate) struct InTenantKey(pub(crate) TenantId, pub(crate) ApiKeyId);
 
+/// The name of a job that the operator's path has; there may be none of it.
+pub(crate) struct OfJob(pub(crate) String);
+
 /// The segments of a path beside those of its route.
 ///
 /// The framework's own reading fails as a whole where one of them is not UTF-8.
@@ -52,10 +55,14 @@ impl Parameters {
         Self(named.collect())
     }
 
-    fn id<K: IdKind>(&self, name: &str) -> Id<K> {
+    fn text(&self, name: &str) -> &str {
         let mut pairs = self.0.iter();
         let text = pairs.find_map(|(key, text)| (key == name).then_some(text.as_str()));
-        id_or_nobody(text.unwrap_or_default())
+        text.unwrap_or_default()
+    }
+
+    fn id<K: IdKind>(&self, name: &str) -> Id<K> {
+        id_or_nobody(self.text(name))
     }
 
     fn store_id(&self) -> StoreId {
@@ -124,6 +131,14 @@ impl<S: Send + Sync> FromRequestParts<S> for InTenantKey {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let parameters = Parameters::of(parts);
         Ok(Self(parameters.id("tenant_id"), parameters.id("api_key_id")))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfJob {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Ok(Self(Parameters::of(parts).text("job").to_owned()))
     }
 }
 

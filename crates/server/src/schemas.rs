@@ -82,6 +82,7 @@ described! {
         "Limits by their names; null stands for the configured one.",
         &SchemaType::from_iter([Type::Integer, Type::Null]),
     );
+    JobName = text("The name of a job.").pattern(Some("^[a-z]+(-[a-z]+)*$")).examples(["sweep-blobs"]);
     GivenName = text("A name without control characters.")
         .min_length(Some(1))
         .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
@@ -171,6 +172,8 @@ object_types! {
     TenantUsageType { Usage = "tenant_usage" }
     TenantDeletionType { Deletion = "tenant_deletion" }
     AuditEntryType { Entry = "audit_entry" }
+    JobType { Job = "job" }
+    JobRunType { Run = "job_run" }
 }
 
 macro_rules! vocabularies {
@@ -213,6 +216,13 @@ vocabularies! {
         "settling",
         "done"
     ];
+    JobRunStatus = "How it stands; one that is `interrupted` is gone on with by the next of its schedule." [
+        "running",
+        "done",
+        "failed",
+        "interrupted"
+    ];
+    JobRunReason = "Who asked for it." ["schedule", "operator"];
     ErrorType = "What kind of error it is." [
         "invalid_request_error",
         "authentication_error",

@@ -27,10 +27,10 @@ pub(crate) struct Entry {
     /// `operator`, `operator_cli`, `api_key:apikey_…`, `user:…`,
     /// `service_account:…` or `job`.
     actor: String,
-    /// The kind of object, a dot, and what was done to it.
+    /// The kind of object, a dot, and what was done to it; of a job also which.
     #[schema(examples("tenant.create"))]
     action: String,
-    /// What it was done to.
+    /// What it was done to; null of a job, which has no id.
     #[schema(required)]
     object_id: Option<String>,
 }

@@ -1,0 +1,178 @@
+//! `/admin/v1/jobs`
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use keepsake_core::Timestamp;
+use keepsake_engine::{Engine, JobState, Page};
+use keepsake_index::JobRun as FoundRun;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::Acting;
+use super::body::OptionalAdminBody;
+use crate::error::ApiError;
+use crate::path::OfJob;
+use crate::query::{Asked, Nothing};
+use crate::routes::api_keys::ListPage;
+use crate::routes::list::List;
+use crate::schemas::{self, JobRunType, JobType};
+
+/// The body of a run that is asked for.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunJob {
+    /// Whether it only tells what it would do.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// A job, which one replica at a time runs for all.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Job {
+    #[schema(value_type = schemas::JobName)]
+    name: &'static str,
+    #[schema(inline)]
+    r#type: JobType,
+    /// When workers look whether it is to run: six cron fields, seconds first,
+    /// in UTC.
+    schedule: &'static str,
+    /// How often it runs.
+    period_seconds: u64,
+    /// Whether it can tell what it would do without doing it.
+    can_be_dry: bool,
+    /// The run that began last; null: there was none.
+    #[schema(required)]
+    last_run: Option<JobRun>,
+}
+
+impl From<JobState> for Job {
+    fn from(job: JobState) -> Self {
+        Self {
+            name: job.name,
+            r#type: JobType::Job,
+            schedule: job.schedule,
+            period_seconds: job.period.as_secs(),
+            can_be_dry: job.can_be_dry,
+            last_run: job.last_run.map(|run| JobRun::of(job.name, run)),
+        }
+    }
+}
+
+/// The record of a run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct JobRun {
+    /// What tells it from the job's other runs.
+    id: String,
+    #[schema(inline)]
+    r#type: JobRunType,
+    #[schema(value_type = schemas::JobName)]
+    job: String,
+    #[schema(value_type = schemas::JobRunStatus)]
+    status: &'static str,
+    #[schema(value_type = schemas::JobRunReason)]
+    asked_for_by: &'static str,
+    /// Whether it only told what it would do.
+    dry_run: bool,
+    /// When it began, or was last gone on with.
+    #[schema(value_type = schemas::Time)]
+    started_at: String,
+    #[schema(value_type = Option<schemas::Time>, required)]
+    ended_at: Option<String>,
+    /// What it did, in the job's own words: numbers, and ids; null until it ends.
+    #[schema(value_type = Option<Object>, required)]
+    counts: Option<Value>,
+    /// Why it failed.
+    #[schema(required)]
+    error: Option<String>,
+}
+
+impl JobRun {
+    fn of(job: &str, run: FoundRun) -> Self {
+        let status = match (run.ended_at, &run.error) {
+            (Some(_), Some(_)) => "failed",
+            (Some(_), None) => "done",
+            (None, _) if run.is_running => "running",
+            (None, _) => "interrupted",
+        };
+        Self {
+            id: run.slot.as_micros().to_string(),
+            r#type: JobRunType::Run,
+            job: job.to_owned(),
+            status,
+            asked_for_by: if run.by_hand { "operator" } else { "schedule" },
+            dry_run: run.is_dry_run,
+            started_at: run.started_at.to_rfc3339(),
+            ended_at: run.ended_at.map(Timestamp::to_rfc3339),
+            counts: run.counts,
+            error: run.error,
+        }
+    }
+}
+
+/// List the jobs
+///
+/// Each with the run that began last. What every replica does for itself, such
+/// as writing when memories were read, is none of them.
+#[utoipa::path(
+    get,
+    path = "/jobs",
+    operation_id = "jobs.list",
+    tag = "Jobs",
+    responses((status = 200, description = "All of them.", body = List<Job>)),
+)]
+pub(super) async fn list(
+    State(engine): State<Engine>,
+    Asked(Nothing): Asked<Nothing>,
+) -> Result<Json<List<Job>>, ApiError> {
+    let page = Page {
+        items: engine.operator().jobs().await?,
+        next: None,
+    };
+    Ok(Json(List::of(page, Job::from)))
+}
+
+/// List a job's runs
+///
+/// The one that began last first; they are kept for 30 days.
+#[utoipa::path(
+    get,
+    path = "/jobs/{job}/runs",
+    operation_id = "jobs.runs",
+    tag = "Jobs",
+    params(("job" = schemas::JobName, Path, description = "The job."), ListPage),
+    responses((status = 200, description = "A page of runs.", body = List<JobRun>)),
+)]
+pub(super) async fn runs(
+    State(engine): State<Engine>,
+    OfJob(job): OfJob,
+    Asked(asked): Asked<ListPage>,
+) -> Result<Json<List<JobRun>>, ApiError> {
+    let runs = engine.operator().job_runs(&job, &asked.into()).await?;
+    Ok(Json(List::of(runs, |run| JobRun::of(&job, run))))
+}
+
+/// Run a job now
+///
+/// In the process that is asked, whatever its role, and beside the schedule. It
+/// answers at once; the job's runs tell how it ends. While the job is running
+/// anywhere it is 409.
+#[utoipa::path(
+    post,
+    path = "/jobs/{job}/run",
+    operation_id = "jobs.run",
+    tag = "Jobs",
+    params(("job" = schemas::JobName, Path, description = "The job.")),
+    request_body = Option<RunJob>,
+    responses((status = 202, description = "It has begun.", body = JobRun)),
+)]
+pub(super) async fn run(
+    State(engine): State<Engine>,
+    acting: Acting,
+    OfJob(job): OfJob,
+    OptionalAdminBody(body): OptionalAdminBody<RunJob>,
+) -> Result<(StatusCode, Json<JobRun>), ApiError> {
+    let begun = acting.on(&engine).run_job(&job, body.dry_run).await?;
+    Ok((StatusCode::ACCEPTED, Json(JobRun::of(&job, begun))))
+}
