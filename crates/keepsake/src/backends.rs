@@ -50,6 +50,7 @@ impl Backends {
             issuers: Arc::clone(&settings.auth.issuers),
             vault: settings.vault.clone(),
             token_key_period: settings.auth.token_key_period,
+            request_deadline: settings.server.request_deadline,
             ..EngineOptions::default()
         };
         Engine::new(Arc::clone(&self.index), Arc::clone(&self.blobs), options)

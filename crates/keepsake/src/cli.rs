@@ -1,5 +1,6 @@
 //! The command line.
 
+mod jobs;
 mod operator;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use keepsake_core::TenantId;
 
 use crate::bench::{BenchArgs, FloorArgs};
 use crate::config::{Role, Sources};
+pub(crate) use jobs::{JobCommand, ListJobsArgs, RunJobArgs, VerifyArgs};
 pub(crate) use operator::{
     CreateKeyArgs, CreateTenantArgs, KeyCommand, PageArgs, RevokeKeyArgs, SideArgs, TenantArgs,
     TenantCommand, UpdateTenantArgs,
@@ -48,6 +50,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: StoreCommand,
     },
+    /// Looks at the scheduled jobs, and runs them by hand
+    Job {
+        #[command(subcommand)]
+        command: JobCommand,
+    },
+    /// Reads every blob that a row names and counts everything again; changes nothing
+    Verify(VerifyArgs),
     /// Prints the OpenAPI document of the HTTP API
     Openapi(OpenapiArgs),
     /// Measures what a server bears, beside what this machine can do at best
@@ -175,6 +184,10 @@ mod tests {
             &format!("keepsake tenant usage {tenant}"),
             &format!("keepsake tenant audit {tenant}"),
             "keepsake tenant audit",
+            "keepsake job list --server http://127.0.0.1:8081 --json",
+            "keepsake job run sweep-blobs --dry-run --config c",
+            "keepsake job history prune --limit 5 --page p",
+            "keepsake verify --data-dir d --concurrency 4 --paths --json",
             &format!("keepsake key list --tenant {tenant}"),
             &format!("keepsake key revoke --tenant {tenant} apikey_00000000000000000000000001"),
             "keepsake tenant create --name n --external-id x --limit bytes_per_memory=1 --data-dir d --json",
@@ -197,6 +210,8 @@ mod tests {
             "keepsake tenant create --name n --limit bytes_per_memory",
             "keepsake tenant list --server http://h --config c",
             "keepsake tenant list --token-file t",
+            "keepsake job run",
+            "keepsake verify --concurrency 0",
             "keepsake tenant get acme",
             "keepsake tenant update wrkspc_00000000000000000000000001 --external-id x --no-external-id",
             "keepsake tenant update wrkspc_00000000000000000000000001 --default-limit bytes_per_memroy",

@@ -50,6 +50,8 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Store {
             command: StoreCommand::Create(args),
         } => operator::create_store(args).await,
+        Command::Job { command } => operator::run_job(command).await,
+        Command::Verify(args) => operator::verify(args).await,
         Command::Openapi(args) => operator::print_openapi(&args),
         Command::Bench(args) => bench::run(args).await,
         Command::BenchFloor(args) => bench::run_floor(args).await,

@@ -1,9 +1,11 @@
-//! The operator's commands: the configuration, the schema, tenants and keys.
+//! The operator's commands: the configuration, the schema, tenants, keys, jobs.
 
+mod jobs;
 mod keys;
 mod output;
 mod side;
 mod tenants;
+mod verify;
 
 use std::io::Write;
 
@@ -15,8 +17,10 @@ use crate::cli::{CreateStoreArgs, OpenapiArgs, SourceArgs};
 use crate::failure::Failure;
 use crate::{data_dir, logs};
 
+pub(crate) use jobs::run as run_job;
 pub(crate) use keys::run as run_key;
 pub(crate) use tenants::run as run_tenant;
+pub(crate) use verify::run as verify;
 
 /// Prints the merged configuration, then says what is wrong with it.
 ///

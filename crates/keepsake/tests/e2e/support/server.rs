@@ -1,5 +1,6 @@
 //! A running server whose output is checked for secrets at its end.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use keepsake_testkit::{RunningServer, ServerCommand};
@@ -29,6 +30,11 @@ impl Server {
     /// The port it listens on.
     pub(crate) fn port(&self) -> u16 {
         self.running.port()
+    }
+
+    /// The file that it is configured by.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.command.config_file()
     }
 
     /// A client with a tenant's key.

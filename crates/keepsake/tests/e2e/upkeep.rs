@@ -1,0 +1,313 @@
+//! What a crash leaves behind is swept, and what is wrong is found.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::BlobKey;
+use keepsake_engine::jobs::{DrainDeletions, Job, RunOutcome, RunRequest, SweepBlobs, run_job};
+use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::client::{tool_calls, try_send};
+use crate::support::command::{Run, keepsake};
+use crate::support::history::{Database, orphans};
+use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually};
+
+/// How long a step of a write may take to show itself.
+const SHOWN_WITHIN: Duration = Duration::from_secs(30);
+/// Kills amid writes, at whatever step they are.
+const KILLS_UNDER_LOAD: usize = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_at_each_step_of_a_write_leave_what_is_swept_on_postgres_and_s3() {
+    kills_at_each_step_leave_what_is_swept(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_at_each_step_of_a_write_leave_what_is_swept_on_sqlite_and_files() {
+    kills_at_each_step_leave_what_is_swept(Pair::SqliteFiles).await;
+}
+
+async fn kills_at_each_step_leave_what_is_swept(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let mut server = deployment.start().await;
+    let client = server.client(&tenant);
+    let create = |name: &str| create(&format!("/memories/{name}.txt"), name);
+    client.tool_ok(&tenant, &create("before")).await;
+
+    // The blob is there, and the commit waits for a lock: killed between both.
+    let database = deployment.database().await;
+    database.execute(lock_of(&database)).await;
+    let call = send(&client, &tenant, create("between"));
+    let shown = async || blobs_of(&deployment, &tenant).await.len() == 2;
+    eventually("the blob is put", SHOWN_WITHIN, shown).await;
+    server.kill9().await;
+    database.execute("ROLLBACK".to_owned()).await;
+    assert!(call.await.unwrap().is_none(), "it was never acknowledged");
+    server.restart().await;
+
+    // The row is there: killed before or after the answer.
+    let call = send(&client, &tenant, create("after"));
+    let versions = async || database.number("SELECT count(*) FROM version").await == 2;
+    eventually("the commit lands", SHOWN_WITHIN, versions).await;
+    server.kill9().await;
+    let _ = call.await;
+    server.restart().await;
+
+    // Wherever they are: at a put, a commit, an answer, a removal.
+    for round in 0..KILLS_UNDER_LOAD {
+        let writers: Vec<_> = (0..8)
+            .map(|writer| tokio::spawn(write(client.clone(), tenant.clone(), round, writer)))
+            .collect();
+        let before = blobs_of(&deployment, &tenant).await.len();
+        let shown = async || blobs_of(&deployment, &tenant).await.len() >= before + 10;
+        eventually("the writers write", SHOWN_WITHIN, shown).await;
+        server.kill9().await;
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        server.restart().await;
+    }
+    server.end().await;
+
+    let left = orphans_of(&deployment, &tenant, &database).await;
+    assert!(!left.is_empty(), "no kill left an orphan");
+    database.close().await;
+    verify_with(&server, &[]).await.ok();
+    sweep(&deployment, left.len()).await;
+    let database = deployment.database().await;
+    assert_eq!(orphans_of(&deployment, &tenant, &database).await, []);
+    database.close().await;
+    let report = verify_with(&server, &["--json"]).await.json();
+    assert_eq!(report["problem_count"], 0, "{report}");
+
+    server.restart().await;
+    assert_eq!(client.lines(&tenant, "/memories/before.txt").await, ["before"]);
+    assert_eq!(client.lines(&tenant, "/memories/after.txt").await, ["after"]);
+    client.tool_ok(&tenant, &create("between")).await;
+    server.end().await;
+}
+
+fn create(path: &str, text: &str) -> Value {
+    json!({"command": "create", "path": path, "file_text": text})
+}
+
+/// Keeps commits waiting: of the only store, or of the whole file.
+fn lock_of(database: &Database) -> String {
+    match database {
+        Database::Postgres(_) => "BEGIN; SELECT seq FROM store FOR UPDATE".to_owned(),
+        Database::Sqlite(_) => "BEGIN IMMEDIATE".to_owned(),
+    }
+}
+
+/// Sends a call to a server that may die; answers what it was answered.
+fn send(client: &Client, tenant: &Tenant, input: Value) -> tokio::task::JoinHandle<Option<String>> {
+    let request = client
+        .request(Method::POST, &tool_calls(tenant.store_id))
+        .json(&input);
+    tokio::spawn(async move { try_send(request).await.ok().map(|answer| answer.text) })
+}
+
+/// Writes new files, and edits that race, until the server is gone.
+async fn write(client: Client, tenant: Tenant, round: usize, writer: usize) {
+    for number in 0.. {
+        let input = if number % 2 == 0 {
+            create(&format!("/memories/{round}/{writer}/{number}.txt"), "new")
+        } else {
+            create("/memories/shared.txt", &format!("{writer} {number}"))
+        };
+        if send(&client, &tenant, input).await.unwrap().is_none() {
+            return;
+        }
+    }
+}
+
+async fn blobs_of(deployment: &Deployment, tenant: &Tenant) -> Vec<BlobKey> {
+    let listed = deployment
+        .blobs()
+        .await
+        .list_tenant(tenant.id, None, 100_000)
+        .await
+        .unwrap();
+    listed.into_iter().map(|blob| blob.key).collect()
+}
+
+async fn orphans_of(deployment: &Deployment, tenant: &Tenant, database: &Database) -> Vec<BlobKey> {
+    let versions = database.versions(tenant.store_id).await;
+    orphans(deployment, tenant.id, &versions).await
+}
+
+/// Runs the jobs two days on, when every blob is older than a request.
+async fn sweep(deployment: &Deployment, expected: usize) {
+    let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_hours(48))));
+    let options = EngineOptions {
+        clock: clock.clone(),
+        ..EngineOptions::default()
+    };
+    let index = deployment.index().await;
+    let engine = Engine::new(Arc::clone(&index), deployment.blobs().await, options);
+    let swept = run_once(&engine, SweepBlobs::default()).await;
+    assert_eq!(
+        (&swept["condemned"], &swept["missing"]),
+        (&json!(expected), &json!(0)),
+        "{swept}"
+    );
+    let drained = run_once(&engine, DrainDeletions).await;
+    assert_eq!(drained["removed"], expected, "{drained}");
+    index.close().await;
+}
+
+async fn run_once(engine: &Engine, job: impl Job + 'static) -> Value {
+    let stopping = CancellationToken::new();
+    match run_job(engine, Arc::new(job), RunRequest::manual(false), &stopping)
+        .await
+        .unwrap()
+    {
+        RunOutcome::Ran(counts) => counts,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+async fn verify_with(server: &Server, more: &[&str]) -> Run {
+    let config = server.config_file();
+    let mut arguments = vec!["verify", "--config", config.to_str().unwrap()];
+    arguments.extend(more);
+    keepsake(&arguments).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_finds_what_is_wrong_on_postgres_and_s3() {
+    verification_finds_what_is_wrong(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_finds_what_is_wrong_on_sqlite_and_files() {
+    verification_finds_what_is_wrong(Pair::SqliteFiles).await;
+}
+
+async fn verification_finds_what_is_wrong(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let mut server = deployment.start().await;
+    let client = server.client(&tenant);
+    for name in ["secret-path-a", "secret-path-b", "c"] {
+        client
+            .tool_ok(
+                &tenant,
+                &create(&format!("/memories/{name}.txt"), "content of it"),
+            )
+            .await;
+    }
+    server.end().await;
+    let well = verify_with(&server, &[]).await.ok();
+    assert!(
+        well.ends_with("3 blobs of 39 bytes, 3 versions, 1 memory stores, 1 tenants: all is well\n"),
+        "{well}"
+    );
+
+    let blobs = deployment.blobs().await;
+    let [missing, damaged, _] = blobs_of(&deployment, &tenant).await.try_into().unwrap();
+    for key in [missing, damaged] {
+        blobs.delete(&key).await.unwrap();
+    }
+    blobs
+        .put(&damaged, bytes::Bytes::from_static(b"another"))
+        .await
+        .unwrap();
+    let database = deployment.database().await;
+    database
+        .execute("UPDATE store SET memory_count = 7; UPDATE directory SET files = 9; UPDATE tenant SET store_count = 5".to_owned())
+        .await;
+
+    let run = verify_with(&server, &[]).await;
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("4 things are wrong"), "{}", run.stderr);
+    for told in [
+        format!(
+            "missing_blob tenant={} memory_store={} memory_version={}\n",
+            tenant.id, tenant.store_id, missing.blob_id
+        ),
+        format!(
+            "damaged_blob tenant={} memory_store={} memory_version={} expected_bytes=13 found_bytes=7\n",
+            tenant.id, tenant.store_id, damaged.blob_id
+        ),
+        format!(
+            "store_count tenant={} memory_store={} memory_count={{\"counted\":3,\"recorded\":7}} wrong_directories=1\n",
+            tenant.id, tenant.store_id
+        ),
+        format!(
+            "tenant_count tenant={} store_count={{\"counted\":1,\"recorded\":5}}\n",
+            tenant.id
+        ),
+    ] {
+        assert!(run.stdout.contains(&told), "{told}\n{}", run.stdout);
+    }
+    for secret in ["secret-path", "content of it"] {
+        assert!(
+            !run.stdout.contains(secret) && !run.stderr.contains(secret),
+            "{}",
+            run.stdout
+        );
+    }
+    let run = verify_with(&server, &["--json", "--paths", "--concurrency", "2"]).await;
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((run.code, &report["problem_count"]), (Some(1), &json!(4)));
+    let problems = report["problems"].as_array().unwrap();
+    let of_kind = |kind: &str| {
+        problems
+            .iter()
+            .find(|problem| problem["problem"] == kind)
+            .unwrap()
+    };
+    let path = of_kind("missing_blob")["path"].as_str().unwrap();
+    assert!(path.starts_with("/secret-path") || path == "/c.txt", "{path}");
+    assert_eq!(of_kind("store_count")["directories"], json!(["/"]));
+
+    // The job mends what can be counted again; what is missing stays so.
+    let config = server.config_file();
+    let config = config.to_str().unwrap();
+    let told = keepsake(&[
+        "job",
+        "run",
+        "reconcile-usage",
+        "--dry-run",
+        "--json",
+        "--config",
+        config,
+    ])
+    .await
+    .json();
+    assert_eq!(
+        (&told["counts"]["drifted_stores"], &told["counts"]["mended"]),
+        (&json!(1), &json!(0)),
+        "{told}"
+    );
+    let ran = keepsake(&["job", "run", "reconcile-usage", "--json", "--config", config])
+        .await
+        .json();
+    assert_eq!(
+        (&ran["status"], &ran["counts"]["mended"]),
+        (&json!("done"), &json!(2)),
+        "{ran}"
+    );
+    let run = verify_with(&server, &["--json"]).await;
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["problem_count"], 2, "{report}");
+    database.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_makes_no_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = keepsake(&["verify", "--data-dir", folder.path().to_str().unwrap()]).await;
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr.contains("there is no index to verify"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
