@@ -15,6 +15,9 @@ use crate::cli::VerifyArgs;
 use crate::config::IndexUrl;
 use crate::failure::Failure;
 
+/// Fields of a problem that a line begins with, where it has them.
+const FIRST: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
+
 /// Compares the index with the blob store, and counters with what they count.
 ///
 /// # Errors
@@ -190,7 +193,12 @@ fn report_of(found: &Verification, problems: &[Value]) -> Value {
 fn text_of(report: &Value) -> String {
     let mut text = String::new();
     for problem in report["problems"].as_array().into_iter().flatten() {
-        let fields = problem.as_object().into_iter().flatten();
+        let rest = problem.as_object().into_iter().flatten();
+        let rest = rest.filter(|(name, _)| !FIRST.contains(&name.as_str()));
+        let first = FIRST
+            .into_iter()
+            .filter_map(|name| Some((name, problem.get(name)?)));
+        let fields = first.chain(rest.map(|(name, value)| (name.as_str(), value)));
         let shown: Vec<_> = fields
             .map(|(name, value)| match value {
                 Value::String(value) if name == "problem" => value.clone(),

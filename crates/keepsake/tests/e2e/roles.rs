@@ -50,10 +50,8 @@ async fn workers_run_every_job_and_gateways_none() {
         .env("KEEPSAKE_ROLE", "gateway")
         .start()
         .await;
-    let mut worker = deployment
-        .command(&of_worker)
-        .env("KEEPSAKE_ROLE", "worker")
-        .spawn();
+    let command = deployment.command(&of_worker).env("KEEPSAKE_ROLE", "worker");
+    let mut worker = command.spawn();
     let is_ready = async || {
         let request = Client::new(&worker_url, "").bare(Method::GET, "/readyz");
         matches!(request.send().await, Ok(answer) if answer.status().is_success())

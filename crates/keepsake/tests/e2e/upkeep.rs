@@ -45,7 +45,7 @@ async fn kills_at_each_step_leave_what_is_swept(pair: Pair) {
     let shown = async || blobs_of(&deployment, &tenant).await.len() == 2;
     eventually("the blob is put", SHOWN_WITHIN, shown).await;
     server.kill9().await;
-    database.execute("ROLLBACK".to_owned()).await;
+    database.execute(release_of(&database)).await;
     assert!(call.await.unwrap().is_none(), "it was never acknowledged");
     server.restart().await;
 
@@ -100,6 +100,16 @@ fn lock_of(database: &Database) -> String {
     match database {
         Database::Postgres(_) => "BEGIN; SELECT seq FROM store FOR UPDATE".to_owned(),
         Database::Sqlite(_) => "BEGIN IMMEDIATE".to_owned(),
+    }
+}
+
+/// Ends the lock; a Postgres does not notice by itself that who waits is dead.
+fn release_of(database: &Database) -> String {
+    match database {
+        Database::Postgres(_) => "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                                  WHERE datname = current_database() AND pid <> pg_backend_pid(); ROLLBACK"
+            .to_owned(),
+        Database::Sqlite(_) => "ROLLBACK".to_owned(),
     }
 }
 
