@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Timestamp;
+
 /// The limits in force for one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -22,6 +24,26 @@ pub struct Limits {
     pub requests_per_second: u64,
     /// Requests that may come at once after a quiet time; 0 lets none pass.
     pub request_burst: u64,
+    /// Seconds for which a version is kept after it was superseded, where the
+    /// memory was deleted or a limit on its history is passed.
+    pub version_retention_secs: u64,
+    /// Seconds after which a version of a live memory is too old; 0: never.
+    pub version_age_secs: u64,
+    /// Versions of a live memory, the current one included; 0: any number.
+    pub versions_per_memory: u64,
+    /// Seconds after which an unread memory expires in stores that have no
+    /// period of their own; 0: never. A tenant's own alone: it has no default
+    /// in the configuration, of which nobody knows since when it is so.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub expires_unused_after: u64,
+    /// Since when that period is as short as it is.
+    #[serde(skip)]
+    pub period_set_at: Option<Timestamp>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Default for Limits {
@@ -35,6 +57,11 @@ impl Default for Limits {
             bytes_per_tenant: 10 << 30,
             requests_per_second: 1_000,
             request_burst: 2_000,
+            version_retention_secs: 30 * 86_400,
+            version_age_secs: 0,
+            versions_per_memory: 0,
+            expires_unused_after: 0,
+            period_set_at: None,
         }
     }
 }
@@ -67,9 +94,53 @@ pub struct LimitOverrides {
     /// Overrides [`Limits::request_burst`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_burst: Option<u64>,
+    /// Overrides [`Limits::version_retention_secs`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version_retention_secs: Option<u64>,
+    /// Overrides [`Limits::version_age_secs`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version_age_secs: Option<u64>,
+    /// Overrides [`Limits::versions_per_memory`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub versions_per_memory: Option<u64>,
+    /// Sets [`Limits::expires_unused_after`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_unused_after: Option<u64>,
+    /// When that was last set to a new or shorter period, in microseconds; kept
+    /// with the others, and never asked for or shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period_set_at: Option<i64>,
+}
+
+impl LimitOverrides {
+    /// The period of expiry; `None`: never.
+    pub fn unused_period_secs(&self) -> Option<u64> {
+        self.expires_unused_after.filter(|secs| *secs > 0)
+    }
+
+    /// These limits, that take the place of `before` now: notes when a new or
+    /// shorter period of expiry was set.
+    #[must_use]
+    pub fn replacing(mut self, before: &Self, now: Timestamp) -> Self {
+        let old = before.unused_period_secs();
+        let is_new_or_shorter = self
+            .unused_period_secs()
+            .is_some_and(|new| old.is_none_or(|old| new < old));
+        self.period_set_at = if is_new_or_shorter {
+            Some(now.as_micros())
+        } else {
+            before.period_set_at
+        };
+        self
+    }
 }
 
 impl Limits {
+    /// The period of expiry; `None`: never.
+    pub fn unused_period_secs(&self) -> Option<u64> {
+        Some(self.expires_unused_after).filter(|secs| *secs > 0)
+    }
+
     /// These limits with a tenant's own values in place of the defaults.
     #[must_use]
     pub fn with(&self, own: &LimitOverrides) -> Self {
@@ -82,6 +153,11 @@ impl Limits {
             bytes_per_tenant: own.bytes_per_tenant.unwrap_or(self.bytes_per_tenant),
             requests_per_second: own.requests_per_second.unwrap_or(self.requests_per_second),
             request_burst: own.request_burst.unwrap_or(self.request_burst),
+            version_retention_secs: own.version_retention_secs.unwrap_or(self.version_retention_secs),
+            version_age_secs: own.version_age_secs.unwrap_or(self.version_age_secs),
+            versions_per_memory: own.versions_per_memory.unwrap_or(self.versions_per_memory),
+            expires_unused_after: own.expires_unused_after.unwrap_or_default(),
+            period_set_at: own.period_set_at.map(Timestamp::from_micros),
         }
     }
 }

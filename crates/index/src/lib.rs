@@ -4,23 +4,27 @@
 //! [`sqlite`] implement each of them, and one conformance suite runs against
 //! both. Every method of the request path takes the tenant first and sees that
 //! tenant alone; what crosses tenants ([`OperatorIndex`], [`TenantDeletionIndex`],
-//! [`MaintenanceIndex`], [`UpkeepIndex`], [`JobIndex`]) is for the operator and the jobs.
+//! [`MaintenanceIndex`], [`UpkeepIndex`], [`ExpiryIndex`], [`RetentionIndex`],
+//! [`JobIndex`]) is for the operator and the jobs.
 
 mod commit;
 mod directories;
 mod erasure;
 mod error;
+mod expiry;
 mod grants;
 mod listing;
 pub mod migrations;
 mod model;
 mod operator;
 pub mod postgres;
+mod retention;
 mod secrets;
 pub mod sqlite;
 mod statements;
 mod updates;
 mod upkeep;
+mod usage;
 
 use std::time::Duration;
 
@@ -38,6 +42,7 @@ pub use erasure::{
     MOST_OPEN_ERASURES, NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
 };
 pub use error::IndexError;
+pub use expiry::{AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf};
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditPlace, Audited, Auditor, Claim, Credential,
     DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion, Grant, Head,
@@ -49,9 +54,11 @@ pub use model::{
 };
 pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
 pub use postgres::PostgresIndex;
+pub use retention::{History, Outdated, RetentionIndex, VersionBatch, VersionsTaken};
 pub use secrets::{SecretIndex, ServerSecret};
 pub use sqlite::SqliteIndex;
 pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
+pub use usage::{StoreUsage, UsageIndex, UsedMemory};
 
 /// Memories of one store: reading heads, and the one way to change them.
 #[async_trait]
@@ -296,6 +303,10 @@ pub trait CredentialIndex: Send + Sync {
 /// of them, which come half-minutely.
 pub const LIVES_FOR: Duration = Duration::from_secs(90);
 
+/// How long expiry waits for the reads of a replica that is not heard of any
+/// more and has not ended: longer than a network is away, at most.
+pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+
 /// What the jobs do to rows of every tenant.
 #[async_trait]
 pub trait MaintenanceIndex: Send + Sync {
@@ -421,6 +432,7 @@ pub trait Index:
     + PurgeIndex
     + ErasureIndex
     + StoreIndex
+    + UsageIndex
     + CredentialIndex
     + SecretIndex
     + OperatorIndex
@@ -429,6 +441,8 @@ pub trait Index:
     + TenantDeletionIndex
     + MaintenanceIndex
     + UpkeepIndex
+    + ExpiryIndex
+    + RetentionIndex
     + JobIndex
     + std::fmt::Debug
 {

@@ -46,6 +46,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/postgres/0007_functions_v3.sql"),
     ),
     (
+        8,
+        "expiry",
+        include_str!("../../../migrations/postgres/0008_expiry.sql"),
+    ),
+    (
         9,
         "job runs",
         include_str!("../../../migrations/postgres/0009_job_runs.sql"),
@@ -72,6 +77,11 @@ const SQLITE: &[(i64, &str, &str)] = &[
         6,
         "erasures",
         include_str!("../../../migrations/sqlite/0006_erasures.sql"),
+    ),
+    (
+        8,
+        "expiry",
+        include_str!("../../../migrations/sqlite/0008_expiry.sql"),
     ),
     (
         9,

@@ -4,6 +4,7 @@
 //! column equals a parameter, SQLite puts the parameter in its place everywhere,
 //! and finds the condition of the partial index no more.
 
+pub(crate) mod expiry;
 pub(crate) mod operator;
 pub(crate) mod upkeep;
 

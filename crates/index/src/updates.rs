@@ -47,9 +47,12 @@ impl StoreRow {
         if let Some(period) = change.expires_unused_after {
             let before = store.expires_unused_after;
             store.expires_unused_after = period;
-            if let Some(period) = period
-                && before.is_none_or(|before| period < before)
-            {
+            // One that loses its own has its tenant's from now on, which may be shorter.
+            let is_new_or_shorter = match (before, period) {
+                (Some(before), Some(period)) => period < before,
+                (before, period) => before != period,
+            };
+            if is_new_or_shorter {
                 row.period_set_at = Some(change.now);
             }
         }

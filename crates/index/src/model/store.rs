@@ -1,6 +1,12 @@
 //! Stores: what they are called, how they behave, what they hold.
 
+use std::time::Duration;
+
+use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp};
+
+/// How long a new or shorter period of expiry waits before it has an effect.
+const PERIOD_TAKES_EFFECT_AFTER: Duration = Duration::from_hours(24);
 
 /// What a read needs to know of the store it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +24,38 @@ pub struct Expiry {
     pub unused_after_secs: Option<u64>,
     /// When a new or shorter period was set.
     pub set_at: Option<Timestamp>,
+}
+
+impl Expiry {
+    /// The tenant's period where the store has none of its own, begun when the
+    /// later of both was changed.
+    #[must_use]
+    pub fn or_tenants(self, secs: Option<u64>, set_at: Option<Timestamp>) -> Self {
+        if self.unused_after_secs.is_some() {
+            return self;
+        }
+        Self {
+            unused_after_secs: secs,
+            set_at: self.set_at.max(set_at),
+        }
+    }
+
+    pub(crate) fn or_limits(self, limits: &LimitOverrides) -> Self {
+        let set_at = limits.period_set_at.map(Timestamp::from_micros);
+        self.or_tenants(limits.unused_period_secs(), set_at)
+    }
+
+    /// When an unpinned memory with its last sign of life at `alive_at` expires;
+    /// `None`: never.
+    pub fn ends_at(self, alive_at: Timestamp) -> Option<Timestamp> {
+        let period = Duration::from_secs(self.unused_after_secs?);
+        Some(alive_at.plus(period)).max(self.in_effect_at())
+    }
+
+    /// From when on the period counts.
+    pub fn in_effect_at(self) -> Option<Timestamp> {
+        self.set_at.map(|set_at| set_at.plus(PERIOD_TAKES_EFFECT_AFTER))
+    }
 }
 
 /// What is asked of a tenant's stores, newest first.

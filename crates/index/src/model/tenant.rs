@@ -137,11 +137,11 @@ pub struct TenantChange {
 }
 
 impl TenantChange {
-    /// The tenant after the change.
+    /// The tenant after the change, now.
     ///
     /// # Errors
     /// What the limits are that do not make sense.
-    pub fn applied_to(&self, tenant: &Tenant) -> Result<Tenant, serde_json::Error> {
+    pub fn applied_to(&self, tenant: &Tenant, now: Timestamp) -> Result<Tenant, serde_json::Error> {
         let mut changed = tenant.clone();
         if let Some(name) = &self.name {
             changed.name.clone_from(name);
@@ -157,7 +157,8 @@ impl TenantChange {
             for (name, limit) in &self.limits {
                 limits[name] = limit.clone();
             }
-            changed.limits = serde_json::from_value(limits)?;
+            let limits: LimitOverrides = serde_json::from_value(limits)?;
+            changed.limits = limits.replacing(&tenant.limits, now);
         }
         Ok(changed)
     }

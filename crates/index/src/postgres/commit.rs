@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use keepsake_core::{DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
-use sqlx::Row;
+use sqlx::{PgExecutor, Row};
 use uuid::Uuid;
 
 use super::PostgresIndex;
@@ -94,6 +94,112 @@ impl<'a> DirectoryColumns<'a> {
     }
 }
 
+/// Makes a commit, alone or as a part of a transaction.
+pub(super) async fn commit_on(
+    executor: impl PgExecutor<'_>,
+    tenant_id: TenantId,
+    commit: &Commit,
+) -> Result<CommitOutcome, IndexError> {
+    let plan = CommitPlan::of(&commit.changes);
+    let changes = ChangeColumns::of(commit);
+    let directories = DirectoryColumns::of(&plan);
+    let idempotency = commit.idempotency.as_ref();
+    let row = sqlx::query(
+        "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, period_set_at \
+         FROM commit_v3($1, $2, $3, $4, $5, $6, $7, $8, \
+         $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, \
+         $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)",
+    )
+    .bind(tenant_id.uuid())
+    .bind(commit.store_id.uuid())
+    .bind(commit.now.as_micros())
+    .bind(commit.actor.as_ref().map(keepsake_core::Actor::kind))
+    .bind(commit.actor.as_ref().map(keepsake_core::Actor::id))
+    .bind(commit.replica)
+    .bind(i64::try_from(commit.memory_limit).unwrap_or(i64::MAX))
+    .bind(i64::try_from(commit.byte_limit).unwrap_or(i64::MAX))
+    .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
+    .bind(idempotency.map(|call| call.request_sha256.as_slice()))
+    .bind(idempotency.map(|call| call.since.as_micros()))
+    .bind(commit.guard.as_ref().map(|guard| guard.directory.as_str()))
+    .bind(
+        commit
+            .guard
+            .as_ref()
+            .and_then(|guard| i64::try_from(guard.files).ok()),
+    )
+    .bind(commit.purge_epoch)
+    .bind(commit.policy.map(SensitiveDataPolicy::name))
+    .bind(plan.count_delta)
+    .bind(plan.byte_delta)
+    .bind(plan.directories_may_go)
+    .bind(changes.op)
+    .bind(changes.memory)
+    .bind(changes.expect)
+    .bind(changes.version)
+    .bind(changes.path)
+    .bind(changes.parent)
+    .bind(changes.name)
+    .bind(changes.blob)
+    .bind(changes.size)
+    .bind(changes.sha256)
+    .bind(changes.first_line)
+    .bind(changes.is_pinned)
+    .bind(&plan.taken_paths)
+    .bind(&plan.ancestor_files)
+    .bind(directories.path)
+    .bind(directories.parent)
+    .bind(directories.name)
+    .bind(directories.files)
+    .bind(directories.size_bytes)
+    .bind(directories.children)
+    .fetch_one(executor)
+    .await?;
+
+    let path = || row.try_get::<String, _>(3);
+    let memory_id = || row.try_get(2).map(MemoryId::from_uuid);
+    let measured = || row.try_get(4).map(unsigned);
+    let refusal = match row.try_get::<&str, _>(0)? {
+        "committed" => {
+            return Ok(CommitOutcome::Committed {
+                seq: row.try_get(1)?,
+                purge_epoch: row.try_get(4)?,
+                at: row.try_get(5).map(Timestamp::from_micros)?,
+                expiry: expiry_of(&row, 6)?,
+            });
+        }
+        "replayed" => return Ok(CommitOutcome::Replayed { seq: row.try_get(1)? }),
+        "key_reused" => return Ok(CommitOutcome::KeyReused),
+        "no_store" => Refusal::NoStore,
+        "archived" => Refusal::Archived,
+        "stale" => Refusal::Stale,
+        "taken" => Refusal::PathTaken {
+            path: path()?,
+            memory_id: memory_id()?,
+        },
+        "directory" => Refusal::PathIsDirectory { path: path()? },
+        "parent_is_file" => Refusal::ParentIsFile {
+            path: path()?,
+            memory_id: memory_id()?,
+        },
+        "too_many" => Refusal::TooManyMemories { count: measured()? },
+        "store_full" => Refusal::StoreFull {
+            size_bytes: measured()?,
+        },
+        "needs_grant" => Refusal::NeedsGrant {
+            size_bytes: measured()?,
+        },
+        "condemned" => Refusal::BlobCondemned,
+        _ => {
+            return Err(IndexError::Corrupt {
+                table: "commit_v3",
+                what: "unknown outcome",
+            });
+        }
+    };
+    Ok(CommitOutcome::Refused(refusal))
+}
+
 #[async_trait]
 impl MemoryIndex for PostgresIndex {
     async fn head(
@@ -116,99 +222,7 @@ impl MemoryIndex for PostgresIndex {
     }
 
     async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError> {
-        let plan = CommitPlan::of(&commit.changes);
-        let changes = ChangeColumns::of(commit);
-        let directories = DirectoryColumns::of(&plan);
-        let idempotency = commit.idempotency.as_ref();
-        let row = sqlx::query(
-            "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, period_set_at \
-             FROM commit_v3($1, $2, $3, $4, $5, $6, $7, $8, \
-             $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, \
-             $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)",
-        )
-        .bind(tenant_id.uuid())
-        .bind(commit.store_id.uuid())
-        .bind(commit.now.as_micros())
-        .bind(commit.actor.as_ref().map(keepsake_core::Actor::kind))
-        .bind(commit.actor.as_ref().map(keepsake_core::Actor::id))
-        .bind(commit.replica)
-        .bind(i64::try_from(commit.memory_limit).unwrap_or(i64::MAX))
-        .bind(i64::try_from(commit.byte_limit).unwrap_or(i64::MAX))
-        .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
-        .bind(idempotency.map(|call| call.request_sha256.as_slice()))
-        .bind(idempotency.map(|call| call.since.as_micros()))
-        .bind(commit.guard.as_ref().map(|guard| guard.directory.as_str()))
-        .bind(commit.guard.as_ref().and_then(|guard| i64::try_from(guard.files).ok()))
-        .bind(commit.purge_epoch)
-        .bind(commit.policy.map(SensitiveDataPolicy::name))
-        .bind(plan.count_delta)
-        .bind(plan.byte_delta)
-        .bind(plan.directories_may_go)
-        .bind(changes.op)
-        .bind(changes.memory)
-        .bind(changes.expect)
-        .bind(changes.version)
-        .bind(changes.path)
-        .bind(changes.parent)
-        .bind(changes.name)
-        .bind(changes.blob)
-        .bind(changes.size)
-        .bind(changes.sha256)
-        .bind(changes.first_line)
-        .bind(changes.is_pinned)
-        .bind(&plan.taken_paths)
-        .bind(&plan.ancestor_files)
-        .bind(directories.path)
-        .bind(directories.parent)
-        .bind(directories.name)
-        .bind(directories.files)
-        .bind(directories.size_bytes)
-        .bind(directories.children)
-        .fetch_one(&self.app)
-        .await?;
-
-        let path = || row.try_get::<String, _>(3);
-        let memory_id = || row.try_get(2).map(MemoryId::from_uuid);
-        let measured = || row.try_get(4).map(unsigned);
-        let refusal = match row.try_get::<&str, _>(0)? {
-            "committed" => {
-                return Ok(CommitOutcome::Committed {
-                    seq: row.try_get(1)?,
-                    purge_epoch: row.try_get(4)?,
-                    at: row.try_get(5).map(Timestamp::from_micros)?,
-                    expiry: expiry_of(&row, 6)?,
-                });
-            }
-            "replayed" => return Ok(CommitOutcome::Replayed { seq: row.try_get(1)? }),
-            "key_reused" => return Ok(CommitOutcome::KeyReused),
-            "no_store" => Refusal::NoStore,
-            "archived" => Refusal::Archived,
-            "stale" => Refusal::Stale,
-            "taken" => Refusal::PathTaken {
-                path: path()?,
-                memory_id: memory_id()?,
-            },
-            "directory" => Refusal::PathIsDirectory { path: path()? },
-            "parent_is_file" => Refusal::ParentIsFile {
-                path: path()?,
-                memory_id: memory_id()?,
-            },
-            "too_many" => Refusal::TooManyMemories { count: measured()? },
-            "store_full" => Refusal::StoreFull {
-                size_bytes: measured()?,
-            },
-            "needs_grant" => Refusal::NeedsGrant {
-                size_bytes: measured()?,
-            },
-            "condemned" => Refusal::BlobCondemned,
-            _ => {
-                return Err(IndexError::Corrupt {
-                    table: "commit_v3",
-                    what: "unknown outcome",
-                });
-            }
-        };
-        Ok(CommitOutcome::Refused(refusal))
+        commit_on(&self.app, tenant_id, commit).await
     }
 
     async fn claim_edit(

@@ -25,12 +25,14 @@ impl MaintenanceIndex for PostgresIndex {
         let memories: Vec<_> = sorted.iter().map(|row| row.memory_id.uuid()).collect();
         let times: Vec<_> = sorted.iter().map(|row| row.read_at.as_micros()).collect();
         let readers: Vec<_> = sorted.iter().map(|row| row.read_by.id()).collect();
+        let kinds: Vec<_> = sorted.iter().map(|row| row.read_by.kind()).collect();
         sqlx::query(
-            "INSERT INTO memory_access AS a (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
+            "INSERT INTO memory_access AS a (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at, \
+                 last_read_by_type) \
              SELECT DISTINCT ON (r.tenant_id, r.store_id, r.memory_id) \
-                 r.tenant_id, r.store_id, r.memory_id, r.at, r.reader, r.at \
-             FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[]) \
-                  AS r(tenant_id, store_id, memory_id, at, reader) \
+                 r.tenant_id, r.store_id, r.memory_id, r.at, r.reader, r.at, r.kind \
+             FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[]) \
+                  AS r(tenant_id, store_id, memory_id, at, reader, kind) \
              WHERE EXISTS (SELECT FROM store s \
                  WHERE s.tenant_id = r.tenant_id AND s.store_id = r.store_id AND s.deleted_at IS NULL) \
                AND EXISTS (SELECT FROM memory m WHERE m.tenant_id = r.tenant_id AND m.store_id = r.store_id \
@@ -38,6 +40,7 @@ impl MaintenanceIndex for PostgresIndex {
              ORDER BY r.tenant_id, r.store_id, r.memory_id, r.at DESC \
              ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE \
              SET last_read_at = excluded.last_read_at, last_read_by = excluded.last_read_by, \
+                 last_read_by_type = excluded.last_read_by_type, \
                  active_at = greatest(a.active_at, excluded.active_at) \
              WHERE a.last_read_at < excluded.last_read_at",
         )
@@ -46,6 +49,7 @@ impl MaintenanceIndex for PostgresIndex {
         .bind(memories)
         .bind(times)
         .bind(readers)
+        .bind(kinds)
         .execute(&self.jobs)
         .await?;
         Ok(())

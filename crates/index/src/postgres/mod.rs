@@ -9,16 +9,19 @@
 mod audit;
 mod commit;
 mod erasure;
+mod expiry;
 mod keys;
 mod maintenance;
 mod memories;
 mod purge;
 mod reads;
+mod retention;
 mod secrets;
 mod stores;
 mod tenant_deletions;
 mod tenants;
 mod upkeep;
+mod usage;
 mod versions;
 
 use std::str::FromStr;

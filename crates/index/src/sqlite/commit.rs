@@ -270,7 +270,8 @@ async fn run_batch(writer: &mut Writer, batch: Vec<Waiting>) {
     }
 }
 
-async fn run_one(
+/// Makes a commit within the transaction that is open.
+pub(super) async fn run_one(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
     commit: &Commit,

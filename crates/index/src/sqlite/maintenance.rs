@@ -40,21 +40,24 @@ impl MaintenanceIndex for SqliteIndex {
                     hex(row.memory_id.uuid()),
                     row.read_at.as_micros(),
                     row.read_by.id(),
+                    row.read_by.kind(),
                 ])
             })
             .collect();
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
         sqlx::query(
-            "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
+            "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at, \
+                 last_read_by_type) \
              SELECT unhex(r.value ->> 0), unhex(r.value ->> 1), unhex(r.value ->> 2), r.value ->> 3, r.value ->> 4, \
-                 r.value ->> 3 FROM json_each($1) r WHERE EXISTS (SELECT 1 FROM store s \
+                 r.value ->> 3, r.value ->> 5 FROM json_each($1) r WHERE EXISTS (SELECT 1 FROM store s \
                      WHERE s.tenant_id = unhex(r.value ->> 0) AND s.store_id = unhex(r.value ->> 1) \
                      AND s.deleted_at IS NULL) \
                  AND EXISTS (SELECT 1 FROM memory m WHERE m.tenant_id = unhex(r.value ->> 0) \
                      AND m.store_id = unhex(r.value ->> 1) AND m.memory_id = unhex(r.value ->> 2)) \
              ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE \
              SET last_read_at = excluded.last_read_at, last_read_by = excluded.last_read_by, \
+                 last_read_by_type = excluded.last_read_by_type, \
                  active_at = max(active_at, excluded.active_at) \
              WHERE last_read_at < excluded.last_read_at",
         )

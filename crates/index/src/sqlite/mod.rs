@@ -9,6 +9,7 @@
 mod audit;
 mod commit;
 mod erasure;
+mod expiry;
 mod keys;
 mod maintenance;
 mod memories;
@@ -16,11 +17,13 @@ mod memories;
 mod plans;
 mod purge;
 mod reads;
+mod retention;
 mod secrets;
 mod stores;
 mod tenant_deletions;
 mod tenants;
 mod upkeep;
+mod usage;
 mod versions;
 
 use std::str::FromStr;

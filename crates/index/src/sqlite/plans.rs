@@ -2,8 +2,10 @@
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
+use super::expiry::HEADS;
 use super::maintenance::CONDEMN_ORPHAN;
 use crate::migrations;
+use crate::statements::expiry::{DELETIONS, HISTORIES, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PAST, PERIOD};
 use crate::statements::{
     BLOB_IS_LIVE, BLOB_IS_NAMED, DELETED_STORES, FORGET_PATH, PURGE, QUEUE_PURGED, REDACT, STORE,
 };
@@ -46,4 +48,40 @@ async fn purge_takes_the_first_rows_of_the_primary_key() {
     }
     let steps = steps_of(DELETED_STORES).await;
     assert!(steps[0].contains("store_deleted"), "{steps:#?}");
+}
+
+#[tokio::test]
+async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
+    for (statement, wanted) in [
+        (IDLE_BY_STORE, "store_period"),
+        (IDLE_BY_TENANT, "SEARCH s "),
+        (LIVES, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id>?)"),
+        (HEADS, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)"),
+        (PERIOD, "SEARCH s "),
+        (
+            HISTORIES,
+            "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
+        ),
+        (
+            DELETIONS,
+            "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
+        ),
+        (PAST, "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"),
+    ] {
+        let steps = steps_of(statement).await;
+        assert!(
+            steps.iter().any(|step| step.contains(wanted)),
+            "{statement}\n{steps:#?}"
+        );
+        let is_sorted = |step: &String| step.contains("TEMP B-TREE");
+        assert!(!steps.iter().any(is_sorted), "{statement}\n{steps:#?}");
+        // What is asked for one by one has its whole key.
+        let reads_memories = |step: &String| reads_whole_store(step) && !step.starts_with("SEARCH s ");
+        assert!(!steps.iter().any(reads_memories), "{statement}\n{steps:#?}");
+    }
+    let follows = steps_of(PAST).await;
+    let by_memory = |step: &&String| {
+        step.contains("version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)")
+    };
+    assert_eq!(follows.iter().filter(by_memory).count(), 2, "{follows:#?}");
 }

@@ -94,10 +94,12 @@ impl OperatorIndex for SqliteIndex {
         if before.status == TenantStatus::Deleting {
             return Ok(TenantUpdate::Deleting);
         }
-        let changed = change.applied_to(&before).map_err(|_| IndexError::Corrupt {
-            table: "tenant",
-            what: "unknown limits",
-        })?;
+        let changed = change
+            .applied_to(&before, audited.at)
+            .map_err(|_| IndexError::Corrupt {
+                table: "tenant",
+                what: "unknown limits",
+            })?;
         let replaced = sqlx::query(UPDATE_TENANT)
             .bind(tenant_id.uuid())
             .bind(&changed.external_id)

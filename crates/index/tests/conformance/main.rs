@@ -13,6 +13,7 @@ mod deletions;
 mod endings;
 mod erasure_rows;
 mod erasures;
+mod expiry;
 mod grants;
 mod heads;
 mod idempotency;
@@ -347,6 +348,19 @@ hold_on_both_databases! {
         run_that_was_asked_for_is_in_the_audit,
         run_that_is_given_back_is_gone_on_with,
         orphan_that_comes_late_is_removed_again,
+    ]
+    expiry: [
+        expiry_looks_again_before_it_deletes,
+        expiry_by_a_period_that_changed_deletes_nothing,
+        expired_memory_of_another_store_stays,
+        lives_come_page_by_page_with_their_latest_sign,
+        stores_are_looked_at_once_something_may_be_past_its_time,
+        stores_with_a_period_come_page_by_page,
+        slowest_replica_tells_how_far_reads_are_written,
+        deleted_memories_go_in_batches_of_any_size,
+        retention_is_counted_from_the_deletion,
+        current_version_of_a_live_memory_never_goes,
+        usage_tells_who_used_what_last,
     ]
     jobs: [
         access_time_never_moves_back,

@@ -134,3 +134,61 @@ async fn lists_of_versions_are_ranges_of_the_index_of_their_filter() {
     let expected: [&[&str]; 4] = [&of_memory, &of_actor, &of_operation, &of_all];
     assert_plans("list_versions_v1", &VERSIONS, &expected).await;
 }
+
+/// The statements that expiry and retention ask, as `statements/expiry.rs` has
+/// them.
+fn statement(name: &str) -> String {
+    let source = include_str!("../../src/statements/expiry.rs");
+    let from = source.split(&format!("const {name}: &str =")).nth(1).unwrap();
+    let text = from.split('"').nth(1).unwrap();
+    text.replace("\\\n", " ")
+}
+
+#[tokio::test]
+async fn expiry_reads_ranges_of_indexes_in_their_order() {
+    let (index, raw, _database) = postgres_index().await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw)).await;
+    let ids: [Variable; 2] = [("$1", "uuid", "NULL"), ("$2", "uuid", "NULL")];
+    let number = |name: &'static str| (name, "bigint", "1");
+    for (name, others, parts) in [
+        (
+            "IDLE_BY_STORE",
+            vec![number("$3"), number("$4")],
+            vec!["store_period", "tenant_pkey"],
+        ),
+        (
+            "IDLE_BY_TENANT",
+            vec![number("$3"), number("$4")],
+            vec!["store_pkey"],
+        ),
+        (
+            "LIVES",
+            vec![("$3", "uuid", "NULL"), number("$4")],
+            vec![
+                "Index Scan using memory_pkey",
+                "(memory_id > $3)",
+                "memory_access_pkey",
+            ],
+        ),
+        ("HISTORIES", vec![number("$3")], vec!["store_pkey", "version_op"]),
+        (
+            "DELETIONS",
+            vec![number("$3"), number("$4")],
+            vec!["Index Scan using version_op", "(seq > $3)"],
+        ),
+        (
+            "PAST",
+            vec![number("$3"), number("$4"), number("$5"), number("$6")],
+            vec!["Index Scan using version_pkey", "version_memory", "memory_pkey"],
+        ),
+    ] {
+        let variables: Vec<_> = ids.into_iter().chain(others).collect();
+        let plan = plan(&index, &place, &statement(name), &variables).await;
+        for part in parts {
+            assert!(plan.contains(part), "{name}: {part} is not in\n{plan}");
+        }
+        let may_scan_tenants = name == "IDLE_BY_TENANT";
+        assert!(may_scan_tenants || !plan.contains("Seq Scan"), "{name}\n{plan}");
+        assert!(!plan.contains("Hash"), "{name}\n{plan}");
+    }
+}

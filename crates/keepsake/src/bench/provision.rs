@@ -20,6 +20,11 @@ pub(super) const LIMITS: LimitOverrides = LimitOverrides {
     bytes_per_tenant: Some(1 << 50),
     requests_per_second: Some(1 << 40),
     request_burst: Some(1 << 40),
+    version_retention_secs: None,
+    version_age_secs: None,
+    versions_per_memory: None,
+    expires_unused_after: None,
+    period_set_at: None,
 };
 
 /// Makes the tenants and stores of a layout.

@@ -50,6 +50,9 @@ stores_per_tenant = 5
 bytes_per_tenant = 6
 requests_per_second = 7
 request_burst = 8
+version_retention_secs = 9
+version_age_secs = 10
+versions_per_memory = 11
 
 [[sensitive_data.rules]]
 kind = "employee_id"
@@ -232,7 +235,7 @@ fn every_key_is_read_from_a_file() {
             .values()
             .map(|value| value.as_u64().unwrap())
             .sum::<u64>(),
-        36
+        66
     );
     assert_eq!(settings.log.format, LogFormat::Json);
     assert_eq!(settings.log.filter, "keepsake=debug,info");

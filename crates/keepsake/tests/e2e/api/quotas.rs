@@ -70,6 +70,14 @@ async fn default_limits_are_these() {
         (defaults.requests_per_second, defaults.request_burst),
         (1_000, 2_000)
     );
+    assert_eq!(
+        (defaults.version_retention_secs, defaults.version_age_secs),
+        (30 * 86_400, 0)
+    );
+    assert_eq!(
+        (defaults.versions_per_memory, defaults.expires_unused_after),
+        (0, 0)
+    );
     let printed = keepsake(&["config", "check"]).await.stdout;
     for line in [
         "bytes_per_memory = 102400",
@@ -78,6 +86,9 @@ async fn default_limits_are_these() {
         "stores_per_tenant = 1000",
         "requests_per_second = 1000",
         "request_burst = 2000",
+        "version_retention_secs = 2592000",
+        "version_age_secs = 0",
+        "versions_per_memory = 0",
         "bytes_per_tenant = 10737418240",
     ] {
         assert!(printed.contains(line), "{line:?} is not in {printed}");

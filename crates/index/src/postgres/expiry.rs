@@ -1,0 +1,184 @@
+//! Expiry of what nobody uses.
+
+use async_trait::async_trait;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp};
+use sqlx::postgres::PgRow;
+use sqlx::types::Json;
+use sqlx::{Postgres, Row, Transaction};
+use uuid::Uuid;
+
+use super::PostgresIndex;
+use super::commit::commit_on;
+use super::memories::expiry_of;
+use super::reads::head_of;
+use crate::commit::CommitOutcome;
+use crate::expiry::{AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf};
+use crate::model::{Expiry, Head};
+use crate::statements::expiry::{ACCESS_FLUSH, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD, SET_IDLE_SINCE};
+use crate::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
+
+/// Live memories by their ids, with their last signs of life.
+const HEADS: &str = "SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, \
+    m.claimed_by, m.claimed_until, m.pinned, m.updated_at, \
+    (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
+        AND a.memory_id = m.memory_id) \
+    FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = ANY($3) AND m.deleted_at IS NULL";
+
+/// The lock of a store's commits.
+const LOCK_STORE: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE";
+
+#[async_trait]
+impl ExpiryIndex for PostgresIndex {
+    async fn access_flush(&self, now: Timestamp) -> Result<AccessFlush, IndexError> {
+        let (through, of_living): (Option<i64>, Option<i64>) = sqlx::query_as(ACCESS_FLUSH)
+            .bind(now.minus(FORGOTTEN_AFTER).as_micros())
+            .bind(now.minus(LIVES_FOR).as_micros())
+            .fetch_one(&self.jobs)
+            .await?;
+        Ok(AccessFlush {
+            through: through.map(Timestamp::from_micros),
+            is_stalled: of_living.is_some_and(|through| through < now.minus(LIVES_FOR).as_micros()),
+        })
+    }
+
+    async fn idle_stores(&self, wanted: &IdleStores) -> Result<Vec<IdleStore>, IndexError> {
+        let (tenant, store) = wanted
+            .after
+            .map_or((Uuid::nil(), Uuid::nil()), |(tenant, store)| {
+                (tenant.uuid(), store.uuid())
+            });
+        let rows = sqlx::query(match wanted.period_of {
+            PeriodOf::Store => IDLE_BY_STORE,
+            PeriodOf::Tenant => IDLE_BY_TENANT,
+        })
+        .bind(tenant)
+        .bind(store)
+        .bind(wanted.until.as_micros())
+        .bind(i64::from(wanted.limit))
+        .fetch_all(&self.jobs)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let limits: Json<LimitOverrides> = row.try_get(4)?;
+                Ok(IdleStore {
+                    tenant_id: TenantId::from_uuid(row.try_get(0)?),
+                    store_id: StoreId::from_uuid(row.try_get(1)?),
+                    expiry: expiry_of(row, 2)?.or_limits(&limits),
+                    idle_since: Timestamp::from_micros(row.try_get(5)?),
+                })
+            })
+            .collect()
+    }
+
+    async fn lives(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: Option<MemoryId>,
+        limit: u32,
+    ) -> Result<Vec<Life>, IndexError> {
+        let rows = sqlx::query(LIVES)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(after.map_or(Uuid::nil(), MemoryId::uuid))
+            .bind(i64::from(limit))
+            .fetch_all(&self.jobs)
+            .await?;
+        rows.iter()
+            .map(|row| life_of(row, MemoryId::from_uuid(row.try_get(0)?), 1))
+            .collect()
+    }
+
+    async fn expire(&self, tenant_id: TenantId, expiration: &Expiration) -> Result<u64, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        // What is asked next sees all that was committed before the lock was had.
+        sqlx::query(LOCK_STORE)
+            .bind(tenant_id.uuid())
+            .bind(expiration.store_id.uuid())
+            .execute(&mut *transaction)
+            .await?;
+        if period(&mut transaction, tenant_id, expiration.store_id).await? != Some(expiration.expiry) {
+            return Ok(0);
+        }
+        let found = heads(&mut transaction, tenant_id, expiration).await?;
+        let commit = expiration.commit(found);
+        if commit.changes.is_empty() {
+            return Ok(0);
+        }
+        match commit_on(&mut *transaction, tenant_id, &commit).await? {
+            CommitOutcome::Committed { .. } => {}
+            CommitOutcome::Replayed { .. } | CommitOutcome::KeyReused | CommitOutcome::Refused(_) => {
+                return Ok(0);
+            }
+        }
+        transaction.commit().await?;
+        Ok(commit.changes.len() as u64)
+    }
+
+    async fn set_idle_since(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        idle_since: Timestamp,
+    ) -> Result<(), IndexError> {
+        sqlx::query(SET_IDLE_SINCE)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(idle_since.as_micros())
+            .execute(&self.jobs)
+            .await?;
+        Ok(())
+    }
+}
+
+/// The period that holds in a store; `None`: there is no such store.
+async fn period(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<Expiry>, IndexError> {
+    let row = sqlx::query(PERIOD)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_optional(&mut **transaction)
+        .await?;
+    row.map(|row| {
+        let limits: Json<LimitOverrides> = row.try_get(2)?;
+        Ok(expiry_of(&row, 0)?.or_limits(&limits))
+    })
+    .transpose()
+}
+
+async fn heads(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    expiration: &Expiration,
+) -> Result<Vec<(Head, Life)>, IndexError> {
+    let memories = expiration.memories.iter();
+    let ids: Vec<_> = memories.map(|(memory_id, _)| memory_id.uuid()).collect();
+    let rows = sqlx::query(HEADS)
+        .bind(tenant_id.uuid())
+        .bind(expiration.store_id.uuid())
+        .bind(ids)
+        .fetch_all(&mut **transaction)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let head = head_of(row, [0, 1, 2, 3, 4, 5, 6, 7, 8])?;
+            let life = life_of(row, head.memory_id, 9)?;
+            Ok((head, life))
+        })
+        .collect()
+}
+
+/// Reads a life whose columns begin at `first`: pinned, last write, last sign
+/// beside a read.
+fn life_of(row: &PgRow, memory_id: MemoryId, first: usize) -> Result<Life, IndexError> {
+    let (written_at, active_at): (i64, Option<i64>) = (row.try_get(first + 1)?, row.try_get(first + 2)?);
+    Ok(Life {
+        memory_id,
+        is_pinned: row.try_get(first)?,
+        alive_at: Timestamp::from_micros(active_at.map_or(written_at, |active_at| active_at.max(written_at))),
+    })
+}

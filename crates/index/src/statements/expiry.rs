@@ -1,0 +1,103 @@
+//! Statements of expiry that both databases understand.
+
+/// How far replicas have written their reads: those heard of since `$1`, and
+/// of them those heard of since `$2`.
+pub(crate) const ACCESS_FLUSH: &str = "SELECT min(access_flushed_through), \
+    min(CASE WHEN heartbeat_at > $2 THEN access_flushed_through END) FROM replica WHERE heartbeat_at > $1";
+
+/// Stores with a period of their own that are due, after one.
+pub(crate) const IDLE_BY_STORE: &str = "SELECT s.tenant_id, s.store_id, s.expires_unused_after, s.period_set_at, \
+    t.limits, s.idle_since FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+    WHERE s.expires_unused_after IS NOT NULL AND s.deleted_at IS NULL AND t.status <> 'deleting' \
+    AND s.idle_since + s.expires_unused_after * 1000000 <= $3 AND (s.tenant_id, s.store_id) > ($1, $2) \
+    ORDER BY s.tenant_id, s.store_id LIMIT $4";
+
+/// Stores without one, of tenants that have a period, after one.
+pub(crate) const IDLE_BY_TENANT: &str = "SELECT s.tenant_id, s.store_id, s.expires_unused_after, s.period_set_at, \
+    t.limits, s.idle_since FROM tenant t JOIN store s ON s.tenant_id = t.tenant_id \
+    WHERE (t.limits ->> 'expires_unused_after') IS NOT NULL AND t.tenant_id >= $1 AND t.status <> 'deleting' \
+    AND s.expires_unused_after IS NULL AND s.deleted_at IS NULL AND s.idle_since <= $3 \
+    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $4";
+
+/// Live memories of a store after one. The access is asked for one by one, so
+/// that no plan begins with all that were ever read.
+pub(crate) const LIVES: &str = "SELECT m.memory_id, m.pinned, m.updated_at, \
+    (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
+        AND a.memory_id = m.memory_id) \
+    FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id > $3 AND m.deleted_at IS NULL \
+    ORDER BY m.memory_id LIMIT $4";
+
+/// The period of a store that is there, and what its tenant may hold.
+pub(crate) const PERIOD: &str = "SELECT s.expires_unused_after, s.period_set_at, t.limits \
+    FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
+/// Moves the time before which no live memory had its last sign of life.
+pub(crate) const SET_IDLE_SINCE: &str =
+    "UPDATE store SET idle_since = $3 WHERE tenant_id = $1 AND store_id = $2 AND idle_since < $3";
+
+/// Stores with a history, after one, and the first deletion in it that was not
+/// seen to yet.
+pub(crate) const HISTORIES: &str = "SELECT s.tenant_id, s.store_id, t.limits, s.retention_seq, \
+    (SELECT v.created_at FROM version v WHERE v.tenant_id = s.tenant_id AND v.store_id = s.store_id \
+        AND v.op = 'deleted' AND v.op <> 'modified' AND v.seq > s.retention_seq ORDER BY v.seq LIMIT 1) \
+    FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+    WHERE s.deleted_at IS NULL AND t.status <> 'deleting' AND s.version_count > 0 \
+    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3";
+
+/// Deletions of a store after a place, and whether the memory is deleted by it
+/// still.
+pub(crate) const DELETIONS: &str = "SELECT v.seq, v.memory_id, v.created_at, \
+    coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
+        AND m.memory_id = v.memory_id) = v.seq, FALSE) \
+    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.op = 'deleted' AND v.op <> 'modified' \
+    AND v.seq > $3 ORDER BY v.seq LIMIT $4";
+
+/// Versions of a store after a place, up to the first that was made too late.
+/// What follows one in its memory is asked for one by one, by their index.
+pub(crate) const PAST: &str = "SELECT v.seq, v.created_at, \
+    (SELECT n.created_at FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
+        AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1), \
+    EXISTS (SELECT 1 FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id \
+        AND m.deleted_at IS NULL AND m.head_seq <> v.seq), \
+    ($5 > 0 AND EXISTS (SELECT 1 FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
+        AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1 OFFSET $5 - 1)) \
+    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq > $3 AND v.created_at <= $4 \
+    ORDER BY v.seq LIMIT $6";
+
+/// Takes versions and their bytes off a store's counters, and notes up to where
+/// deletions were seen to; caches drop what they hold where a version went.
+pub(crate) const COUNT_OUTDATED: &str = "UPDATE store SET version_count = version_count - $3, \
+    version_bytes = version_bytes - $4, purge_epoch = purge_epoch + CASE WHEN $3 > 0 THEN 1 ELSE 0 END, \
+    retention_seq = coalesce($5, retention_seq) WHERE tenant_id = $1 AND store_id = $2";
+
+/// What a store's row says of its use.
+pub(crate) const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.version_count, s.version_bytes, \
+    (SELECT count(*) FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL \
+        AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
+            AND a.memory_id = m.memory_id)) \
+    FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
+/// The unpinned memories of a store that were used longest ago.
+pub(crate) const IDLE_MEMORIES: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
+    u.last_read_at, u.last_read_by_type, u.last_read_by, u.active_at, v.actor_type, v.actor_id, u.pinned \
+    FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned, a.last_read_at, \
+            a.last_read_by_type, a.last_read_by, a.active_at, \
+            CASE WHEN a.active_at > m.updated_at THEN a.active_at ELSE m.updated_at END AS alive_at \
+        FROM memory m LEFT JOIN memory_access a \
+            ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND NOT m.pinned \
+        ORDER BY alive_at, m.memory_id LIMIT $3) u \
+    LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
+    ORDER BY u.alive_at, u.memory_id";
+
+/// The memories of a store that nobody has read, those made first.
+pub(crate) const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
+    CAST(NULL AS bigint), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS bigint), v.actor_type, v.actor_id, u.pinned \
+    FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL \
+        AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
+            AND a.memory_id = m.memory_id) \
+        ORDER BY m.created_at, m.memory_id LIMIT $3) u \
+    LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
+    ORDER BY u.created_at, u.memory_id";
