@@ -1,16 +1,19 @@
 //! When memories were last read: coalesced here, written in batches.
 //!
 //! A read never waits for, nor causes, a write. A crash may forget the reads
-//! since the last flush, no more.
+//! since the last flush, no more; and not those in the last tenth of a life,
+//! which are written at once.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp};
-use keepsake_index::{AccessRow, IndexError};
+use keepsake_index::{AccessRow, IndexError, MemoryTarget};
 
-use crate::Engine;
+use crate::{Clock, Engine, EngineError, Principal};
 
 /// Rows of one batch.
 const BATCH_ROWS: usize = 1000;
@@ -20,41 +23,78 @@ type Key = (TenantId, StoreId, MemoryId);
 /// Memories noted before a flush is begun early, so that the log stays small.
 const EARLY_FLUSH_ROWS: usize = 20_000;
 
+/// How long a store is believed to have no period: a new one waits longer than
+/// that before it has an effect.
+const WITHOUT_PERIOD_FOR: Duration = Duration::from_mins(10);
+/// Stores remembered to have no period, at most.
+const WITHOUT_PERIOD: usize = 10_000;
+
 /// The latest read of each memory since the last flush.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Log {
     reads: Mutex<HashMap<Key, (Timestamp, Actor)>>,
     /// Held by whoever flushes, so that a heartbeat never claims rows that
     /// another flush took and has not written yet.
-    flushing: Arc<tokio::sync::Mutex<()>>,
+    flushing: tokio::sync::Mutex<()>,
+    /// Until when all reads are written, in microseconds since 1970.
+    flushed_through: AtomicI64,
+    /// Whether a flush is about to begin that will take what was noted so far.
+    flush_is_near: AtomicBool,
+    /// Stores that had no period of expiry, and until when that is believed.
+    without_period: Mutex<HashMap<(TenantId, StoreId), Timestamp>>,
+}
+
+/// What noting a read found.
+struct Noted {
+    at: Timestamp,
+    /// Whether the memory was not noted since the last flush.
+    is_new: bool,
+    /// Memories noted.
+    memories: usize,
 }
 
 impl Log {
-    /// Notes a read; answers how many memories are noted.
-    pub(crate) fn record(&self, key: Key, at: Timestamp, by: &Actor) -> usize {
-        let mut log = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        match log.entry(key) {
-            Entry::Occupied(mut known) => {
-                if known.get().0 < at {
-                    known.insert((at, by.clone()));
-                }
-            }
-            Entry::Vacant(free) => {
-                free.insert((at, by.clone()));
-            }
+    /// An empty log: no read of before `now` is missing in the index.
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            reads: Mutex::default(),
+            flushing: tokio::sync::Mutex::default(),
+            flushed_through: AtomicI64::new(now.as_micros()),
+            flush_is_near: AtomicBool::new(false),
+            without_period: Mutex::default(),
         }
-        log.len()
+    }
+
+    fn reads(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, Actor)>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a read. It has its time under the lock, so that a flush which has
+    /// not taken it does not claim that time.
+    fn record(&self, key: Key, clock: &dyn Clock, by: &Actor) -> Noted {
+        let mut reads = self.reads();
+        let at = clock.now();
+        let is_new = put(&mut reads, key, at, by);
+        let memories = reads.len();
+        Noted { at, is_new, memories }
     }
 
     /// When a memory was last read, as far as it is not written yet.
     pub(crate) fn noted(&self, key: &Key) -> Option<Timestamp> {
-        let log = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        log.get(key).map(|(at, _)| *at)
+        self.reads().get(key).map(|(at, _)| *at)
     }
 
-    fn take(&self) -> Vec<AccessRow> {
-        let taken = std::mem::take(&mut *self.reads.lock().unwrap_or_else(PoisonError::into_inner));
-        taken
+    /// The same, and who read it.
+    pub(crate) fn noted_by(&self, key: &Key) -> Option<(Timestamp, Actor)> {
+        self.reads().get(key).cloned()
+    }
+
+    /// Takes what is noted, and when it was taken.
+    fn take(&self, clock: &dyn Clock) -> (Vec<AccessRow>, Timestamp) {
+        let mut reads = self.reads();
+        let (taken, at) = (std::mem::take(&mut *reads), clock.now());
+        drop(reads);
+        let rows = taken
             .into_iter()
             .map(
                 |((tenant_id, store_id, memory_id), (read_at, read_by))| AccessRow {
@@ -65,27 +105,110 @@ impl Log {
                     read_by,
                 },
             )
-            .collect()
+            .collect();
+        (rows, at)
+    }
+
+    fn put_back(&self, rows: &[AccessRow]) {
+        let mut reads = self.reads();
+        for row in rows {
+            let key = (row.tenant_id, row.store_id, row.memory_id);
+            put(&mut reads, key, row.read_at, &row.read_by);
+        }
+    }
+
+    fn has_no_period(&self, store: (TenantId, StoreId), now: Timestamp) -> bool {
+        let known = self.without_period.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&store).is_some_and(|until| now < *until)
+    }
+
+    fn remember_no_period(&self, store: (TenantId, StoreId), now: Timestamp) {
+        let mut known = self.without_period.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= WITHOUT_PERIOD {
+            known.clear();
+        }
+        known.insert(store, now.plus(WITHOUT_PERIOD_FOR));
+    }
+}
+
+/// Puts a read in its place; answers whether its memory was not there.
+fn put(reads: &mut HashMap<Key, (Timestamp, Actor)>, key: Key, at: Timestamp, by: &Actor) -> bool {
+    match reads.entry(key) {
+        Entry::Occupied(mut known) => {
+            if known.get().0 < at {
+                known.insert((at, by.clone()));
+            }
+            false
+        }
+        Entry::Vacant(free) => {
+            free.insert((at, by.clone()));
+            true
+        }
     }
 }
 
 impl Engine {
     /// Notes that a memory's content was read, now.
-    pub(crate) fn note_read(&self, tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId, by: &Actor) {
+    pub(crate) fn note_read(&self, principal: &Principal, store_id: StoreId, memory_id: MemoryId) {
+        let key = (principal.tenant_id, store_id, memory_id);
         let log = &self.0.access;
-        let noted = log.record((tenant_id, store_id, memory_id), self.now(), by);
-        if noted < EARLY_FLUSH_ROWS {
+        let noted = log.record(key, &*self.0.clock, &principal.actor);
+        if noted.memories >= EARLY_FLUSH_ROWS {
+            self.flush_soon();
+        }
+        if !noted.is_new || log.has_no_period((principal.tenant_id, store_id), noted.at) {
             return;
         }
-        if let Ok(flushing) = Arc::clone(&log.flushing).try_lock_owned() {
-            let engine = self.clone();
-            tokio::spawn(async move {
-                if let Err(error) = engine.write_access().await {
-                    tracing::warn!(error = %error, "engine.flush_access failed; tried again at the next tick");
+        let (engine, limits) = (self.clone(), &principal.limits);
+        let tenants = (limits.unused_period_secs(), limits.period_set_at);
+        tokio::spawn(async move {
+            match engine.is_late(key, tenants, noted.at).await {
+                Ok(true) => engine.flush_soon(),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::debug!(error = %error, "engine.note_read: how old the memory is, is not known");
                 }
-                drop(flushing);
-            });
+            }
+        });
+    }
+
+    /// Whether a read comes in the last tenth of a life, or after it.
+    async fn is_late(
+        &self,
+        (tenant_id, store_id, memory_id): Key,
+        (secs, set_at): (Option<u64>, Option<Timestamp>),
+        read_at: Timestamp,
+    ) -> Result<bool, EngineError> {
+        let found = self.0.index.memory(tenant_id, store_id, memory_id).await?;
+        let found = found.ok_or(EngineError::StoreNotFound)?;
+        let expiry = found.expiry.or_tenants(secs, set_at);
+        let Some(period_secs) = expiry.unused_after_secs else {
+            self.0.access.remember_no_period((tenant_id, store_id), read_at);
+            return Ok(false);
+        };
+        let MemoryTarget::Live(memory) = found.target else {
+            return Ok(false);
+        };
+        let alive_at = memory.last_read_at.max(memory.active_at);
+        let ends_at = expiry.ends_at(alive_at.map_or(memory.updated_at, |at| at.max(memory.updated_at)));
+        let tenth = Duration::from_secs(period_secs) / 10;
+        Ok(!memory.is_pinned && ends_at.is_some_and(|ends_at| ends_at.minus(tenth) <= read_at))
+    }
+
+    /// Begins to write what is noted, beside what goes on.
+    fn flush_soon(&self) {
+        if self.0.access.flush_is_near.swap(true, Ordering::AcqRel) {
+            return;
         }
+        let engine = self.clone();
+        tokio::spawn(async move {
+            let log = &engine.0.access;
+            let _flushing = log.flushing.lock().await;
+            log.flush_is_near.store(false, Ordering::Release);
+            if let Err(error) = engine.write_access().await {
+                tracing::warn!(error = %error, "engine.flush_access failed; tried again at the next tick");
+            }
+        });
     }
 
     /// Writes the access times noted so far, this replica's heartbeat, and when
@@ -95,34 +218,36 @@ impl Engine {
     ///
     /// # Errors
     /// [`IndexError`] when they could not be written; they are kept for the
-    /// next flush, and the heartbeat does not claim them.
+    /// next flush, and the heartbeat, which is sent all the same, does not claim
+    /// them.
     pub async fn flush_access(&self) -> Result<usize, IndexError> {
-        let _flushing = self.0.access.flushing.lock().await;
-        let flushed_through = self.now();
-        let written = self.write_access().await?;
+        let log = &self.0.access;
+        let _flushing = log.flushing.lock().await;
+        let written = self.write_access().await;
+        let flushed_through = Timestamp::from_micros(log.flushed_through.load(Ordering::Acquire));
+        // Also where nothing was written: others must wait for what is noted here.
         self.0
             .index
             .heartbeat(self.0.replica, self.0.role, self.now(), flushed_through)
             .await?;
+        let written = written?;
         // Last: nothing that expires waits for it.
         self.write_key_use().await?;
         Ok(written)
     }
 
+    /// Writes what is noted; once all of it is written, it is known through when.
     async fn write_access(&self) -> Result<usize, IndexError> {
-        let rows = self.0.access.take();
+        let log = &self.0.access;
+        let (rows, taken_at) = log.take(&*self.0.clock);
         for (position, batch) in rows.chunks(BATCH_ROWS).enumerate() {
             if let Err(error) = self.0.index.flush_access(batch).await {
-                for row in &rows[position * BATCH_ROWS..] {
-                    self.0.access.record(
-                        (row.tenant_id, row.store_id, row.memory_id),
-                        row.read_at,
-                        &row.read_by,
-                    );
-                }
+                log.put_back(&rows[position * BATCH_ROWS..]);
                 return Err(error);
             }
         }
+        log.flushed_through
+            .fetch_max(taken_at.as_micros(), Ordering::AcqRel);
         Ok(rows.len())
     }
 }

@@ -14,6 +14,8 @@ mod reconcile;
 mod stores;
 mod sweep;
 mod tenants;
+mod unused;
+mod versions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +38,8 @@ pub use reconcile::ReconcileUsage;
 pub use stores::PurgeStores;
 pub use sweep::SweepBlobs;
 pub use tenants::DeleteTenants;
+pub use unused::ExpireUnused;
+pub use versions::ExpireVersions;
 
 /// How long a run may go without renewing its lease.
 const LEASE: Duration = Duration::from_mins(1);
@@ -299,6 +303,8 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
         Arc::new(SweepBlobs::default()),
         Arc::new(ReconcileUsage::default()),
         Arc::new(Prune::default()),
+        Arc::new(ExpireUnused),
+        Arc::new(ExpireVersions),
     ]
 }
 

@@ -36,6 +36,7 @@ mod signing;
 mod stores;
 mod tool;
 mod verify;
+mod usage;
 mod versions;
 mod work;
 
@@ -66,6 +67,7 @@ pub use signing::{NewToken, Rotation};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{ToolAnswer, ToolCall};
 pub use verify::{Problem, Progress, Verification};
+pub use usage::{MemoryUse, StoreUsageReport};
 pub use versions::{Restoration, ShownVersion, VersionQuery};
 pub use work::holding;
 
@@ -163,7 +165,7 @@ impl Engine {
             cursors: cursor::Key::default(),
             contents: content::Cache::new(options.cache_bytes),
             edits: edits::Queue::default(),
-            access: access::Log::default(),
+            access: access::Log::new(now),
             gateways: replicas::Gateways::default(),
             readiness: readiness::Last::default(),
             key_use: key_use::Log::default(),

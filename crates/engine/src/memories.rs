@@ -5,7 +5,6 @@ mod changes;
 mod writer;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
@@ -20,8 +19,6 @@ use crate::{Engine, EngineError, Page, PageRequest, Principal};
 pub use changes::{MemoryEdit, NewMemory, OnTaken, Precondition};
 pub(crate) use writer::{Past, Seen, Try, Writer, content_differs};
 
-/// How long a new or shorter period of expiry waits before it has an effect.
-const PERIOD_TAKES_EFFECT_AFTER: Duration = Duration::from_hours(24);
 /// Contents fetched at the same time for one listing.
 const FETCHES_AT_ONCE: usize = 10;
 /// Looks at a memory whose blob was found gone each time: twice is a race with
@@ -234,6 +231,8 @@ impl Engine {
     ) -> ShownMemory {
         let key = (principal.tenant_id, store_id, memory.head.memory_id);
         let last_accessed_at = memory.last_read_at.max(self.0.access.noted(&key));
+        let limits = &principal.limits;
+        let expiry = expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
         ShownMemory {
             store_id,
             expires_at: expires_at(expiry, &memory, last_accessed_at),
@@ -284,7 +283,7 @@ impl Engine {
                 .content_of(tenant_id, store_id, store.purge_epoch, &shown.memory.head)
                 .await?;
             if content.is_some() {
-                self.note_read(tenant_id, store_id, memory_id, &principal.actor);
+                self.note_read(principal, store_id, memory_id);
                 return Ok(Some(ShownMemory { content, ..shown }));
             }
             let found = self.find_memory(principal, store_id, memory_id).await?;
@@ -313,18 +312,11 @@ fn path_of(item: &MemoryItem) -> &str {
     }
 }
 
-/// When a memory would expire if it were never read again.
-///
-/// A life runs from the latest sign of it; a new or shorter period waits a day
-/// before it counts.
+/// When a memory would expire if it were never read again: a life runs from the
+/// latest sign of it.
 fn expires_at(expiry: Expiry, memory: &Memory, last_read_at: Option<Timestamp>) -> Option<Timestamp> {
-    let period = Duration::from_secs(expiry.unused_after_secs?);
-    if memory.is_pinned {
-        return None;
-    }
     let alive_at = last_read_at.max(memory.active_at).max(Some(memory.updated_at))?;
-    let in_effect_at = expiry.set_at.map(|set_at| set_at.plus(PERIOD_TAKES_EFFECT_AFTER));
-    Some(alive_at.plus(period)).max(in_effect_at)
+    expiry.ends_at(alive_at).filter(|_| !memory.is_pinned)
 }
 
 #[cfg(test)]

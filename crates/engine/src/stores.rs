@@ -23,7 +23,7 @@ const METADATA_KEY_CHARS: usize = 64;
 const METADATA_VALUE_CHARS: usize = 512;
 
 /// Seconds of a store's period of expiry, at most: a hundred years.
-const MAX_UNUSED_SECS: u64 = 100 * 365 * 86_400;
+pub(crate) const MAX_UNUSED_SECS: u64 = 100 * 365 * 86_400;
 
 /// A store as its maker describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

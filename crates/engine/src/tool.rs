@@ -173,7 +173,7 @@ impl Engine {
             .into()),
             Found::Memory(head, text) => {
                 let shown = view_file(path, &text, *view_range, max_chars)?;
-                self.note_read(principal.tenant_id, store_id, head.memory_id, &principal.actor);
+                self.note_read(principal, store_id, head.memory_id);
                 Ok(shown)
             }
             Found::Directory(directory) => Ok(show_directory(path, &directory, max_chars)),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Operator, check_text};
 use crate::cursor::Query;
+use crate::stores::MAX_UNUSED_SECS;
 use crate::{EngineError, Page, PageRequest};
 
 /// The largest limit: whole in JSON and in every database.
@@ -60,7 +61,19 @@ pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineErr
         let rule = format!("must have whole numbers up to {MAX_LIMIT} or null, but `{name}` is not");
         return Err(invalid(rule));
     }
-    serde_json::from_value(limits.into()).map_err(|error| invalid(format!("are not valid: {error}")))
+    let limits: LimitOverrides =
+        serde_json::from_value(limits.into()).map_err(|error| invalid(format!("are not valid: {error}")))?;
+    if limits.period_set_at.is_some() {
+        return Err(invalid("have no `period_set_at`".to_owned()));
+    }
+    if limits
+        .expires_unused_after
+        .is_some_and(|secs| secs > MAX_UNUSED_SECS)
+    {
+        let rule = format!("must have at most {MAX_UNUSED_SECS} seconds as `expires_unused_after`");
+        return Err(invalid(rule));
+    }
+    Ok(limits)
 }
 
 impl Operator<'_> {
@@ -78,7 +91,7 @@ impl Operator<'_> {
             external_id: new.external_id,
             name: new.name,
             status: TenantStatus::Active,
-            limits: new.limits,
+            limits: new.limits.replacing(&LimitOverrides::default(), audited.at),
             created_at: audited.at,
         };
         if self.engine.0.index.create_tenant(&tenant, &audited).await? {

@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected ends there")]
 
+mod any_life;
 mod api;
 mod bed;
 mod credentials;
 mod erasures;
+mod expiry;
 mod history;
 mod jobs;
 mod listing;

@@ -1,0 +1,199 @@
+//! `expire-unused`: deletes memories that nobody has used for their period.
+//!
+//! A store's period counts, else its tenant's; without either nothing expires.
+//! What is deleted is a `deleted` version without an actor, which can be
+//! restored while versions are kept. A pinned memory stays.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use keepsake_core::{Timestamp, VersionId};
+use keepsake_index::{Expiration, IdleStore, IdleStores, Life, PeriodOf};
+use serde_json::{Value, json};
+
+use super::{Job, Lease};
+use crate::{Engine, EngineError};
+
+/// Stores looked for at a time.
+const STORES: u32 = 100;
+/// Memories looked at by one query.
+const LIVES: u32 = 1000;
+/// Memories deleted by one commit, for which the store's writers wait.
+const BATCH: usize = 100;
+/// How much earlier than now a memory may date from that is made now: the
+/// clocks of two replicas are never that far apart.
+const CLOCKS_AGREE_WITHIN: Duration = Duration::from_hours(1);
+
+/// Expires what is unused, hourly, store by store.
+///
+/// Reads are written late: it goes only as far as every replica has written
+/// its own, and not at all while one that lives does not get to. Each store says
+/// itself since when nothing in it can have expired, so a run that ended early
+/// is gone on with by the next, and one that is run twice finds nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct ExpireUnused;
+
+#[async_trait]
+impl Job for ExpireUnused {
+    fn name(&self) -> &'static str {
+        "expire-unused"
+    }
+
+    fn schedule(&self) -> &'static str {
+        "50 3 * * * *"
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_hours(1)
+    }
+
+    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        // Its own reads first: then a single process waits for nobody.
+        engine.flush_access().await?;
+        let now = engine.now();
+        let flush = engine.0.index.access_flush(now).await?;
+        let mut run = Run {
+            engine,
+            lease,
+            until: flush.through.map_or(now, |through| through.min(now)),
+            is_stalled: flush.is_stalled,
+            counts: Counts::default(),
+        };
+        if flush.is_stalled {
+            tracing::warn!("job.expire_unused: a replica does not write its access times; nothing expires");
+        } else if run.all(PeriodOf::Store).await? {
+            run.all(PeriodOf::Tenant).await?;
+        }
+        Ok(run.report())
+    }
+}
+
+/// What a run has done, or would do.
+#[derive(Debug, Default)]
+struct Counts {
+    stores: u64,
+    memories: u64,
+    failed: u64,
+}
+
+/// One run.
+struct Run<'a> {
+    engine: &'a Engine,
+    lease: &'a Lease<'a>,
+    /// Every read up to this is written.
+    until: Timestamp,
+    is_stalled: bool,
+    counts: Counts,
+}
+
+impl Run<'_> {
+    fn report(&self) -> Value {
+        let Counts {
+            stores,
+            memories,
+            failed,
+        } = self.counts;
+        let done = if self.lease.dry_run() {
+            "would_expire"
+        } else {
+            "expired"
+        };
+        json!({
+            "stores": stores,
+            done: memories,
+            "failed": failed,
+            "reads_written_through": self.until.to_rfc3339(),
+            "is_stalled": self.is_stalled,
+        })
+    }
+
+    /// Goes through all stores with a period of one kind; `false`: it has to stop.
+    async fn all(&mut self, period_of: PeriodOf) -> Result<bool, EngineError> {
+        let mut after = None;
+        loop {
+            let wanted = IdleStores {
+                period_of,
+                after,
+                until: self.until,
+                limit: STORES,
+            };
+            let stores = self.engine.0.index.idle_stores(&wanted).await?;
+            let Some(last) = stores.last() else {
+                return Ok(true);
+            };
+            after = Some((last.tenant_id, last.store_id));
+            let until = self.until;
+            for store in stores.into_iter().filter(|store| store.may_have_expired(until)) {
+                match self.one(store).await {
+                    Ok(true) => self.counts.stores += 1,
+                    Ok(false) => return Ok(false),
+                    // It must not keep the others from their end.
+                    Err(error) => {
+                        self.counts.failed += 1;
+                        tracing::warn!(
+                            tenant.id = %store.tenant_id, store.id = %store.store_id, error = %error,
+                            "job.expire_unused: a store could not be seen to; the next run tries again"
+                        );
+                    }
+                }
+            }
+            if !self.lease.renew(None).await? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Expires what is unused of one store; `false`: it has to stop.
+    async fn one(&mut self, store: IdleStore) -> Result<bool, EngineError> {
+        let index = &self.engine.0.index;
+        let mut idle_since = self.engine.now().minus(CLOCKS_AGREE_WITHIN);
+        let mut after = None;
+        loop {
+            let lives = index.lives(store.tenant_id, store.store_id, after, LIVES).await?;
+            let Some(last) = lives.last() else {
+                break;
+            };
+            after = Some(last.memory_id);
+            let (over, on): (Vec<_>, Vec<_>) = lives
+                .into_iter()
+                .partition(|life| life.is_over(store.expiry, self.until));
+            let alive_at = on.iter().map(|life| life.alive_at).min();
+            idle_since = alive_at.map_or(idle_since, |alive_at| alive_at.min(idle_since));
+            for batch in over.chunks(BATCH) {
+                let expired = self.expire(store, batch).await?;
+                if expired < batch.len() as u64 {
+                    // Some were used meanwhile: they are looked at again next time.
+                    idle_since = idle_since.min(store.idle_since);
+                }
+                self.counts.memories += expired;
+                if !self.lease.renew(None).await? {
+                    return Ok(false);
+                }
+            }
+        }
+        if !self.lease.dry_run() {
+            index
+                .set_idle_since(store.tenant_id, store.store_id, idle_since)
+                .await?;
+        }
+        Ok(true)
+    }
+
+    async fn expire(&self, store: IdleStore, lives: &[Life]) -> Result<u64, EngineError> {
+        if self.lease.dry_run() {
+            return Ok(lives.len() as u64);
+        }
+        let engine = self.engine;
+        let now = engine.now();
+        let version_id = || VersionId::from_uuid(engine.0.ids.uuid(now));
+        let expiration = Expiration {
+            store_id: store.store_id,
+            expiry: store.expiry,
+            until: self.until,
+            memories: lives.iter().map(|life| (life.memory_id, version_id())).collect(),
+            now,
+            replica: engine.0.replica,
+        };
+        Ok(engine.0.index.expire(store.tenant_id, &expiration).await?)
+    }
+}

@@ -1,0 +1,135 @@
+//! How a store is used: what expires next, what nobody has read.
+
+use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, StoreId, Timestamp};
+use keepsake_index::{Expiry, Store, UsedMemory};
+
+use crate::{Engine, EngineError, PageRequest, Principal};
+
+/// What a store holds, and how it is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreUsageReport {
+    /// The store.
+    pub store: Store,
+    /// The limits in force.
+    pub limits: Limits,
+    /// The period that holds in it, its own or its tenant's.
+    pub expiry: Expiry,
+    /// Versions kept, those of live memories included.
+    pub versions: u64,
+    /// Bytes of all content kept, that of live memories included.
+    pub version_bytes: u64,
+    /// Memories that were never read.
+    pub never_read_count: u64,
+    /// Of them those that were made first.
+    pub never_read: Vec<MemoryUse>,
+    /// What would expire next if it were never read again, the soonest first.
+    pub expiring_next: Vec<MemoryUse>,
+}
+
+/// A memory, and who used it last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// The memory.
+    pub memory_id: MemoryId,
+    /// Where it stands.
+    pub path: MemoryPath,
+    /// Bytes of its content.
+    pub size_bytes: u64,
+    /// When it was last written.
+    pub updated_at: Timestamp,
+    /// Who wrote it last.
+    pub written_by: Option<Actor>,
+    /// When it was last read.
+    pub last_accessed_at: Option<Timestamp>,
+    /// Who read it last, as far as that is written.
+    pub read_by: Option<Actor>,
+    /// When it would expire if it were never read again.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Engine {
+    /// What a store holds beside what it may hold, what would expire next, and
+    /// what was never read; `limit` memories of each, 20 where unset.
+    ///
+    /// Reads of the last half-minute that other replicas served are missing.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
+    /// [`EngineError::StoreNotFound`], [`EngineError::Index`].
+    pub async fn store_usage(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        limit: Option<u64>,
+    ) -> Result<StoreUsageReport, EngineError> {
+        let store = self.store(principal, store_id).await?;
+        let page = PageRequest { limit, page: None };
+        let limit = page.limit(false)?;
+        let found = self
+            .0
+            .index
+            .store_usage(principal.tenant_id, store_id, limit)
+            .await?;
+        let found = found.ok_or(EngineError::StoreNotFound)?;
+        let limits = &principal.limits;
+        let expiry = found
+            .expiry
+            .or_tenants(limits.unused_period_secs(), limits.period_set_at);
+        let use_of = |memory| self.use_of(principal, store_id, expiry, memory);
+        let never_read: Vec<_> = found.never_read.into_iter().map(use_of).collect();
+        let noted = never_read
+            .iter()
+            .filter(|memory| memory.last_accessed_at.is_some())
+            .count() as u64;
+        let mut expiring_next: Vec<_> = found
+            .idle
+            .into_iter()
+            .map(use_of)
+            .filter(|memory| memory.expires_at.is_some())
+            .collect();
+        expiring_next.sort_by_key(|memory| memory.expires_at);
+        Ok(StoreUsageReport {
+            store,
+            limits: limits.clone(),
+            expiry,
+            versions: found.versions,
+            version_bytes: found.version_bytes,
+            never_read_count: found.never_read_count.saturating_sub(noted),
+            never_read: never_read
+                .into_iter()
+                .filter(|memory| memory.last_accessed_at.is_none())
+                .collect(),
+            expiring_next,
+        })
+    }
+
+    fn use_of(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        expiry: Expiry,
+        memory: UsedMemory,
+    ) -> MemoryUse {
+        let noted = self
+            .0
+            .access
+            .noted_by(&(principal.tenant_id, store_id, memory.memory_id));
+        let (read_at, read_by) = match noted {
+            Some((at, by)) if Some(at) > memory.last_read_at => (Some(at), Some(by)),
+            _ => (memory.last_read_at, memory.read_by),
+        };
+        let alive_at = read_at.max(memory.active_at).max(Some(memory.updated_at));
+        MemoryUse {
+            memory_id: memory.memory_id,
+            path: memory.path,
+            size_bytes: memory.size_bytes,
+            updated_at: memory.updated_at,
+            written_by: memory.written_by,
+            last_accessed_at: read_at,
+            read_by,
+            expires_at: alive_at
+                .filter(|_| !memory.is_pinned)
+                .and_then(|alive_at| expiry.ends_at(alive_at)),
+        }
+    }
+}
