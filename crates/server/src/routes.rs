@@ -9,6 +9,7 @@ mod memory_stores;
 mod memory_versions;
 mod reference;
 mod tool_calls;
+mod usage;
 
 use keepsake_engine::Engine;
 use utoipa::openapi::OpenApi;
@@ -27,6 +28,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
             memory_stores::delete
         ))
         .routes(routes!(memory_stores::archive))
+        .routes(routes!(usage::retrieve))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::retrieve, memories::update, memories::delete))
         .routes(routes!(memory_versions::list))

@@ -136,6 +136,7 @@ fn limits(description: &str, value: &SchemaType) -> ObjectBuilder {
         .unwrap_or_default()
         .into_iter()
         .fold(object, |object, (name, _)| object.property(name, limit()))
+        .property("expires_unused_after", limit())
 }
 
 macro_rules! object_types {
@@ -161,6 +162,7 @@ macro_rules! object_types {
 object_types! {
     MemoryStoreType { MemoryStore = "memory_store" }
     DeletedMemoryStoreType { Deleted = "memory_store_deleted" }
+    MemoryStoreUsageType { Usage = "memory_store_usage" }
     MemoryType { Memory = "memory" }
     MemoryPrefixType { Prefix = "memory_prefix" }
     DeletedMemoryType { Deleted = "memory_deleted" }

@@ -89,7 +89,10 @@ impl From<FoundTenant> for Tenant {
             name: tenant.name,
             external_id: tenant.external_id,
             status: tenant.status.name(),
-            limits: tenant.limits,
+            limits: LimitOverrides {
+                period_set_at: None,
+                ..tenant.limits
+            },
             created_at: tenant.created_at.to_rfc3339(),
         }
     }

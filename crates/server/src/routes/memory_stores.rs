@@ -30,7 +30,8 @@ pub(crate) struct CreateMemoryStore {
     /// At most 16 pairs of your own.
     #[schema(value_type = Option<schemas::Metadata>)]
     metadata: Option<Map<String, Value>>,
-    /// Seconds after which a memory that is not read expires; 0: never.
+    /// Seconds after which a memory that is not used expires; 0: no period of
+    /// its own.
     #[schema(value_type = Option<schemas::Seconds>)]
     expires_unused_after: Option<u64>,
     /// What is done about sensitive data in what is written.
@@ -51,7 +52,8 @@ pub(crate) struct UpdateMemoryStore {
     /// Pairs to set, or with null to remove; others stay.
     #[schema(value_type = Option<schemas::MetadataPatch>)]
     metadata: Option<Map<String, Value>>,
-    /// Seconds after which a memory that is not read expires; 0: never.
+    /// Seconds after which a memory that is not used expires; 0: no period of
+    /// its own.
     #[schema(value_type = Option<schemas::Seconds>)]
     expires_unused_after: Option<u64>,
     /// What is done about sensitive data in what is written.
@@ -83,7 +85,8 @@ pub(crate) struct MemoryStore {
     memory_count: u64,
     /// Bytes of the live memories.
     content_bytes: u64,
-    /// Seconds after which a memory that is not read expires; null: never.
+    /// Seconds after which a memory that is not used expires; null: it has no
+    /// period of its own.
     #[schema(required)]
     expires_unused_after: Option<u64>,
     /// What is done about sensitive data in what is written.

@@ -21,6 +21,7 @@ mod replicas;
 mod settings;
 mod stores;
 mod support;
+mod usage;
 mod versions;
 
 use crate::support::Pair;
@@ -97,6 +98,8 @@ area!(
         settings::expiry_and_policy_need_the_scope_of_stores,
         settings::expiry_is_told_of_memories,
         settings::reading_content_is_access_and_listing_is_not,
+        usage::usage_tells_what_expires_next_and_what_was_never_read,
+        usage::usage_without_a_period_and_its_bounds,
     ]
 );
 

@@ -99,6 +99,7 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_stores.update", STORE_UPDATES),
     ("memory_stores.update_by_patch", STORE_UPDATES),
     ("memory_stores.archive", EMPTY),
+    ("memory_stores.usage", NO_BODY),
     ("memory_stores.delete", NO_BODY),
     (
         "memories.create",

@@ -1,0 +1,149 @@
+//! `/v1/memory_stores/{id}/usage`
+
+use axum::Json;
+use axum::extract::State;
+use keepsake_core::{Limits, MemoryId, StoreId, Timestamp};
+use keepsake_engine::{Engine, MemoryUse as FoundUse, StoreUsageReport};
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::memory_versions::VersionActor;
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::path::InStore;
+use crate::query::{Asked, FromQuery, Query};
+use crate::schemas::{self, MemoryStoreUsageType};
+
+/// How a store is used.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MemoryStoreUsage {
+    #[schema(value_type = schemas::MemoryStoreId)]
+    id: StoreId,
+    #[schema(inline)]
+    r#type: MemoryStoreUsageType,
+    /// Live memories.
+    memory_count: u64,
+    /// Bytes of the live memories.
+    content_bytes: u64,
+    /// Versions kept, those of live memories included.
+    version_count: u64,
+    /// Bytes of all content kept, that of live memories included.
+    version_bytes: u64,
+    /// The limits in force.
+    #[schema(value_type = schemas::Limits)]
+    limits: Limits,
+    /// Seconds after which a memory that is not read expires, by the store's own
+    /// period or its tenant's; null: never.
+    #[schema(required)]
+    expires_unused_after: Option<u64>,
+    /// From when on that period counts, where it was set anew or made shorter.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    takes_effect_at: Option<String>,
+    /// What would expire next if it were never read again, the soonest first.
+    expiring_next: Vec<MemoryUse>,
+    /// Live memories that were never read.
+    never_read_count: u64,
+    /// Of them those that were made first.
+    never_read: Vec<MemoryUse>,
+}
+
+/// A memory, and who used it last.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MemoryUse {
+    #[schema(value_type = schemas::MemoryId)]
+    memory_id: MemoryId,
+    #[schema(value_type = schemas::MemoryPath)]
+    path: String,
+    /// Bytes of its content.
+    content_size_bytes: u64,
+    #[schema(value_type = schemas::Time)]
+    last_written_at: String,
+    /// Null for a job or the operator.
+    #[schema(required)]
+    last_written_by: Option<VersionActor>,
+    /// Null: never.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    last_accessed_at: Option<String>,
+    /// Null: nobody, or not known.
+    #[schema(required)]
+    last_accessed_by: Option<VersionActor>,
+    /// When it would expire if it were never read again; null: never.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    expires_at: Option<String>,
+}
+
+impl From<FoundUse> for MemoryUse {
+    fn from(found: FoundUse) -> Self {
+        Self {
+            memory_id: found.memory_id,
+            path: found.path.as_str().to_owned(),
+            content_size_bytes: found.size_bytes,
+            last_written_at: found.updated_at.to_rfc3339(),
+            last_written_by: found.written_by.map(VersionActor::from),
+            last_accessed_at: found.last_accessed_at.map(Timestamp::to_rfc3339),
+            last_accessed_by: found.read_by.map(VersionActor::from),
+            expires_at: found.expires_at.map(Timestamp::to_rfc3339),
+        }
+    }
+}
+
+impl From<StoreUsageReport> for MemoryStoreUsage {
+    fn from(report: StoreUsageReport) -> Self {
+        let uses = |memories: Vec<FoundUse>| memories.into_iter().map(MemoryUse::from).collect();
+        let takes_effect_at = report.expiry.in_effect_at();
+        let has_period = report.expiry.unused_after_secs.is_some();
+        Self {
+            id: report.store.store_id,
+            r#type: MemoryStoreUsageType::Usage,
+            memory_count: report.store.memory_count,
+            content_bytes: report.store.live_bytes,
+            version_count: report.versions,
+            version_bytes: report.version_bytes,
+            limits: report.limits,
+            expires_unused_after: report.expiry.unused_after_secs,
+            takes_effect_at: takes_effect_at.filter(|_| has_period).map(Timestamp::to_rfc3339),
+            expiring_next: uses(report.expiring_next),
+            never_read_count: report.never_read_count,
+            never_read: uses(report.never_read),
+        }
+    }
+}
+
+/// What is asked of a store's use.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RetrieveUsage {
+    /// Memories of each list; 20 where unset.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u64>,
+}
+
+impl FromQuery for RetrieveUsage {
+    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
+        Ok(Self {
+            limit: query.limit()?,
+        })
+    }
+}
+
+/// Retrieve how a memory store is used
+///
+/// What it holds beside what it may hold, what would expire next, and what was
+/// never read. Times of reads are to within a minute.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/usage",
+    operation_id = "memory_stores.usage",
+    tag = "Memory stores",
+    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."), RetrieveUsage),
+    responses((status = 200, description = "How it is used.", body = MemoryStoreUsage)),
+)]
+pub(crate) async fn retrieve(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    InStore(store_id): InStore,
+    Asked(asked): Asked<RetrieveUsage>,
+) -> Result<Json<MemoryStoreUsage>, ApiError> {
+    let report = engine.store_usage(&principal, store_id, asked.limit).await?;
+    Ok(Json(report.into()))
+}
