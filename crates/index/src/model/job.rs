@@ -26,7 +26,8 @@ pub struct DueDeletion {
     pub key: BlobKey,
     /// How often it was tried before.
     pub attempts: u32,
-    /// Whether nobody may find it again: it was redacted.
+    /// Whether nobody may find it again: it was redacted, or nobody was ever told
+    /// that it was stored.
     pub is_for_good: bool,
 }
 

@@ -154,7 +154,7 @@ impl MaintenanceIndex for SqliteIndex {
 
     async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
         let rows = sqlx::query(
-            "SELECT tenant_id, store_id, blob_id, attempts, reason = 'redacted' FROM blob_deletion WHERE not_before <= $1 \
+            "SELECT tenant_id, store_id, blob_id, attempts, reason IN ('redacted', 'orphan', 'gone') FROM blob_deletion WHERE not_before <= $1 \
              ORDER BY not_before LIMIT $2",
         )
         .bind(now.as_micros())
