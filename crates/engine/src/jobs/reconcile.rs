@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use super::{Job, Lease};
 use crate::{Engine, EngineError};
 
+/// How long a batch goes on without renewing its lease.
+const RENEWED_EACH: Duration = Duration::from_secs(15);
 /// Ids of what had drifted that a run's record holds, at most.
 const DRIFTED_TOLD: usize = 20;
 
@@ -51,31 +53,29 @@ impl Job for ReconcileUsage {
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut reconciled = Reconciled::default();
         let mut place = Place::parse(lease.cursor().await?.as_deref());
+        let mut renewed_at = engine.now();
         loop {
-            place = match place {
-                Place::Stores(after) => {
-                    let stores = engine.0.index.stores_after(after, self.batch).await?;
-                    for (tenant_id, store_id) in &stores {
-                        let mends = !lease.dry_run();
-                        reconciled.store(engine, *tenant_id, *store_id, mends).await?;
-                    }
-                    // Tenants last: a store that is mended may move its tenant's grant.
-                    stores
-                        .last()
-                        .map_or(Place::Tenants(None), |last| Place::Stores(Some(*last)))
-                }
-                Place::Tenants(after) => {
-                    let tenants = engine.0.index.tenants_after(after, self.batch).await?;
-                    for tenant_id in &tenants {
-                        reconciled.tenant(engine, *tenant_id, !lease.dry_run()).await?;
-                    }
-                    let Some(last) = tenants.last() else {
-                        lease.renew(None).await?;
-                        return Ok(reconciled.counts());
-                    };
-                    Place::Tenants(Some(*last))
-                }
+            let counted = place.following(engine, self.batch).await?;
+            let Some(next) = place.after(&counted) else {
+                lease.renew(None).await?;
+                return Ok(reconciled.counts());
             };
+            for (tenant_id, store_id) in counted {
+                let mends = !lease.dry_run();
+                match store_id {
+                    Some(store_id) => reconciled.store(engine, tenant_id, store_id, mends).await?,
+                    None => reconciled.tenant(engine, tenant_id, mends).await?,
+                }
+                // Some stores are large.
+                if engine.now() >= renewed_at.plus(RENEWED_EACH) {
+                    renewed_at = engine.now();
+                    let here = Place::of(tenant_id, store_id).to_text();
+                    if !lease.renew(Some(&here)).await? {
+                        return Ok(reconciled.counts());
+                    }
+                }
+            }
+            place = next;
             if !lease.renew(Some(&place.to_text())).await? {
                 return Ok(reconciled.counts());
             }
@@ -91,6 +91,47 @@ enum Place {
 }
 
 impl Place {
+    /// Behind a store, or a tenant.
+    fn of(tenant_id: TenantId, store_id: Option<StoreId>) -> Self {
+        match store_id {
+            Some(store_id) => Self::Stores(Some((tenant_id, store_id))),
+            None => Self::Tenants(Some(tenant_id)),
+        }
+    }
+
+    /// The next stores, or tenants.
+    async fn following(
+        self,
+        engine: &Engine,
+        batch: u32,
+    ) -> Result<Vec<(TenantId, Option<StoreId>)>, EngineError> {
+        let index = &engine.0.index;
+        Ok(match self {
+            Self::Stores(after) => {
+                let stores = index.stores_after(after, batch).await?;
+                stores
+                    .into_iter()
+                    .map(|(tenant_id, store_id)| (tenant_id, Some(store_id)))
+                    .collect()
+            }
+            Self::Tenants(after) => {
+                let tenants = index.tenants_after(after, batch).await?;
+                tenants.into_iter().map(|tenant_id| (tenant_id, None)).collect()
+            }
+        })
+    }
+
+    /// Where to go on; `None`: all is counted.
+    ///
+    /// Tenants are last: a store that is mended may move its tenant's grant.
+    fn after(self, counted: &[(TenantId, Option<StoreId>)]) -> Option<Self> {
+        match (self, counted.last()) {
+            (_, Some((tenant_id, store_id))) => Some(Self::of(*tenant_id, *store_id)),
+            (Self::Stores(_), None) => Some(Self::Tenants(None)),
+            (Self::Tenants(_), None) => None,
+        }
+    }
+
     /// What a cursor says; the beginning where it says nothing.
     fn parse(cursor: Option<&str>) -> Self {
         let mut ids = cursor.unwrap_or_default().split('/');
