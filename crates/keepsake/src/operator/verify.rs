@@ -203,6 +203,10 @@ fn text_of(report: &Value) -> String {
             .map(|(name, value)| match value {
                 Value::String(value) if name == "problem" => value.clone(),
                 Value::String(value) => format!("{name}={value}"),
+                Value::Object(counter) => {
+                    let number = |of: &str| counter.get(of).cloned().unwrap_or_default();
+                    format!("{name}={} counted={}", number("recorded"), number("counted"))
+                }
                 value => format!("{name}={value}"),
             })
             .collect();
