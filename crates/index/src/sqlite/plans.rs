@@ -60,11 +60,11 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
         (PERIOD, "SEARCH s "),
         (
             HISTORIES,
-            "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
+            "version_op (tenant_id=? AND store_id=? AND (op,seq)>(?,?)",
         ),
         (
             DELETIONS,
-            "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
+            "version_op (tenant_id=? AND store_id=? AND (op,seq)>(?,?)",
         ),
         (PAST, "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"),
     ] {
