@@ -81,7 +81,7 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
     }
     let follows = steps_of(PAST).await;
     let by_memory = |step: &&String| {
-        step.contains("version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)")
+        step.contains("version_memory (tenant_id=? AND store_id=? AND (memory_id,seq)>(?,?)")
     };
     assert_eq!(follows.iter().filter(by_memory).count(), 2, "{follows:#?}");
 }
