@@ -1,0 +1,405 @@
+//! Every instrument there is, made once for a process.
+//!
+//! Names are those of OpenTelemetry; Prometheus reads them with underscores,
+//! the unit and `_total`: `keepsake.http.request.duration` in seconds is
+//! `keepsake_http_request_duration_seconds`. Every label has few values: routes
+//! are templates, and no label names a tenant.
+
+mod instruments;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{Method, StatusCode};
+use opentelemetry::metrics::Meter;
+use opentelemetry::{KeyValue, Value};
+
+use instruments::Instruments;
+
+/// What a request without an answer counts as: its client went away.
+const CLIENT_WENT_AWAY: u16 = 499;
+
+/// Where everything that is measured is recorded; cheap to clone.
+#[derive(Clone)]
+pub struct Metrics(Arc<Instruments>);
+
+/// Instruments that record nowhere.
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(&opentelemetry::global::meter("keepsake"))
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// How a call of a store ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// With an answer, absence among them.
+    Ok,
+    /// The store could not be reached or did not answer in time.
+    Unavailable,
+    /// In another error.
+    Error,
+}
+
+impl Outcome {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unavailable => "unavailable",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A cache that was looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    /// Content of blobs.
+    Content,
+    /// Who an API key belongs to.
+    ApiKey,
+    /// What a token says.
+    Token,
+}
+
+impl Cache {
+    const ALL: [Self; 3] = [Self::Content, Self::ApiKey, Self::Token];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Content => "content",
+            Self::ApiKey => "api_key",
+            Self::Token => "token",
+        }
+    }
+}
+
+/// What was done once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retried {
+    /// A commit whose head was not the one that was read.
+    Commit,
+    /// A write whose blob was condemned before its commit.
+    Blob,
+}
+
+impl Retried {
+    const ALL: [Self; 2] = [Self::Commit, Self::Blob];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Blob => "blob",
+        }
+    }
+}
+
+/// Why a change was answered with a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// Its precondition does not hold.
+    Precondition,
+    /// A memory is in the way of its path.
+    Path,
+    /// Others changed the same memory again and again.
+    Contended,
+    /// The state of the object does not allow it.
+    State,
+}
+
+impl Conflict {
+    const ALL: [Self; 4] = [Self::Precondition, Self::Path, Self::Contended, Self::State];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Precondition => "precondition",
+            Self::Path => "path",
+            Self::Contended => "contended",
+            Self::State => "state",
+        }
+    }
+}
+
+/// A limit that kept something from being stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quota {
+    /// Memories of a store.
+    MemoriesPerStore,
+    /// Bytes of a store.
+    BytesPerStore,
+    /// Bytes of a tenant.
+    BytesPerTenant,
+    /// Stores of a tenant.
+    StoresPerTenant,
+}
+
+impl Quota {
+    const ALL: [Self; 4] = [
+        Self::MemoriesPerStore,
+        Self::BytesPerStore,
+        Self::BytesPerTenant,
+        Self::StoresPerTenant,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::MemoriesPerStore => "memories_per_store",
+            Self::BytesPerStore => "bytes_per_store",
+            Self::BytesPerTenant => "bytes_per_tenant",
+            Self::StoresPerTenant => "stores_per_tenant",
+        }
+    }
+}
+
+/// Why a request was not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Its tenant makes more requests than it may.
+    Rate,
+    /// Too many requests are under way.
+    InFlight,
+}
+
+impl Refused {
+    const ALL: [Self; 2] = [Self::Rate, Self::InFlight];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::InFlight => "in_flight",
+        }
+    }
+}
+
+/// A run of a job that has ended.
+#[derive(Debug)]
+pub struct JobRun<'a> {
+    /// The job.
+    pub job: &'static str,
+    /// Whether it did its work to the end.
+    pub has_succeeded: bool,
+    /// How long it took.
+    pub took: Duration,
+    /// When it ended, in seconds since 1970.
+    pub ended_at_seconds: f64,
+    /// What it did: so many of each.
+    pub items: &'a [(&'a str, u64)],
+}
+
+/// A request that is measured: told how it ended, or dropped when its client
+/// went away.
+#[derive(Debug)]
+pub struct RequestUnderWay {
+    metrics: Metrics,
+    route: Arc<str>,
+    method: &'static str,
+    began_at: Instant,
+    has_ended: bool,
+}
+
+impl Metrics {
+    /// Makes every instrument, and records nothings where an absence of what
+    /// was counted would look like an absence of the count.
+    pub fn new(meter: &Meter) -> Self {
+        let metrics = Self(Arc::new(Instruments::new(meter)));
+        let instruments = &metrics.0;
+        for cache in Cache::ALL {
+            for result in ["hit", "miss"] {
+                let labels = [
+                    KeyValue::new("cache", cache.name()),
+                    KeyValue::new("result", result),
+                ];
+                instruments.cache_lookups.add(0, &labels);
+            }
+        }
+        for what in Retried::ALL {
+            instruments.retries.add(0, &[KeyValue::new("what", what.name())]);
+        }
+        for kind in Conflict::ALL {
+            instruments
+                .conflicts
+                .add(0, &[KeyValue::new("kind", kind.name())]);
+        }
+        for limit in Quota::ALL {
+            let label = KeyValue::new("limit", limit.name());
+            instruments.quota_refusals.add(0, &[label]);
+        }
+        for kind in Refused::ALL {
+            let label = KeyValue::new("kind", kind.name());
+            instruments.rate_refusals.add(0, &[label]);
+        }
+        for direction in ["read", "written"] {
+            let label = KeyValue::new("direction", direction);
+            instruments.blob_bytes.add(0, &[label]);
+        }
+        instruments.requests_in_flight.add(0, &[]);
+        metrics
+    }
+
+    /// Tells when the process started, in seconds since 1970.
+    pub fn process_started(&self, at_seconds: f64) {
+        self.0.process_start_time.record(at_seconds, &[]);
+    }
+
+    /// Has how far access times lag behind asked whenever metrics are read;
+    /// `None`: there is nothing to tell any more.
+    pub fn watch_access_flush_lag(&self, lag: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
+        self.0.watch_access_flush_lag(lag);
+    }
+
+    /// A request has come; `route` is its template.
+    pub fn request_began(&self, method: &Method, route: &str) -> RequestUnderWay {
+        self.0.requests_in_flight.add(1, &[]);
+        RequestUnderWay {
+            metrics: self.clone(),
+            route: route.into(),
+            method: known_method(method),
+            began_at: Instant::now(),
+            has_ended: false,
+        }
+    }
+
+    /// A call of the index has ended.
+    pub fn index_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
+        let labels = [
+            KeyValue::new("call", call),
+            KeyValue::new("outcome", outcome.name()),
+        ];
+        self.0.index_calls.record(took.as_secs_f64(), &labels);
+    }
+
+    /// A call of the blob store has ended.
+    pub fn blob_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
+        let labels = [
+            KeyValue::new("call", call),
+            KeyValue::new("outcome", outcome.name()),
+        ];
+        self.0.blob_calls.record(took.as_secs_f64(), &labels);
+    }
+
+    /// Bytes came from the blob store.
+    pub fn blob_bytes_read(&self, bytes: usize) {
+        self.0
+            .blob_bytes
+            .add(bytes as u64, &[KeyValue::new("direction", "read")]);
+    }
+
+    /// Bytes were taken by the blob store.
+    pub fn blob_bytes_written(&self, bytes: usize) {
+        self.0
+            .blob_bytes
+            .add(bytes as u64, &[KeyValue::new("direction", "written")]);
+    }
+
+    /// A cache was looked into.
+    pub fn cache_looked_up(&self, cache: Cache, is_hit: bool) {
+        let result = if is_hit { "hit" } else { "miss" };
+        let labels = [
+            KeyValue::new("cache", cache.name()),
+            KeyValue::new("result", result),
+        ];
+        self.0.cache_lookups.add(1, &labels);
+    }
+
+    /// Something is done once more.
+    pub fn retried(&self, what: Retried) {
+        self.0.retries.add(1, &[KeyValue::new("what", what.name())]);
+    }
+
+    /// A change is answered with a conflict.
+    pub fn conflicted(&self, kind: Conflict) {
+        self.0.conflicts.add(1, &[KeyValue::new("kind", kind.name())]);
+    }
+
+    /// A limit keeps something from being stored.
+    pub fn quota_refused(&self, limit: Quota) {
+        self.0
+            .quota_refusals
+            .add(1, &[KeyValue::new("limit", limit.name())]);
+    }
+
+    /// A request is not admitted.
+    pub fn rate_refused(&self, kind: Refused) {
+        self.0.rate_refusals.add(1, &[KeyValue::new("kind", kind.name())]);
+    }
+
+    /// This process may run a job from now on.
+    pub fn job_scheduled(&self, job: &'static str) {
+        for outcome in ["succeeded", "failed"] {
+            let labels = [KeyValue::new("job", job), KeyValue::new("outcome", outcome)];
+            self.0.job_runs.add(0, &labels);
+        }
+    }
+
+    /// A run of a job has ended.
+    pub fn job_ended(&self, run: &JobRun<'_>) {
+        let job = KeyValue::new("job", run.job);
+        let outcome = if run.has_succeeded { "succeeded" } else { "failed" };
+        let instruments = &self.0;
+        instruments
+            .job_runs
+            .add(1, &[job.clone(), KeyValue::new("outcome", outcome)]);
+        let labels = [job.clone()];
+        instruments.job_durations.record(run.took.as_secs_f64(), &labels);
+        if run.has_succeeded {
+            instruments.job_last_success.record(run.ended_at_seconds, &labels);
+        }
+        for (item, count) in run.items {
+            let item = KeyValue::new("item", Value::from((*item).to_owned()));
+            instruments.job_items.add(*count, &[job.clone(), item]);
+        }
+    }
+}
+
+impl RequestUnderWay {
+    /// Records how the request ended; answers how long it took.
+    pub fn ended(mut self, status: StatusCode) -> Duration {
+        self.record(status.as_u16())
+    }
+
+    fn record(&mut self, status: u16) -> Duration {
+        self.has_ended = true;
+        let took = self.began_at.elapsed();
+        let instruments = &self.metrics.0;
+        let route = KeyValue::new("route", Arc::clone(&self.route));
+        let method = KeyValue::new("method", self.method);
+        let status = KeyValue::new("status", i64::from(status));
+        instruments
+            .requests
+            .add(1, &[route.clone(), method.clone(), status]);
+        instruments
+            .request_durations
+            .record(took.as_secs_f64(), &[route, method]);
+        instruments.requests_in_flight.add(-1, &[]);
+        took
+    }
+}
+
+impl Drop for RequestUnderWay {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.record(CLIENT_WENT_AWAY);
+        }
+    }
+}
+
+/// A method's name as a label; anyone can make one up.
+fn known_method(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
