@@ -9,6 +9,7 @@
 
 mod error;
 mod fs;
+mod measured;
 mod s3;
 mod url;
 
@@ -21,6 +22,7 @@ use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp};
 
 pub use error::BlobError;
 pub use fs::FileBlobs;
+pub use measured::MeasuredBlobs;
 pub use s3::{S3Blobs, S3Credentials, S3Options, S3Settings};
 pub use url::BlobUrl;
 

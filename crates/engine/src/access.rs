@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp};
 use keepsake_index::{AccessRow, IndexError, MemoryTarget};
+use keepsake_telemetry::Metrics;
 
 use crate::{Clock, Engine, EngineError, Principal};
 
@@ -63,6 +64,16 @@ impl Log {
             flush_is_near: AtomicBool::new(false),
             without_period: Mutex::default(),
         }
+    }
+
+    /// Has the metrics tell how far this log is behind, while it is there.
+    pub(crate) fn tell_lag(self: &Arc<Self>, metrics: &Metrics, clock: Arc<dyn Clock>) {
+        let log = Arc::downgrade(self);
+        metrics.watch_access_flush_lag(move || {
+            let flushed_through = log.upgrade()?.flushed_through.load(Ordering::Relaxed);
+            let behind_micros = clock.now().as_micros().saturating_sub(flushed_through);
+            Some(Duration::from_micros(u64::try_from(behind_micros).unwrap_or(0)))
+        });
     }
 
     fn reads(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, Actor)>> {
@@ -220,6 +231,7 @@ impl Engine {
     /// [`IndexError`] when they could not be written; they are kept for the
     /// next flush, and the heartbeat, which is sent all the same, does not claim
     /// them.
+    #[tracing::instrument(name = "engine.flush_access", level = "debug", skip_all)]
     pub async fn flush_access(&self) -> Result<usize, IndexError> {
         let log = &self.0.access;
         let _flushing = log.flushing.lock().await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use keepsake_core::{BlobKey, Content, ContentHash, StoreId, TenantId};
 use keepsake_index::Head;
+use keepsake_telemetry::Cache as Looked;
 
 use crate::{Engine, EngineError};
 
@@ -59,7 +60,9 @@ impl Engine {
         sha256: ContentHash,
     ) -> Result<Option<Arc<str>>, EngineError> {
         let cache = &self.0.contents.0;
-        if let Some(text) = cache.get(&(key, purge_epoch)).await {
+        let cached = cache.get(&(key, purge_epoch)).await;
+        self.0.metrics.cache_looked_up(Looked::Content, cached.is_some());
+        if let Some(text) = cached {
             return Ok(Some(text));
         }
         let Some(bytes) = self.0.blobs.get(&key).await? else {

@@ -66,6 +66,7 @@ impl Engine {
     /// selects by metadata), [`EngineError::Invalid`],
     /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
     /// [`EngineError::TooManyErasures`], [`EngineError::Index`]: then it may have been recorded.
+    #[tracing::instrument(name = "engine.create_erasure", level = "debug", skip_all)]
     pub async fn create_erasure(
         &self,
         principal: &Principal,
@@ -115,6 +116,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::ErasureNotFound`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.erasure", level = "debug", skip_all)]
     pub async fn erasure(
         &self,
         principal: &Principal,
@@ -135,6 +137,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.erasures", level = "debug", skip_all)]
     pub async fn erasures(
         &self,
         principal: &Principal,

@@ -19,14 +19,16 @@ mod versions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use keepsake_core::Timestamp;
+use keepsake_telemetry::JobRun;
 use serde_json::Value;
 use tokio_cron_scheduler::{Job as CronJob, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use crate::{Engine, EngineError};
 
@@ -242,7 +244,7 @@ pub(crate) async fn carry_out(
     // In a task of its own, so that a panic ends in a record and not in silence.
     let body = {
         let (engine, stopping, is_cut) = (engine.clone(), stopping.clone(), Arc::clone(&is_cut));
-        tokio::spawn(async move {
+        let run = async move {
             let lease = Lease {
                 engine: &engine,
                 job: job.name(),
@@ -252,8 +254,10 @@ pub(crate) async fn carry_out(
                 is_cut,
             };
             job.run(&engine, &lease).await
-        })
+        };
+        tokio::spawn(run.instrument(tracing::debug_span!("job.run", job.name = name)))
     };
+    let began_at = Instant::now();
     let outcome = match body.await {
         Ok(Ok(counts)) => RunOutcome::Ran(counts),
         Ok(Err(error)) => RunOutcome::Failed(error.to_string()),
@@ -280,12 +284,32 @@ pub(crate) async fn carry_out(
             "job.run outlived its lease; its record is another's"
         );
     }
+    record_run(engine, name, &outcome, began_at.elapsed());
     if let Some(error) = error {
         tracing::error!(job.name = name, error, "job.run failed");
     } else {
         tracing::debug!(job.name = name, counts = %counts, "job.run ended");
     }
     Ok(outcome)
+}
+
+/// Tells the metrics of a run; what it counted is what the record has.
+fn record_run(engine: &Engine, job: &'static str, outcome: &RunOutcome, took: Duration) {
+    let items: Vec<(&str, u64)> = match outcome {
+        RunOutcome::Ran(Value::Object(counts)) => counts
+            .iter()
+            .filter_map(|(item, count)| Some((item.as_str(), count.as_u64()?)))
+            .collect(),
+        RunOutcome::Ran(_) | RunOutcome::Failed(_) | RunOutcome::NotOurs => Vec::new(),
+    };
+    let ended_at = Duration::from_micros(u64::try_from(engine.now().as_micros()).unwrap_or(0));
+    engine.0.metrics.job_ended(&JobRun {
+        job,
+        has_succeeded: matches!(outcome, RunOutcome::Ran(_)),
+        took,
+        ended_at_seconds: ended_at.as_secs_f64(),
+        items: &items,
+    });
 }
 
 fn slot_of(now: Timestamp, period: Duration) -> Timestamp {
@@ -333,6 +357,7 @@ impl Runner {
         let (runs, stopping) = (TaskTracker::new(), CancellationToken::new());
         for job in fleet_jobs().into_iter().filter(|_| is_worker) {
             let (engine, runs, stopping) = (engine.clone(), runs.clone(), stopping.clone());
+            engine.metrics().job_scheduled(job.name());
             let schedule = job.schedule();
             let tick = move |_, _| {
                 let (engine, job, stopping) = (engine.clone(), Arc::clone(&job), stopping.clone());

@@ -43,10 +43,11 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_blobs::BlobStore;
+use keepsake_blobs::{BlobStore, MeasuredBlobs};
 use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
-use keepsake_index::Index;
+use keepsake_index::{Index, MeasuredIndex};
+use keepsake_telemetry::Metrics;
 use keepsake_tokens::{Issuers, Vault};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -90,6 +91,8 @@ pub struct EngineOptions {
     pub token_key_period: Duration,
     /// How long a request may take.
     pub request_deadline: Duration,
+    /// Where what is measured is recorded.
+    pub metrics: Metrics,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// Where randomness comes from.
@@ -107,6 +110,7 @@ impl Default for EngineOptions {
             vault: Vault::default(),
             token_key_period: Duration::from_hours(30 * 24),
             request_deadline: Duration::from_mins(1),
+            metrics: Metrics::default(),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
         }
@@ -124,6 +128,7 @@ struct Parts {
     limits: Limits,
     scanner: Scanner,
     role: &'static str,
+    metrics: Metrics,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
     /// This process, as leases and claims name it.
@@ -137,7 +142,7 @@ struct Parts {
     cursors: cursor::Key,
     contents: content::Cache,
     edits: edits::Queue,
-    access: access::Log,
+    access: Arc<access::Log>,
     gateways: replicas::Gateways,
     readiness: readiness::Last,
     key_use: key_use::Log,
@@ -152,9 +157,13 @@ impl Engine {
     /// Puts an engine together.
     pub fn new(index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>, options: EngineOptions) -> Self {
         let now = options.clock.now();
+        let metrics = options.metrics;
+        let access = Arc::new(access::Log::new(now));
+        access.tell_lag(&metrics, Arc::clone(&options.clock));
         Self(Arc::new(Parts {
-            index,
-            blobs,
+            index: Arc::new(MeasuredIndex::new(index, metrics.clone())),
+            blobs: Arc::new(MeasuredBlobs::new(blobs, metrics.clone())),
+            metrics,
             replica: options.ids.uuid(now),
             keys: auth::keys::Keys::new(),
             tokens: auth::tokens::Tokens::new(options.issuers),
@@ -165,7 +174,7 @@ impl Engine {
             cursors: cursor::Key::default(),
             contents: content::Cache::new(options.cache_bytes),
             edits: edits::Queue::default(),
-            access: access::Log::new(now),
+            access,
             gateways: replicas::Gateways::default(),
             readiness: readiness::Last::default(),
             key_use: key_use::Log::default(),
@@ -189,6 +198,11 @@ impl Engine {
     /// The limits of a tenant that has none of its own.
     pub fn default_limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    /// Where what is measured is recorded.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
     }
 
     /// A fresh id, for what a surface must name itself (a request).

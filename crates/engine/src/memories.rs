@@ -110,6 +110,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::MemoryNotFound`], and failures of index and blob store.
+    #[tracing::instrument(name = "engine.memory", level = "debug", skip_all)]
     pub async fn memory(
         &self,
         principal: &Principal,
@@ -140,6 +141,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::Invalid`], and failures of index and blob store.
+    #[tracing::instrument(name = "engine.memories", level = "debug", skip_all)]
     pub async fn memories(
         &self,
         principal: &Principal,

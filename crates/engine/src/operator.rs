@@ -56,6 +56,7 @@ impl<'a> Operator<'a> {
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::TooManyStores`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.create_store", level = "debug", skip_all)]
     pub async fn create_store(&self, tenant_id: TenantId, name: &str) -> Result<Store, EngineError> {
         let tenant = self.tenant(tenant_id).await?;
         let limit = self.engine.0.limits.with(&tenant.limits).stores_per_tenant;

@@ -20,6 +20,7 @@ use keepsake_index::{
     Change, Commit, CommitOutcome, Expiry, Grant, Guard, Head, HeadChange, Idempotency, Refusal,
     StoredContent,
 };
+use keepsake_telemetry::{Quota, Retried};
 
 use crate::{Engine, EngineError, Principal};
 
@@ -222,6 +223,7 @@ impl Engine {
                     }
                 }
                 Refusal::BlobCondemned if prepared.iter().any(|ready| ready.brings.is_some()) => {
+                    self.0.metrics.retried(Retried::Blob);
                     tracing::warn!("engine.commit: a blob was condemned before its commit; written anew");
                     prepared = proposal
                         .changes
@@ -254,6 +256,7 @@ impl Engine {
                 Refusal::TooManyMemories { count } => WriteRefusal::TooManyMemories { count },
                 Refusal::StoreFull { size_bytes } => WriteRefusal::StoreFull { size_bytes },
             };
+            self.count_refusal(&refused);
             self.remove_blobs(&prepared).await;
             return Ok(Committed::Refused(refused));
         }
@@ -343,6 +346,17 @@ impl Engine {
         Prepared {
             change,
             brings: brought,
+        }
+    }
+
+    fn count_refusal(&self, refused: &WriteRefusal) {
+        let metrics = &self.0.metrics;
+        match refused {
+            WriteRefusal::Stale => metrics.retried(Retried::Commit),
+            WriteRefusal::TooManyMemories { .. } => metrics.quota_refused(Quota::MemoriesPerStore),
+            WriteRefusal::StoreFull { .. } => metrics.quota_refused(Quota::BytesPerStore),
+            WriteRefusal::TenantFull { .. } => metrics.quota_refused(Quota::BytesPerTenant),
+            WriteRefusal::Archived | WriteRefusal::PathTaken { .. } | WriteRefusal::ParentIsFile { .. } => {}
         }
     }
 

@@ -37,6 +37,7 @@ impl Engine {
     /// [`EngineError::VersionNotFound`], [`EngineError::StoreNotFound`],
     /// [`EngineError::PermissionDenied`]. After a failure of the index it may
     /// have been removed.
+    #[tracing::instrument(name = "engine.redact_version", level = "debug", skip_all)]
     pub async fn redact_version(
         &self,
         principal: &Arc<Principal>,
@@ -143,6 +144,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::StoreNotFound`], [`EngineError::PermissionDenied`]. After
     /// a failure of the index it may have been deleted.
+    #[tracing::instrument(name = "engine.delete_store", level = "debug", skip_all)]
     pub async fn delete_store(
         &self,
         principal: &Arc<Principal>,

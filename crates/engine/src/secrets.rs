@@ -13,6 +13,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Secret`] when one cannot be unwrapped,
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.prepare_secrets", level = "debug", skip_all)]
     pub async fn prepare_secrets(&self) -> Result<(), EngineError> {
         self.cursor_key().await?;
         self.signing_keys(None).await?;

@@ -96,6 +96,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Token`] when it would live for no time or for too long,
     /// [`EngineError::Secret`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.issue_token", level = "debug", skip_all)]
     pub async fn issue_token(&self, new: NewToken) -> Result<String, EngineError> {
         let now = self.now();
         let claims = OwnClaims {
@@ -114,6 +115,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Secret`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.rotate_token_key", level = "debug", skip_all)]
     pub async fn rotate_token_key(&self, why: Rotation) -> Result<(), EngineError> {
         let now = self.now();
         let keys = self.0.index.server_secrets(PURPOSE).await?;

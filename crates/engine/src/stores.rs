@@ -6,6 +6,7 @@ use keepsake_core::{SensitiveDataPolicy, StoreId, TenantId, Timestamp};
 use keepsake_index::{
     Idempotency, NewStore, Scope, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
 };
+use keepsake_telemetry::Quota;
 use serde_json::{Map, Value};
 
 use crate::cursor::Query;
@@ -194,6 +195,7 @@ impl Engine {
     /// to a list of stores), [`EngineError::Invalid`],
     /// [`EngineError::TooManyStores`], [`EngineError::KeyReused`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.create_store", level = "debug", skip_all)]
     pub async fn create_store(
         &self,
         principal: &Principal,
@@ -250,7 +252,10 @@ impl Engine {
             StoreCreation::Created => store.store_id,
             StoreCreation::Replayed { store_id } => store_id,
             StoreCreation::KeyReused => return Err(EngineError::KeyReused),
-            StoreCreation::TooMany { count } => return Err(EngineError::TooManyStores { count, limit }),
+            StoreCreation::TooMany { count } => {
+                self.0.metrics.quota_refused(Quota::StoresPerTenant);
+                return Err(EngineError::TooManyStores { count, limit });
+            }
             StoreCreation::NoTenant => return Err(EngineError::TenantNotFound),
         };
         let found = self.0.index.store(tenant_id, store_id).await?;
@@ -262,6 +267,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.store", level = "debug", skip_all)]
     pub async fn store(&self, principal: &Principal, store_id: StoreId) -> Result<Store, EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
@@ -277,6 +283,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.stores", level = "debug", skip_all)]
     pub async fn stores(
         &self,
         principal: &Principal,
@@ -324,6 +331,7 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::StoreArchived`], [`EngineError::StoreNotFound`],
     /// [`EngineError::KeyReused`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.update_store", level = "debug", skip_all)]
     pub async fn update_store(
         &self,
         principal: &Arc<Principal>,
@@ -364,6 +372,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.archive_store", level = "debug", skip_all)]
     pub async fn archive_store(
         &self,
         principal: &Arc<Principal>,

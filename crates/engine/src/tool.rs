@@ -92,6 +92,7 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`], and
     /// failures of index and blob store. After a failure of the index a change
     /// may have landed: a call with a `tool_use_id` can be sent again.
+    #[tracing::instrument(name = "engine.call_tool", level = "debug", skip_all)]
     pub async fn call_tool(
         &self,
         principal: &Arc<Principal>,

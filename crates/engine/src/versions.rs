@@ -76,6 +76,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::VersionNotFound`], and failures of index and blob store.
+    #[tracing::instrument(name = "engine.version", level = "debug", skip_all)]
     pub async fn version(
         &self,
         principal: &Principal,
@@ -94,6 +95,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
     /// [`EngineError::Invalid`], and failures of index and blob store.
+    #[tracing::instrument(name = "engine.versions", level = "debug", skip_all)]
     pub async fn versions(
         &self,
         principal: &Principal,
@@ -158,6 +160,7 @@ impl Engine {
     /// [`EngineError::Conflict`] for a version without content,
     /// [`EngineError::VersionNotFound`], and those of
     /// [`Engine::update_memory`].
+    #[tracing::instrument(name = "engine.restore_version", level = "debug", skip_all)]
     pub async fn restore_version(
         &self,
         principal: &Arc<Principal>,

@@ -14,6 +14,7 @@ mod error;
 mod expiry;
 mod grants;
 mod listing;
+mod measured;
 pub mod migrations;
 mod model;
 mod operator;
@@ -43,6 +44,7 @@ pub use erasure::{
 };
 pub use error::IndexError;
 pub use expiry::{AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf};
+pub use measured::MeasuredIndex;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditPlace, Audited, Auditor, Claim, Credential,
     DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion, Grant, Head,

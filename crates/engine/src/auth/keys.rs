@@ -11,6 +11,7 @@ use std::time::Duration;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{Actor, Timestamp};
 use keepsake_index::{Credential, TenantStatus};
+use keepsake_telemetry::Cache as Looked;
 use moka::future::Cache;
 use moka::ops::compute::{CompResult, Op};
 use tokio::sync::Semaphore;
@@ -92,6 +93,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Unauthenticated`], [`EngineError::AuthenticationBusy`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.authenticate_key", level = "debug", skip_all)]
     pub async fn authenticate_key(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
         let secret = ApiKeySecret::parse(presented)
             .map_err(|_| EngineError::Unauthenticated("the API key is malformed"))?;
@@ -110,7 +112,9 @@ impl Engine {
     async fn known_key(&self, secret_sha256: [u8; 32], now: Timestamp) -> Result<Remembered, EngineError> {
         let keys = &self.0.keys;
         let is_fresh = |known: &Remembered| is_believed(known.looked_up_at, now);
-        if let Some(known) = keys.known.get(&secret_sha256).await.filter(is_fresh) {
+        let known = keys.known.get(&secret_sha256).await.filter(is_fresh);
+        self.0.metrics.cache_looked_up(Looked::ApiKey, known.is_some());
+        if let Some(known) = known {
             return Ok(known);
         }
         // Requests that miss at the same time come here one after the other, and

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use keepsake_core::{Actor, ContentHash, StoreId, Timestamp};
 use keepsake_index::{Scope, TenantName, TenantStanding, TenantStatus};
+use keepsake_telemetry::Cache as Looked;
 use keepsake_tokens::{Issuers, MAX_TOKEN_BYTES, TokenError, Untrusted};
 use moka::future::Cache;
 use moka::ops::compute::{CompResult, Op};
@@ -91,7 +92,9 @@ impl Engine {
         // By its hash: no copy of a credential lies about in memory.
         let hash = *ContentHash::of(presented.as_bytes()).as_bytes();
         let known = self.0.tokens.believed.get(&hash).await;
-        if let Some(known) = known.filter(|known| is_believed(known.at, now)) {
+        let known = known.filter(|known| is_believed(known.at, now));
+        self.0.metrics.cache_looked_up(Looked::Token, known.is_some());
+        if let Some(known) = known {
             return Ok(known);
         }
         let token = Untrusted::parse(presented)?;

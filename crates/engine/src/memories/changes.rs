@@ -85,6 +85,7 @@ impl Engine {
     /// the limits, [`EngineError::StoreNotFound`],
     /// [`EngineError::PermissionDenied`], [`EngineError::KeyReused`]. After a
     /// failure of the index the memory may have been made.
+    #[tracing::instrument(name = "engine.create_memory", level = "debug", skip_all)]
     pub async fn create_memory(
         &self,
         principal: &Arc<Principal>,
@@ -112,6 +113,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::create_memory`], and [`EngineError::MemoryNotFound`],
     /// [`EngineError::Contended`].
+    #[tracing::instrument(name = "engine.update_memory", level = "debug", skip_all)]
     pub async fn update_memory(
         &self,
         principal: &Arc<Principal>,
@@ -155,6 +157,7 @@ impl Engine {
     /// [`EngineError::StoreNotFound`], [`EngineError::PermissionDenied`],
     /// [`EngineError::Contended`]. After a failure of the index it may have
     /// been deleted.
+    #[tracing::instrument(name = "engine.delete_memory", level = "debug", skip_all)]
     pub async fn delete_memory(
         &self,
         principal: &Arc<Principal>,

@@ -14,6 +14,7 @@ impl Operator<'_> {
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Invalid`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.audit", level = "debug", skip_all)]
     pub async fn audit(
         &self,
         tenant_id: TenantId,
@@ -31,6 +32,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.operator_audit", level = "debug", skip_all)]
     pub async fn operator_audit(&self, request: &PageRequest) -> Result<Page<AuditEntry>, EngineError> {
         let limit = request.limit(false)?;
         let identity = Query::of(&[b"operator_audit"]);

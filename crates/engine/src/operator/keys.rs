@@ -122,6 +122,7 @@ impl Operator<'_> {
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::TenantNotFound`],
     /// [`EngineError::StoreNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.issue_key", level = "debug", skip_all)]
     pub async fn issue_key(&self, tenant_id: TenantId, draft: KeyDraft) -> Result<MadeKey, EngineError> {
         let audited = self.audited();
         draft.check(audited.at)?;
@@ -138,6 +139,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// [`EngineError::KeyNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.key", level = "debug", skip_all)]
     pub async fn key(&self, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
         self.engine.find_key(tenant_id, api_key_id).await
     }
@@ -147,6 +149,7 @@ impl Operator<'_> {
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Invalid`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.keys", level = "debug", skip_all)]
     pub async fn keys(
         &self,
         tenant_id: TenantId,
@@ -161,6 +164,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// [`EngineError::KeyNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.revoke_key", level = "debug", skip_all)]
     pub async fn revoke_key(
         &self,
         tenant_id: TenantId,
@@ -188,6 +192,7 @@ impl Engine {
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.create_api_key", level = "debug", skip_all)]
     pub async fn create_api_key(
         &self,
         principal: &Arc<Principal>,
@@ -216,6 +221,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::KeyNotFound`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.api_key", level = "debug", skip_all)]
     pub async fn api_key(
         &self,
         principal: &Principal,
@@ -230,6 +236,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.api_keys", level = "debug", skip_all)]
     pub async fn api_keys(
         &self,
         principal: &Principal,
@@ -264,6 +271,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::KeyNotFound`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.revoke_api_key", level = "debug", skip_all)]
     pub async fn revoke_api_key(
         &self,
         principal: &Arc<Principal>,

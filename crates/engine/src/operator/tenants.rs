@@ -82,6 +82,7 @@ impl Operator<'_> {
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::TenantExists`],
     /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.create_tenant", level = "debug", skip_all)]
     pub async fn create_tenant(&self, new: NewTenant) -> Result<Tenant, EngineError> {
         check_text("name", &new.name)?;
         check_external_id(new.external_id.as_deref())?;
@@ -105,6 +106,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.tenant", level = "debug", skip_all)]
     pub async fn tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
         let found = self.engine.0.index.tenant(tenant_id).await?;
         found.ok_or(EngineError::TenantNotFound)
@@ -114,6 +116,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.tenants", level = "debug", skip_all)]
     pub async fn tenants(&self, query: &TenantQuery) -> Result<Page<Tenant>, EngineError> {
         let limit = query.page.limit(false)?;
         let called = query.external_id.as_deref();
@@ -132,6 +135,7 @@ impl Operator<'_> {
     /// [`EngineError::Invalid`], [`EngineError::TenantExists`],
     /// [`EngineError::TenantNotFound`], [`EngineError::Conflict`] when it is
     /// being deleted, [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.update_tenant", level = "debug", skip_all)]
     pub async fn update_tenant(&self, tenant_id: TenantId, edit: TenantEdit) -> Result<Tenant, EngineError> {
         if let Some(name) = &edit.name {
             check_text("name", name)?;
@@ -153,6 +157,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// As [`Self::update_tenant`].
+    #[tracing::instrument(name = "engine.suspend_tenant", level = "debug", skip_all)]
     pub async fn suspend_tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
         self.set_status(tenant_id, TenantStatus::Suspended).await
     }
@@ -161,6 +166,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// As [`Self::update_tenant`].
+    #[tracing::instrument(name = "engine.resume_tenant", level = "debug", skip_all)]
     pub async fn resume_tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
         self.set_status(tenant_id, TenantStatus::Active).await
     }
@@ -190,6 +196,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.delete_tenant", level = "debug", skip_all)]
     pub async fn delete_tenant(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
         let audited = self.audited();
         let begun = self.engine.0.index.delete_tenant(tenant_id, &audited).await?;
@@ -200,6 +207,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// [`EngineError::DeletionNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.tenant_deletion", level = "debug", skip_all)]
     pub async fn tenant_deletion(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
         let found = self.engine.0.index.tenant_deletion(tenant_id).await?;
         found.ok_or(EngineError::DeletionNotFound)

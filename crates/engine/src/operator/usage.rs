@@ -20,6 +20,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.usage", level = "debug", skip_all)]
     pub async fn usage(&self, tenant_id: TenantId) -> Result<UsageReport, EngineError> {
         let tenant = self.tenant(tenant_id).await?;
         let usage = self.engine.0.index.usage(tenant_id).await?;

@@ -7,6 +7,7 @@ use keepsake_core::tool::{
 };
 use keepsake_core::{Content, ContentError, MemoryPath, SensitiveDataPolicy, StoreId};
 use keepsake_index::{Guard, Head, Idempotency, Lookup, Target};
+use keepsake_telemetry::Conflict;
 
 use super::{Found, Stop};
 use crate::claims::Patience;
@@ -109,6 +110,7 @@ impl Call<'_> {
                 }
             }
         }
+        self.engine.0.metrics.conflicted(Conflict::Contended);
         Err(ToolError::Conflict { path }.into())
     }
 

@@ -1,0 +1,92 @@
+//! A blob store around another that tells how long its calls take, and how much
+//! they move.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use keepsake_core::{BlobKey, StoreId, TenantId};
+use keepsake_telemetry::{Metrics, Outcome};
+
+use crate::{BlobError, BlobStore, Erased, ListedBlob};
+
+/// Measures every call of the blob store that it passes on; the stores make the
+/// spans themselves.
+#[derive(Debug)]
+pub struct MeasuredBlobs {
+    inner: Arc<dyn BlobStore>,
+    metrics: Metrics,
+}
+
+impl MeasuredBlobs {
+    /// Puts itself around a blob store.
+    pub fn new(inner: Arc<dyn BlobStore>, metrics: Metrics) -> Self {
+        Self { inner, metrics }
+    }
+
+    async fn measured<T>(
+        &self,
+        call: &'static str,
+        answer: impl Future<Output = Result<T, BlobError>>,
+    ) -> Result<T, BlobError> {
+        let began_at = Instant::now();
+        let result = answer.await;
+        let outcome = match &result {
+            Ok(_) => Outcome::Ok,
+            Err(BlobError::Unavailable(_)) => Outcome::Unavailable,
+            Err(_) => Outcome::Error,
+        };
+        self.metrics.blob_called(call, outcome, began_at.elapsed());
+        result
+    }
+}
+
+#[async_trait]
+impl BlobStore for MeasuredBlobs {
+    async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
+        let size_bytes = bytes.len();
+        self.measured("put", self.inner.put(key, bytes)).await?;
+        self.metrics.blob_bytes_written(size_bytes);
+        Ok(())
+    }
+
+    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError> {
+        let bytes = self.measured("get", self.inner.get(key)).await?;
+        if let Some(bytes) = &bytes {
+            self.metrics.blob_bytes_read(bytes.len());
+        }
+        Ok(bytes)
+    }
+
+    async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
+        self.measured("delete", self.inner.delete(key)).await
+    }
+
+    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+        self.measured("erase", self.inner.erase(key)).await
+    }
+
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError> {
+        let erased = self.inner.erase_store(tenant_id, store_id);
+        self.measured("erase_store", erased).await
+    }
+
+    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
+        self.measured("list", self.inner.list(after, limit)).await
+    }
+
+    async fn list_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Vec<ListedBlob>, BlobError> {
+        let listed = self.inner.list_tenant(tenant_id, after, limit);
+        self.measured("list_tenant", listed).await
+    }
+
+    async fn check(&self) -> Result<(), BlobError> {
+        self.measured("check", self.inner.check()).await
+    }
+}

@@ -1,0 +1,231 @@
+//! An index around another that tells how long its calls take.
+//!
+//! The one place where calls are measured and become spans: a method that is new
+//! in a trait is not there for the engine before it has its line here.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use keepsake_core::{
+    ApiKeyId, BlobKey, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, StoreId, TenantId, Timestamp,
+    VersionId,
+};
+use keepsake_telemetry::{Metrics, Outcome};
+use tracing::Instrument;
+use uuid::Uuid;
+
+use crate::{
+    AccessRow, ApiKey, AuditEntry, AuditIndex, AuditPlace, Audited, Commit, CommitOutcome, Credential,
+    CredentialIndex, DueDeletion, ErasedBlobs, Erasure, ErasureCreation, ErasureIndex, ErasureListing,
+    FoundMemory, FoundVersion, Grant, Head, Idempotency, Index, IndexError, IssuedKey, JobIndex, KeyCreation,
+    KeyIndex, KeyUse, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing, MemoryPage, NewErasure, NewStore,
+    OperatorIndex, Pin, PinOutcome, PurgeIndex, Redaction, RedactionOutcome, Replayed, RowsErased,
+    SecretIndex, ServerSecret, Store, StoreChange, StoreCreation, StoreIndex, StoreListing, StorePurge,
+    StoreUpdate, Tenant, TenantChange, TenantDeletion, TenantDeletionIndex, TenantName, TenantPurge,
+    TenantStanding, TenantUpdate, TenantUsage, Version, VersionIndex, VersionListing, VersionPage,
+};
+
+/// Measures every call of the index that it passes on.
+#[derive(Debug)]
+pub struct MeasuredIndex {
+    inner: Arc<dyn Index>,
+    metrics: Metrics,
+}
+
+impl MeasuredIndex {
+    /// Puts itself around an index.
+    pub fn new(inner: Arc<dyn Index>, metrics: Metrics) -> Self {
+        Self { inner, metrics }
+    }
+}
+
+const fn outcome<T>(result: &Result<T, IndexError>) -> Outcome {
+    match result {
+        Ok(_) => Outcome::Ok,
+        Err(IndexError::Unavailable(_)) => Outcome::Unavailable,
+        Err(_) => Outcome::Error,
+    }
+}
+
+/// Passes a call on in a span of its own, and records it.
+macro_rules! pass_on {
+    ($index:ident, $method:ident($($argument:ident),*)) => {{
+        let began_at = Instant::now();
+        let span = tracing::debug_span!(concat!("index.", stringify!($method)), otel.kind = "client");
+        let result = $index.inner.$method($($argument),*).instrument(span).await;
+        let took = began_at.elapsed();
+        $index.metrics.index_called(stringify!($method), outcome(&result), took);
+        result
+    }};
+}
+
+/// Implements a trait by the inner index; its methods are named with what they
+/// take, and what they answer beside an [`IndexError`].
+macro_rules! measured {
+    ($trait:ident: $($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
+        #[async_trait]
+        impl $trait for MeasuredIndex {
+            $(async fn $method(&self, $($argument: $type),*) -> Result<$answer, IndexError> {
+                pass_on!(self, $method($($argument),*))
+            })+
+        }
+    };
+}
+
+measured! {
+    MemoryIndex:
+    head(
+        tenant_id: TenantId, store_id: StoreId, path: Option<&MemoryPath>, max_entries: u64
+    ) -> Option<Lookup>;
+    heads_below(tenant_id: TenantId, store_id: StoreId, directory: &DirPath) -> Vec<Head>;
+    commit(tenant_id: TenantId, commit: &Commit) -> CommitOutcome;
+    claim_edit(
+        tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId, replica: Uuid, now: Timestamp, until: Timestamp
+    ) -> bool;
+    replayed(tenant_id: TenantId, scope_sha256: &[u8; 32], since: Timestamp) -> Option<Replayed>;
+    memory(tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId) -> Option<FoundMemory>;
+    list_memories(tenant_id: TenantId, store_id: StoreId, listing: &MemoryListing) -> Option<MemoryPage>;
+    pin(tenant_id: TenantId, pin: &Pin) -> PinOutcome;
+}
+
+measured! {
+    VersionIndex:
+    version_at(tenant_id: TenantId, store_id: StoreId, seq: i64) -> Option<Version>;
+    version(tenant_id: TenantId, store_id: StoreId, version_id: VersionId) -> Option<FoundVersion>;
+    list_versions(tenant_id: TenantId, store_id: StoreId, listing: &VersionListing) -> Option<VersionPage>;
+    versions_with_content(
+        tenant_id: TenantId, store_id: StoreId, sha256: ContentHash, limit: u32
+    ) -> Vec<VersionId>;
+}
+
+measured! {
+    PurgeIndex:
+    redact(tenant_id: TenantId, redaction: &Redaction) -> RedactionOutcome;
+    delete_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> bool;
+    deleted_stores(limit: u32) -> Vec<(TenantId, StoreId)>;
+    purge_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp, limit: u32) -> StorePurge;
+}
+
+measured! {
+    StoreIndex:
+    create_store(
+        tenant_id: TenantId, store: &NewStore, stores_limit: u64, idempotency: Option<&Idempotency>
+    ) -> StoreCreation;
+    list_stores(tenant_id: TenantId, listing: &StoreListing) -> Vec<Store>;
+    update_store(
+        tenant_id: TenantId, store_id: StoreId, change: &StoreChange, idempotency: Option<&Idempotency>
+    ) -> StoreUpdate;
+    archive_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> Option<Store>;
+    store(tenant_id: TenantId, store_id: StoreId) -> Option<Store>;
+    grant_bytes(tenant_id: TenantId, store_id: StoreId, needed_bytes: u64, tenant_limit_bytes: u64) -> Grant;
+}
+
+measured! {
+    CredentialIndex:
+    authenticate(secret_sha256: &[u8; 32]) -> Option<Credential>;
+    tenant_standing(name: &TenantName) -> Option<TenantStanding>;
+}
+
+measured! {
+    MaintenanceIndex:
+    flush_access(rows: &[AccessRow]) -> ();
+    flush_key_use(uses: &[KeyUse]) -> ();
+    heartbeat(replica: Uuid, role: &str, now: Timestamp, access_flushed_through: Timestamp) -> ();
+    retire(replica: Uuid) -> ();
+    live_gateways(now: Timestamp) -> u32;
+    condemn_orphan(key: &BlobKey, not_before: Timestamp) -> bool;
+    due_deletions(now: Timestamp, limit: u32) -> Vec<DueDeletion>;
+    deletions_done(keys: &[BlobKey], orphans_until: Timestamp) -> ();
+    deletion_failed(key: &BlobKey, not_before: Timestamp) -> ();
+}
+
+measured! {
+    JobIndex:
+    claim_run(job: &str, slot: Timestamp, owner: Uuid, now: Timestamp, lease_until: Timestamp) -> Option<i64>;
+    renew_run(job: &str, fence: i64, lease_until: Timestamp, cursor: Option<&str>) -> bool;
+    finish_run(
+        job: &str, slot: Timestamp, fence: i64, ended_at: Timestamp, counts: &serde_json::Value, error: Option<&str>
+    ) -> bool;
+}
+
+measured! {
+    SecretIndex:
+    server_secrets(purpose: &str) -> Vec<ServerSecret>;
+    add_server_secret(secret: &ServerSecret) -> bool;
+    rewrap_server_secret(kid: &str, from: &[u8], to: &[u8]) -> bool;
+    retire_server_secret(kid: &str, at: Timestamp) -> bool;
+    remove_server_secret(kid: &str) -> bool;
+}
+
+measured! {
+    ErasureIndex:
+    create_erasure(
+        tenant_id: TenantId, erasure: &NewErasure, idempotency: Option<&Idempotency>
+    ) -> ErasureCreation;
+    erasure(tenant_id: TenantId, erasure_id: ErasureId) -> Option<Erasure>;
+    list_erasures(tenant_id: TenantId, listing: &ErasureListing) -> Vec<Erasure>;
+    open_erasures(now: Timestamp, limit: u32) -> Vec<(TenantId, ErasureId)>;
+    erase_rows(
+        tenant_id: TenantId, erasure_id: ErasureId, now: Timestamp, lease_until: Timestamp, limit: u32
+    ) -> RowsErased;
+    queued_blobs(tenant_id: TenantId, erasure_id: ErasureId, limit: u32) -> Vec<BlobKey>;
+    blobs_erased(
+        tenant_id: TenantId, erasure_id: ErasureId, blobs: &ErasedBlobs, lease_until: Timestamp
+    ) -> ();
+    overwrite_deleted() -> bool;
+    erasure_failed(
+        tenant_id: TenantId, erasure_id: ErasureId, error: &'static str, retry_at: Timestamp
+    ) -> ();
+    finish_erasure(tenant_id: TenantId, erasure_id: ErasureId, audited: &Audited) -> bool;
+}
+
+measured! {
+    OperatorIndex:
+    create_tenant(tenant: &Tenant, audited: &Audited) -> bool;
+    tenant(tenant_id: TenantId) -> Option<Tenant>;
+    tenants(external_id: Option<&str>, before: Option<TenantId>, limit: u32) -> Vec<Tenant>;
+    update_tenant(tenant_id: TenantId, change: &TenantChange, audited: &Audited) -> TenantUpdate;
+    usage(tenant_id: TenantId) -> Option<TenantUsage>;
+    create_store_for(
+        tenant_id: TenantId, store: &NewStore, stores_limit: u64, audited: &Audited
+    ) -> StoreCreation;
+}
+
+measured! {
+    KeyIndex:
+    create_api_key(
+        key: &ApiKey, secret_sha256: &[u8; 32], idempotency: Option<&Idempotency>, audited: &Audited
+    ) -> KeyCreation;
+    api_key(tenant_id: TenantId, api_key_id: ApiKeyId) -> Option<IssuedKey>;
+    api_keys(tenant_id: TenantId, before: Option<ApiKeyId>, limit: u32) -> Vec<IssuedKey>;
+    revoke_api_key(tenant_id: TenantId, api_key_id: ApiKeyId, audited: &Audited) -> Option<IssuedKey>;
+}
+
+measured! {
+    AuditIndex:
+    audit(tenant_id: TenantId, before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
+    operator_audit(before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
+}
+
+measured! {
+    TenantDeletionIndex:
+    delete_tenant(tenant_id: TenantId, audited: &Audited) -> Option<TenantDeletion>;
+    tenant_deletion(tenant_id: TenantId) -> Option<TenantDeletion>;
+    due_tenant_deletions(now: Timestamp, limit: u32) -> Vec<TenantDeletion>;
+    purge_tenant(tenant_id: TenantId, now: Timestamp, limit: u32) -> TenantPurge;
+    count_blobs(tenant_id: TenantId, last: &BlobKey, blobs: u64, bytes: u64) -> ();
+    settle_tenant(tenant_id: TenantId, settles_at: Timestamp) -> ();
+    finish_tenant(tenant_id: TenantId, now: Timestamp) -> bool;
+}
+
+#[async_trait]
+impl Index for MeasuredIndex {
+    async fn check(&self) -> Result<(), IndexError> {
+        pass_on!(self, check())
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
