@@ -7,6 +7,7 @@ use keepsake_blobs::BlobStore;
 use keepsake_engine::{Engine, EngineOptions};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
+use keepsake_telemetry::Metrics;
 use secrecy::ExposeSecret;
 
 use crate::config::{IndexSettings, IndexUrl, Settings};
@@ -40,8 +41,13 @@ impl Backends {
         })
     }
 
-    /// An engine on these stores.
+    /// An engine on these stores that nobody measures.
     pub(crate) fn engine(&self, settings: &Settings) -> Engine {
+        self.measured_engine(settings, Metrics::default())
+    }
+
+    /// An engine on these stores.
+    pub(crate) fn measured_engine(&self, settings: &Settings, metrics: Metrics) -> Engine {
         let options = EngineOptions {
             limits: settings.limits.clone(),
             scanner: settings.scanner.clone(),
@@ -51,6 +57,7 @@ impl Backends {
             vault: settings.vault.clone(),
             token_key_period: settings.auth.token_key_period,
             request_deadline: settings.server.request_deadline,
+            metrics,
             ..EngineOptions::default()
         };
         Engine::new(Arc::clone(&self.index), Arc::clone(&self.blobs), options)

@@ -1,9 +1,12 @@
-//! Log lines on stderr.
+//! Log lines on stderr, and spans for the collector.
 
 use std::io::{self, IsTerminal};
 use std::panic::PanicHookInfo;
 
-use tracing_subscriber::EnvFilter;
+use keepsake_telemetry::Telemetry;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 use crate::config::{LogFormat, LogSettings};
 
@@ -11,21 +14,27 @@ use crate::config::{LogFormat, LogSettings};
 /// configured filter says of it counts more.
 const QUIET: &str = "tokio_cron_scheduler=warn";
 
-/// Starts logging for the rest of the process.
+/// Starts logging for the rest of the process, and tracing where `telemetry`
+/// has somewhere to take traces to.
 ///
-/// The filter was checked when the configuration was read.
-pub(crate) fn start(settings: &LogSettings) {
+/// The filter was checked when the configuration was read; it is about the log
+/// alone.
+pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
     let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{}", settings.filter));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());
-    std::panic::set_hook(Box::new(tell_panic));
-    // Fails only where logging was started before.
-    let _ = match settings.format {
-        LogFormat::Human => lines.try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match settings.format {
+        LogFormat::Human => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    std::panic::set_hook(Box::new(tell_panic));
+    let spans = telemetry.and_then(Telemetry::layer);
+    // Fails only where logging was started before.
+    let _ = tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(spans)
+        .try_init();
 }
 
 /// Says where something panicked and not with what: a payload may quote

@@ -83,7 +83,7 @@ pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
 async fn open(sources: SourceArgs) -> Result<(Engine, Backends), Failure> {
     let folder = sources.data_dir.clone();
     let settings = sources.into_sources().merge().settings()?;
-    logs::start(&settings.log);
+    logs::start(&settings.log, None);
     if let Some(folder) = &folder {
         data_dir::prepare(folder)?;
     }

@@ -4,11 +4,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use keepsake_engine::Engine;
 use keepsake_engine::jobs::Runner;
-use keepsake_server::{OperatorOptions, ServerOptions};
+use keepsake_engine::{Clock, Engine, IdSource, RandomIds, SystemClock};
+use keepsake_server::{Lifecycle, OperatorOptions, ServerOptions};
+use keepsake_telemetry::{Telemetry, TelemetryOptions};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use crate::backends::{self, Backends};
 use crate::cli::ServeArgs;
@@ -18,12 +18,15 @@ use crate::dev;
 use crate::failure::Failure;
 use crate::{logs, signals};
 
+/// How long the last metrics and spans may take on their way.
+const LAST_EXPORT: Duration = Duration::from_secs(5);
+
 /// Serves until a signal asks it to end.
 ///
 /// # Errors
 /// [`Failure`] when it cannot start, or its listener broke.
 pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
-    let shutdown = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
+    let lifecycle = signals::lifecycle().map_err(Failure::of("signals cannot be caught"))?;
     let mut sources = args.sources.into_sources();
     sources.listen = args.listen;
     sources.role = args.role;
@@ -33,14 +36,15 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let folder = sources.data_dir.clone();
     let merged = sources.merge();
     let settings = merged.settings()?;
-    logs::start(&settings.log);
+    let telemetry = start_telemetry(&settings)?;
+    logs::start(&settings.log, Some(&telemetry));
     if let Some(folder) = &folder {
         data_dir::prepare(folder)?;
     }
     let opened = tokio::select! {
         opened = open(&merged, &settings, args.migrate) => opened?,
         // A database that does not answer must not keep the process from ending.
-        () = shutdown.cancelled() => return Ok(()),
+        () = lifecycle.draining.cancelled() => return Ok(()),
     };
     if !settings.vault.is_locked() && !args.dev {
         tracing::warn!(
@@ -48,11 +52,33 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
              and whoever reads it can sign"
         );
     }
-    let engine = opened.engine(&settings);
+    let engine = opened.measured_engine(&settings, telemetry.metrics().clone());
+    let serving = Serving {
+        engine: &engine,
+        settings: &settings,
+        telemetry: &telemetry,
+        lifecycle,
+    };
     let dev_folder = folder.filter(|_| args.dev);
-    let served = serve(&engine, &opened, &settings, dev_folder.as_deref(), shutdown).await;
+    let served = serving.run(&opened, dev_folder.as_deref()).await;
     end(&engine, &opened, settings.server.shutdown_deadline).await;
+    end_telemetry(telemetry).await;
     served
+}
+
+fn start_telemetry(settings: &Settings) -> Result<Telemetry, Failure> {
+    let now = SystemClock.now();
+    let options = TelemetryOptions {
+        service_name: settings.telemetry.service_name.clone(),
+        service_version: env!("CARGO_PKG_VERSION"),
+        instance_id: RandomIds.uuid(now).to_string(),
+        resource_attributes: settings.telemetry.resource_attributes.clone(),
+        otlp: settings.telemetry.otlp.clone(),
+    };
+    let telemetry = Telemetry::start(&options).map_err(Failure::of("telemetry.otlp_endpoint"))?;
+    let since_1970 = Duration::from_micros(u64::try_from(now.as_micros()).unwrap_or(0));
+    telemetry.metrics().process_started(since_1970.as_secs_f64());
+    Ok(telemetry)
 }
 
 async fn open(merged: &Merged, settings: &Settings, migrate: bool) -> Result<Backends, Failure> {
@@ -62,85 +88,106 @@ async fn open(merged: &Merged, settings: &Settings, migrate: bool) -> Result<Bac
     Backends::open(settings).await
 }
 
-/// Does what the role asks until the token is cancelled.
-async fn serve(
-    engine: &Engine,
-    backends: &Backends,
-    settings: &Settings,
-    dev_folder: Option<&Path>,
-    shutdown: CancellationToken,
-) -> Result<(), Failure> {
-    engine
-        .prepare_secrets()
-        .await
-        .map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
-    let listener = match settings.role {
-        Role::All | Role::Gateway => Some(listen("server.listen", &settings.server.listen).await?),
-        Role::Worker => None,
-    };
-    let operator = match &settings.operator {
-        Some(operator) => Some((listen("operator.listen", &operator.listen).await?, operator)),
-        None => None,
-    };
-    if let (Some(folder), Some((_, address))) = (dev_folder, &listener) {
-        dev::introduce(engine, backends, folder, &base_url(*address)).await?;
+/// What serving takes, from the first request to the last.
+struct Serving<'a> {
+    engine: &'a Engine,
+    settings: &'a Settings,
+    telemetry: &'a Telemetry,
+    lifecycle: Lifecycle,
+}
+
+impl Serving<'_> {
+    /// Does what the role asks until it is to end.
+    async fn run(&self, backends: &Backends, dev_folder: Option<&Path>) -> Result<(), Failure> {
+        let (engine, settings) = (self.engine, self.settings);
+        engine
+            .prepare_secrets()
+            .await
+            .map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
+        let listener = match settings.role {
+            Role::All | Role::Gateway => Some(listen("server.listen", &settings.server.listen).await?),
+            Role::Worker => None,
+        };
+        let operator = match &settings.operator {
+            Some(operator) => Some((listen("operator.listen", &operator.listen).await?, operator)),
+            None => None,
+        };
+        if let (Some(folder), Some((_, address))) = (dev_folder, &listener) {
+            dev::introduce(engine, backends, folder, &base_url(*address)).await?;
+        }
+        let is_worker = settings.role != Role::Gateway;
+        let runner = Runner::start(engine, is_worker)
+            .await
+            .map_err(Failure::of("the scheduled jobs cannot be started"))?;
+        tokio::spawn(stop_after(self.lifecycle.clone(), self.drain()));
+        let served = tokio::try_join!(self.serve_public(listener), self.serve_operator(operator));
+        runner.stop(settings.server.shutdown_deadline).await;
+        served.map(|_| ())
     }
-    let is_worker = settings.role != Role::Gateway;
-    let runner = Runner::start(engine, is_worker)
-        .await
-        .map_err(Failure::of("the scheduled jobs cannot be started"))?;
-    let options = ServerOptions {
-        request_deadline: settings.server.request_deadline,
-        shutdown_deadline: settings.server.shutdown_deadline,
-        max_requests_in_flight: settings.server.max_requests_in_flight,
-        max_connections: settings.server.max_connections,
-    };
-    let served = tokio::try_join!(
-        serve_public(engine, listener, options, shutdown.clone()),
-        serve_operator(engine, operator, options, shutdown),
-    );
-    runner.stop(settings.server.shutdown_deadline).await;
-    served.map(|_| ())
+
+    fn options(&self) -> ServerOptions {
+        let server = &self.settings.server;
+        ServerOptions {
+            request_deadline: server.request_deadline,
+            shutdown_deadline: server.shutdown_deadline,
+            max_requests_in_flight: server.max_requests_in_flight,
+            max_connections: server.max_connections,
+        }
+    }
+
+    /// A worker has no clients that must go elsewhere first.
+    fn drain(&self) -> Duration {
+        match self.settings.role {
+            Role::All | Role::Gateway => self.settings.server.drain,
+            Role::Worker => Duration::ZERO,
+        }
+    }
+
+    /// Serves clients, or waits for the end where the role has none.
+    async fn serve_public(&self, listener: Option<(TcpListener, SocketAddr)>) -> Result<(), Failure> {
+        let Some((listener, address)) = listener else {
+            tracing::info!("keepsake runs the scheduled jobs");
+            self.lifecycle.stopping.cancelled().await;
+            return Ok(());
+        };
+        tracing::info!("keepsake listens on http://{address}");
+        let (engine, lifecycle) = (self.engine.clone(), self.lifecycle.clone());
+        keepsake_server::serve(engine, listener, self.options(), lifecycle)
+            .await
+            .map_err(Failure::of(format_args!("the listener on {address} broke")))
+    }
+
+    /// Serves the operator, or nobody where there is no token.
+    async fn serve_operator(
+        &self,
+        operator: Option<((TcpListener, SocketAddr), &OperatorSettings)>,
+    ) -> Result<(), Failure> {
+        let Some(((listener, address), settings)) = operator else {
+            return Ok(());
+        };
+        tracing::info!("keepsake serves its operator on http://{address}");
+        let options = OperatorOptions {
+            token: settings.token,
+            exposition: self.telemetry.exposition().clone(),
+            metrics_without_token: self.settings.telemetry.metrics_without_token,
+            server: self.options(),
+        };
+        let (engine, lifecycle) = (self.engine.clone(), self.lifecycle.clone());
+        keepsake_server::serve_operator(engine, listener, options, lifecycle)
+            .await
+            .map_err(Failure::of(format_args!(
+                "the operator's listener on {address} broke"
+            )))
+    }
 }
 
-/// Serves clients, or waits for the end where the role has none.
-async fn serve_public(
-    engine: &Engine,
-    listener: Option<(TcpListener, SocketAddr)>,
-    options: ServerOptions,
-    shutdown: CancellationToken,
-) -> Result<(), Failure> {
-    let Some((listener, address)) = listener else {
-        tracing::info!("keepsake runs the scheduled jobs");
-        shutdown.cancelled().await;
-        return Ok(());
-    };
-    tracing::info!("keepsake listens on http://{address}");
-    keepsake_server::serve(engine.clone(), listener, options, shutdown)
-        .await
-        .map_err(Failure::of(format_args!("the listener on {address} broke")))
-}
-
-/// Serves the operator, or nobody where there is no token.
-async fn serve_operator(
-    engine: &Engine,
-    operator: Option<((TcpListener, SocketAddr), &OperatorSettings)>,
-    server: ServerOptions,
-    shutdown: CancellationToken,
-) -> Result<(), Failure> {
-    let Some(((listener, address), settings)) = operator else {
-        return Ok(());
-    };
-    tracing::info!("keepsake serves its operator on http://{address}");
-    let options = OperatorOptions {
-        token: settings.token,
-        server,
-    };
-    keepsake_server::serve_operator(engine.clone(), listener, options, shutdown)
-        .await
-        .map_err(Failure::of(format_args!(
-            "the operator's listener on {address} broke"
-        )))
+/// Lets a process that was asked to end serve on for a while first.
+async fn stop_after(lifecycle: Lifecycle, drain: Duration) {
+    lifecycle.draining.cancelled().await;
+    tokio::select! {
+        () = tokio::time::sleep(drain) => lifecycle.stopping.cancel(),
+        () = lifecycle.stopping.cancelled() => {}
+    }
 }
 
 async fn listen(key: &str, wanted: &str) -> Result<(TcpListener, SocketAddr), Failure> {
@@ -168,6 +215,14 @@ async fn end(engine: &Engine, backends: &Backends, deadline: Duration) {
         tracing::warn!("keepsake ended before all writes did: the shutdown deadline passed");
     }
     backends.index.close().await;
+}
+
+/// Exports what has not been exported yet.
+async fn end_telemetry(telemetry: Telemetry) {
+    let ended = tokio::task::spawn_blocking(move || telemetry.shut_down(LAST_EXPORT));
+    if let Ok(Err(error)) = ended.await {
+        tracing::warn!(error = %error, "telemetry.export failed at shutdown: the last of it is lost");
+    }
 }
 
 #[cfg(test)]

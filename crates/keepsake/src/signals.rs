@@ -2,6 +2,7 @@
 
 use std::io;
 
+use keepsake_server::Lifecycle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -13,10 +14,21 @@ const SIGNAL_EXIT_CODE: i32 = 128;
 /// # Errors
 /// What the operating system said to catching signals.
 pub(crate) fn shutdown_token() -> io::Result<CancellationToken> {
+    lifecycle().map(|lifecycle| lifecycle.draining)
+}
+
+/// What the first signal begins; the second one exits at once.
+///
+/// SIGTERM, as orchestrators send it, leaves clients the time to go elsewhere;
+/// SIGINT is a person's, who waits.
+///
+/// # Errors
+/// What the operating system said to catching signals.
+pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let token = CancellationToken::new();
-    let shutdown = token.clone();
+    let lifecycle = Lifecycle::default();
+    let begun = lifecycle.clone();
     tokio::spawn(async move {
         let mut next = async || {
             tokio::select! {
@@ -24,11 +36,14 @@ pub(crate) fn shutdown_token() -> io::Result<CancellationToken> {
                 _ = terminate.recv() => SignalKind::terminate(),
             }
         };
-        next().await;
+        let first = next().await;
         tracing::info!("keepsake ends, after what is under way; a second signal ends it at once");
-        shutdown.cancel();
+        begun.draining.cancel();
+        if first == SignalKind::interrupt() {
+            begun.stopping.cancel();
+        }
         let second = next().await;
         std::process::exit(SIGNAL_EXIT_CODE + second.as_raw_value());
     });
-    Ok(token)
+    Ok(lifecycle)
 }

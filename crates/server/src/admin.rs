@@ -7,21 +7,23 @@ mod api_keys;
 mod audit;
 mod body;
 mod jobs;
+mod metrics;
 mod tenants;
 
 use std::convert::Infallible;
 use std::fmt;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use keepsake_core::ContentHash;
 use keepsake_engine::{Engine, Operator};
+use keepsake_telemetry::Exposition;
 use serde_json::Value;
 use subtle::ConstantTimeEq;
 use tower::ServiceExt;
@@ -32,7 +34,7 @@ use utoipa_axum::routes;
 use crate::auth::{bearer, only};
 use crate::error::ApiError;
 use crate::routes::{health, no_such_method, no_such_route};
-use crate::{ServerOptions, envelope};
+use crate::{Lifecycle, ServerOptions, envelope};
 
 /// The operator's token, of which only its hash is kept.
 #[derive(Clone, Copy)]
@@ -64,10 +66,14 @@ fn hash(secret: &str) -> [u8; 32] {
 }
 
 /// How the operator's side behaves.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct OperatorOptions {
     /// What every request to it must carry.
     pub token: OperatorToken,
+    /// What `/metrics` tells.
+    pub exposition: Exposition,
+    /// Whether it does so without the token.
+    pub metrics_without_token: bool,
     /// As on the public side.
     pub server: ServerOptions,
 }
@@ -172,7 +178,7 @@ impl fmt::Display for OperatorCallError {
 impl std::error::Error for OperatorCallError {}
 
 /// Every route of the operator's listener.
-pub fn operator_router(engine: Engine, options: &OperatorOptions) -> Router {
+pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lifecycle) -> Router {
     let (authenticated, _) = v1().split_for_parts();
     let (open, _) = open().split_for_parts();
     // Around the fallbacks too: without the token nobody learns what there is.
@@ -183,12 +189,14 @@ pub fn operator_router(engine: Engine, options: &OperatorOptions) -> Router {
     Router::new()
         .nest("/admin/v1", authenticated)
         .merge(open)
+        .merge(metrics::router(options))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(
             (engine.clone(), options.server.request_deadline),
             envelope::wrap,
         ))
+        .layer(Extension(lifecycle))
         .with_state(engine)
 }
 

@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use governor::clock::MonotonicClock;
 use keepsake_engine::{Engine, Principal, holding};
+use keepsake_telemetry::Refused;
 
 use crate::ServerOptions;
 use crate::error::ApiError;
@@ -46,11 +47,13 @@ pub(crate) async fn admit(State(admission): State<Admission>, request: Request, 
         Verdict::Passes(wait) if wait.is_zero() => {}
         Verdict::Passes(wait) => tokio::time::sleep(wait).await,
         Verdict::Refused { retry_after_seconds } => {
+            admission.engine.metrics().rate_refused(Refused::Rate);
             let limit = limits.requests_per_second;
             return ApiError::over_rate(limit, retry_after_seconds).into_response();
         }
     }
     let Some(place) = admission.places.take(tenant_id) else {
+        admission.engine.metrics().rate_refused(Refused::InFlight);
         return ApiError::too_many_in_flight().into_response();
     };
     holding(Arc::new(place), next.run(request)).await

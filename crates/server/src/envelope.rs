@@ -1,19 +1,21 @@
-//! The outermost layer: names the request, bounds it, writes its error.
+//! The outermost layer: names the request, bounds it, writes its error, and
+//! tells log, metrics and trace of it.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
 use keepsake_core::id::RequestId;
 use keepsake_engine::Engine;
+use keepsake_telemetry::trace;
 use serde::Serialize;
 use tokio::time::Instant;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::auth::{WORKSPACE, Workspace};
 use crate::error::{ApiError, Details};
@@ -25,6 +27,10 @@ const MAX_URI_BYTES: usize = 8 << 10;
 const MAX_HEADERS_BYTES: usize = 16 << 10;
 /// What may be asked whatever else is: whether the process is well.
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
+/// What asks again and again, and whose requests the log has at `debug` alone.
+const WATCHERS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+/// The route of what has none.
+const NO_ROUTE: &str = "none";
 
 /// When the request is given up: what reads its body ends by then.
 #[derive(Debug, Clone, Copy)]
@@ -56,15 +62,38 @@ pub(crate) async fn wrap(
     let deadline = Instant::now() + deadline;
     request.extensions_mut().insert(Deadline(deadline));
     let request_id = RequestId::from_uuid(engine.new_uuid()).to_string();
-    let span = tracing::info_span!(
-        "http.request",
-        request.id = request_id,
-        tenant.id = tracing::field::Empty
-    );
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
+    let method = request.method().clone();
+    let measured = engine.metrics().request_began(&method, route);
+    let traced = trace_span(&method, route);
+    let trace_id = trace::join(&traced, request.headers());
+    // Inside of the trace's span, which the log has not.
+    let span = traced.in_scope(|| {
+        tracing::info_span!(
+            "http.request",
+            request.id = request_id,
+            trace_id,
+            tenant.id = tracing::field::Empty
+        )
+    });
     let mut response = match check(&request) {
-        Ok(()) => answer(request, next, deadline).instrument(span).await,
+        Ok(()) => {
+            let answered = answer(request, next, deadline).instrument(span.clone());
+            answered.instrument(traced.clone()).await
+        }
         Err(error) => error.into_response(),
     };
+    if let Some(kind) = response.extensions().get().and_then(ApiError::conflict_kind) {
+        engine.metrics().conflicted(kind);
+    }
+    let status = response.status();
+    let took = measured.ended(status);
+    span.in_scope(|| log_end(&method, route, status, took));
+    trace::answered(&traced, status);
+    if let Some(tenant_id) = workspace.get().and_then(|value| value.to_str().ok()) {
+        trace::of_tenant(&traced, tenant_id);
+    }
     if response.status().is_client_error() || response.status().is_server_error() {
         response = enveloped(response, &request_id);
     }
@@ -75,6 +104,29 @@ pub(crate) async fn wrap(
         response.headers_mut().insert(WORKSPACE, value.clone());
     }
     response
+}
+
+/// The request as a trace has it: by its route, never by its path.
+fn trace_span(method: &Method, route: &str) -> Span {
+    tracing::debug_span!(
+        "http.server",
+        otel.name = format!("{method} {route}"),
+        otel.kind = "server",
+        http.request.method = %method,
+        http.route = route,
+    )
+}
+
+/// One line for each request.
+fn log_end(method: &Method, route: &str, status: StatusCode, took: Duration) {
+    let (status, latency_ms) = (status.as_u16(), took.as_secs_f64() * 1_000.0);
+    if status >= 500 {
+        tracing::warn!(http.method = %method, http.route = route, http.status = status, latency_ms, "http.request ended");
+    } else if WATCHERS.contains(&route) {
+        tracing::debug!(http.method = %method, http.route = route, http.status = status, latency_ms, "http.request ended");
+    } else {
+        tracing::info!(http.method = %method, http.route = route, http.status = status, latency_ms, "http.request ended");
+    }
 }
 
 /// Refuses what is too large for any route, and what comes over a connection

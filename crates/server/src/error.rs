@@ -6,6 +6,7 @@ use keepsake_blobs::BlobError;
 use keepsake_core::{ContentHash, MemoryId};
 use keepsake_engine::EngineError;
 use keepsake_index::IndexError;
+use keepsake_telemetry::Conflict;
 use keepsake_tokens::TokenError;
 use serde::Serialize;
 
@@ -134,6 +135,10 @@ impl ApiError {
         Self::overloaded("the database cannot serve at the moment".to_owned())
     }
 
+    pub(crate) fn draining() -> Self {
+        Self::overloaded("this replica is about to end".to_owned())
+    }
+
     fn unavailable(what: &str) -> Self {
         Self::overloaded(format!(
             "{what} cannot be reached at the moment; a write may still land"
@@ -202,6 +207,17 @@ impl ApiError {
         let mut error = Self::conflict("memory_path_conflict_error", message);
         error.details = Some(Box::new(details));
         error.never_retried()
+    }
+
+    /// What kind of conflict it is, if it is one.
+    pub(crate) fn conflict_kind(&self) -> Option<Conflict> {
+        match (self.status, self.kind) {
+            (StatusCode::CONFLICT, "memory_precondition_failed_error") => Some(Conflict::Precondition),
+            (StatusCode::CONFLICT, "memory_path_conflict_error") => Some(Conflict::Path),
+            (StatusCode::CONFLICT, _) if self.retry == Retry::Never => Some(Conflict::State),
+            (StatusCode::CONFLICT, _) => Some(Conflict::Contended),
+            _ => None,
+        }
     }
 
     const fn retried_after(mut self, seconds: u8) -> Self {

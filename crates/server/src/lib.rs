@@ -26,7 +26,7 @@ mod schemas;
 
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use keepsake_engine::Engine;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -59,8 +59,18 @@ impl Default for ServerOptions {
     }
 }
 
+/// The two steps of an end; cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Lifecycle {
+    /// From then on the process tells that it is not ready, and serves on: each
+    /// answer is the last of its connection, so that clients go elsewhere.
+    pub draining: CancellationToken,
+    /// From then on nothing is accepted any more.
+    pub stopping: CancellationToken,
+}
+
 /// Every route of the public listener.
-pub fn router(engine: Engine, options: &ServerOptions) -> Router {
+pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> Router {
     let (authenticated, _) = routes::v1().split_for_parts();
     let (public, _) = routes::public().split_for_parts();
     // Around the fallbacks too: who sends a credential is told its tenant even
@@ -85,6 +95,7 @@ pub fn router(engine: Engine, options: &ServerOptions) -> Router {
             (engine.clone(), options.request_deadline),
             envelope::wrap,
         ))
+        .layer(Extension(lifecycle))
         .with_state(engine)
 }
 
@@ -99,7 +110,7 @@ pub fn openapi() -> &'static str {
     openapi::text()
 }
 
-/// Serves until `shutdown`, then finishes what is under way up to a deadline.
+/// Serves until it is to stop, then finishes what is under way up to a deadline.
 ///
 /// # Errors
 /// [`std::io::Error`] when the listener fails.
@@ -107,9 +118,10 @@ pub async fn serve(
     engine: Engine,
     listener: TcpListener,
     options: ServerOptions,
-    shutdown: CancellationToken,
+    lifecycle: Lifecycle,
 ) -> std::io::Result<()> {
-    run(router(engine, &options), listener, options, shutdown).await
+    let router = router(engine, &options, lifecycle.clone());
+    run(router, listener, options, lifecycle).await
 }
 
 /// Serves the operator's routes, in the same way; who comes without the token
@@ -121,8 +133,8 @@ pub async fn serve_operator(
     engine: Engine,
     listener: TcpListener,
     options: OperatorOptions,
-    shutdown: CancellationToken,
+    lifecycle: Lifecycle,
 ) -> std::io::Result<()> {
-    let router = operator_router(engine, &options);
-    run(router, listener, options.server, shutdown).await
+    let router = operator_router(engine, &options, lifecycle.clone());
+    run(router, listener, options.server, lifecycle).await
 }

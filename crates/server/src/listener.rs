@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{Request, Response};
+use axum::http::{HeaderValue, Request, Response, header};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::ServerOptions;
+use crate::{Lifecycle, ServerOptions};
 use stream::{Activity, UnderWay, Watched};
 
 /// The most that is read of a request's head: above what `envelope.rs` answers
@@ -38,6 +38,9 @@ const MAX_BUFFER_BYTES: usize = 64 << 10;
 /// Connections beyond the bound that are told so, and may ask how the server
 /// is; those beyond these are closed without a word.
 const SPARE_CONNECTIONS: usize = 64;
+/// The most connections that are taken in once it is time to stop: what the
+/// system may hold for a listener.
+const MAX_LATE_CONNECTIONS: usize = 1_024;
 /// How long nothing is accepted when the system has no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -45,8 +48,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Overflowing;
 
-/// Serves a router until `shutdown`, then finishes what is under way up to a
+/// Serves a router until it is to stop, then finishes what is under way up to a
 /// deadline.
+///
+/// What the system has taken in for the listener by then is served too. While
+/// it drains, each answer tells that it is the last of its connection.
 ///
 /// # Errors
 /// [`io::Error`] when the listener fails for good.
@@ -54,16 +60,21 @@ pub async fn run(
     router: Router,
     listener: TcpListener,
     options: ServerOptions,
-    shutdown: CancellationToken,
+    lifecycle: Lifecycle,
 ) -> io::Result<()> {
     let connections = GracefulShutdown::new();
     let (room, spare) = (places(options.max_connections), places(SPARE_CONNECTIONS));
+    let mut late_connections = MAX_LATE_CONNECTIONS;
     loop {
+        // What waits already is taken in even when it is time to stop.
         let accepted = tokio::select! {
             biased;
-            () = shutdown.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            accepted = listener.accept(), if late_connections > 0 => accepted,
+            () = lifecycle.stopping.cancelled() => break,
         };
+        if lifecycle.stopping.is_cancelled() {
+            late_connections -= 1;
+        }
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -81,6 +92,7 @@ pub async fn run(
         let connection = Connection {
             router: router.clone(),
             is_overflowing,
+            draining: lifecycle.draining.clone(),
             place,
         };
         tokio::spawn(connection.serve(stream, connections.watcher()));
@@ -114,6 +126,7 @@ async fn pause_after(error: &io::Error) {
 struct Connection {
     router: Router,
     is_overflowing: bool,
+    draining: CancellationToken,
     /// Held as long as the connection is.
     place: OwnedSemaphorePermit,
 }
@@ -127,14 +140,20 @@ impl Connection {
         let activity = Arc::new(Activity::default());
         let stream = Watched::new(stream, Arc::clone(&activity));
         let (router, is_overflowing) = (TowerToHyperService::new(self.router), self.is_overflowing);
+        let draining = self.draining;
         let service = service_fn(move |mut request: Request<Incoming>| {
             let under_way = activity.begin();
             if is_overflowing {
                 request.extensions_mut().insert(Overflowing);
             }
             let answered = router.call(request);
+            let draining = draining.clone();
             async move {
-                let response: Response<Body> = answered.await?;
+                let mut response: Response<Body> = answered.await?;
+                if draining.is_cancelled() {
+                    let last = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, last);
+                }
                 Ok::<_, Infallible>(response.map(|body| Answering {
                     body,
                     _under_way: under_way,

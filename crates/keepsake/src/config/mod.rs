@@ -14,6 +14,7 @@ mod reader;
 mod rules;
 mod secrets;
 mod settings;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod url;

@@ -18,6 +18,7 @@ use super::keys;
 use super::reader::{Reader, number, text, truth};
 use super::rules;
 use super::secrets::read_secrets;
+use super::telemetry::{TelemetrySettings, read_telemetry};
 use super::url::IndexUrl;
 
 /// What a process does.
@@ -74,6 +75,8 @@ pub(crate) struct Settings {
     pub(crate) auth: AuthSettings,
     /// What wraps the secrets that the index keeps.
     pub(crate) vault: Vault,
+    /// Who is told of metrics and traces.
+    pub(crate) telemetry: TelemetrySettings,
     /// What is logged.
     pub(crate) log: LogSettings,
 }
@@ -87,6 +90,8 @@ pub(crate) struct ServerSettings {
     pub(crate) request_deadline: Duration,
     /// How long requests under way may take once the server is to end.
     pub(crate) shutdown_deadline: Duration,
+    /// How long it serves on once it is to end, so that clients go elsewhere.
+    pub(crate) drain: Duration,
     /// Authenticated requests under way at once, at most.
     pub(crate) max_requests_in_flight: usize,
     /// Connections open at once, at most.
@@ -155,6 +160,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
     let scanner = reader.get("sensitive_data.rules", rules::scanner);
     let auth = read_auth(reader);
     let vault = read_secrets(reader);
+    let telemetry = read_telemetry(reader);
     let log = read_log(reader);
     Some(Settings {
         role: role?,
@@ -167,6 +173,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
         scanner: if has_rules { scanner? } else { Scanner::default() },
         auth: auth?,
         vault,
+        telemetry: telemetry?,
         log: log?,
     })
 }
@@ -175,6 +182,7 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
     let listen = reader.get("server.listen", listen);
     let request_deadline = reader.get("server.request_deadline_seconds", number(1));
     let shutdown_deadline = reader.get("server.shutdown_deadline_seconds", number(0));
+    let drain = reader.get("server.drain_seconds", number(0));
     // Two at least: a tenant alone gets half of them.
     let max_requests_in_flight = reader.get("server.max_requests_in_flight", count(2));
     let max_connections = reader.get("server.max_connections", count(1));
@@ -182,6 +190,7 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
         listen: listen?,
         request_deadline: Duration::from_secs(request_deadline?),
         shutdown_deadline: Duration::from_secs(shutdown_deadline?),
+        drain: Duration::from_secs(drain?),
         max_requests_in_flight: max_requests_in_flight?,
         max_connections: max_connections?,
     })

@@ -19,6 +19,7 @@ role = "gateway"
 listen = "[::1]:9090"
 request_deadline_seconds = 61
 shutdown_deadline_seconds = 31
+drain_seconds = 3
 max_requests_in_flight = 32
 max_connections = 33
 
@@ -57,6 +58,15 @@ versions_per_memory = 11
 [[sensitive_data.rules]]
 kind = "employee_id"
 pattern = 'EMP-[0-9]{6}'
+
+[telemetry]
+otlp_endpoint = "https://collector.example.com"
+otlp_headers = "authorization=Bearer hunter2"
+sample_ratio = 0.25
+metrics_interval_seconds = 15
+service_name = "memory"
+resource_attributes = "deployment.environment.name=prod,team=a"
+metrics_without_token = true
 
 [log]
 format = "json"
@@ -239,6 +249,56 @@ fn every_key_is_read_from_a_file() {
     );
     assert_eq!(settings.log.format, LogFormat::Json);
     assert_eq!(settings.log.filter, "keepsake=debug,info");
+}
+
+#[test]
+fn telemetry_is_told_where_there_is_a_collector() {
+    assert!(settings(MINIMAL, &[]).unwrap().telemetry.otlp.is_none());
+    let settings = settings(COMPLETE, &[("KEEPSAKE_OPERATOR_TOKEN_FILE", "")]).unwrap();
+    let attributes = [("deployment.environment.name", "prod"), ("team", "a")];
+    assert_eq!(
+        settings.telemetry.resource_attributes,
+        attributes.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    );
+    let otlp = settings.telemetry.otlp.unwrap();
+    assert!((otlp.sample_ratio - 0.25).abs() < f64::EPSILON);
+    assert_eq!(otlp.headers[0].0, "authorization");
+    assert_eq!(otlp.headers[0].1.expose_secret(), "Bearer hunter2");
+    let endpoint = ("KEEPSAKE_TELEMETRY_OTLP_ENDPOINT", "http://collector:4318");
+    for (variables, expected) in [
+        (
+            vec![("KEEPSAKE_TELEMETRY_OTLP_HEADERS", "a=b")],
+            "beside telemetry.otlp_endpoint alone",
+        ),
+        (
+            vec![endpoint, ("KEEPSAKE_TELEMETRY_OTLP_HEADERS", "hunter2")],
+            "must be name=value pairs",
+        ),
+        (
+            vec![endpoint, ("KEEPSAKE_TELEMETRY_OTLP_HEADERS", "a b=hunter2")],
+            "HTTP headers",
+        ),
+        (
+            vec![endpoint, ("KEEPSAKE_TELEMETRY_OTLP_HEADERS", "Host=hunter2")],
+            "HTTP headers",
+        ),
+        (
+            vec![("KEEPSAKE_TELEMETRY_OTLP_ENDPOINT", "collector:4318")],
+            "must be an http:// or https:// URL",
+        ),
+        (
+            vec![("KEEPSAKE_TELEMETRY_SAMPLE_RATIO", "1.5")],
+            "must be a number from 0 to 1",
+        ),
+        (
+            vec![("KEEPSAKE_TELEMETRY_RESOURCE_ATTRIBUTES", "a=,b=c")],
+            "must be name=value pairs",
+        ),
+    ] {
+        let found = problems(MINIMAL, &variables);
+        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+        assert!(!found[0].contains(SECRET), "{found:?}");
+    }
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Probes: is the process alive, can it serve.
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use keepsake_engine::Engine;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::Lifecycle;
 use crate::error::ApiError;
 
 /// What the readiness probe tells; nothing of the deployment's inside.
@@ -30,7 +31,7 @@ pub(crate) async fn live() -> &'static str {
 
 /// Can the process serve
 ///
-/// 503 while the index cannot. An unreachable object store is told, but is no
+/// 503 while the index cannot, and once the process is about to end. An unreachable object store is told, but is no
 /// reason to take a replica out: every one of them would go, and cached content
 /// could be read from none.
 #[utoipa::path(
@@ -40,7 +41,13 @@ pub(crate) async fn live() -> &'static str {
     tag = "Health",
     responses((status = 200, description = "It can.", body = Ready)),
 )]
-pub(crate) async fn ready(State(engine): State<Engine>) -> Result<Json<Ready>, ApiError> {
+pub(crate) async fn ready(
+    State(engine): State<Engine>,
+    Extension(lifecycle): Extension<Lifecycle>,
+) -> Result<Json<Ready>, ApiError> {
+    if lifecycle.draining.is_cancelled() {
+        return Err(ApiError::draining());
+    }
     let readiness = engine.readiness().await;
     if !readiness.has_index {
         return Err(ApiError::not_ready());
