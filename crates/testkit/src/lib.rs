@@ -4,6 +4,7 @@
 //! to get what is missing. `tests/run` starts the servers and sets the
 //! `KEEPSAKE_TEST_*` variables that are read here.
 
+pub mod collector;
 pub mod hooked;
 pub mod issuer;
 pub mod keepsake_server;
@@ -11,6 +12,7 @@ pub mod postgres;
 pub mod run;
 pub mod s3;
 
+pub use collector::{CollectedSpan, Collector};
 pub use hooked::HookedBlobs;
 pub use issuer::{IssuerKey, JwksAnswer, JwksServer};
 pub use keepsake_server::{RunningServer, ServerCommand};

@@ -52,6 +52,8 @@ pub(crate) struct ServerConfig {
     /// More of it as TOML; rates are out of the way where this does not set
     /// them: how fast a test is must not decide what it meets.
     pub(crate) more: String,
+    /// How long it serves on once it is to end.
+    pub(crate) drain_seconds: u64,
     /// The port of the operator's listener, and its token.
     pub(crate) operator: Option<(u16, String)>,
 }
@@ -67,6 +69,7 @@ impl Default for ServerConfig {
             log_filter: "info",
             log_format: "human",
             more: FREE_RATES.to_owned(),
+            drain_seconds: 0,
             operator: None,
         }
     }
@@ -154,9 +157,9 @@ impl Deployment {
             .map(|(port, token)| format!("[operator]\nlisten = \"127.0.0.1:{port}\"\ntoken = \"{token}\"\n"));
         let operator = operator.unwrap_or_default();
         format!(
-            "{operator}[server]\nlisten = \"127.0.0.1:{{port}}\"\n[index]\nurl = \"{index_url}\"\n[blobs]\n{blobs}\
+            "{operator}[server]\nlisten = \"127.0.0.1:{{port}}\"\ndrain_seconds = {}\n[index]\nurl = \"{index_url}\"\n[blobs]\n{blobs}\
              [log]\nfilter = \"{}\"\nformat = \"{}\"\n{}",
-            config.log_filter, config.log_format, config.more,
+            config.drain_seconds, config.log_filter, config.log_format, config.more,
         )
     }
 

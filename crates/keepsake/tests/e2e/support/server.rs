@@ -55,7 +55,17 @@ impl Server {
 
     /// Ends it as an operator would, and waits.
     pub(crate) async fn end(&mut self) {
+        self.ask_to_end().await;
+        self.ended().await;
+    }
+
+    /// Asks it to end as an operator would, and goes on.
+    pub(crate) async fn ask_to_end(&mut self) {
         self.running.terminate().await;
+    }
+
+    /// Waits until it has ended, as it should.
+    pub(crate) async fn ended(&mut self) {
         let status = self.running.wait().await;
         assert_eq!(status.code(), Some(0), "{}", self.running.output());
     }

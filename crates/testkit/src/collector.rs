@@ -1,0 +1,192 @@
+//! An OTLP collector: takes traces and metrics over HTTP, and shows them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::routing::post;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// A collector that runs until it is dropped.
+#[derive(Debug)]
+pub struct Collector {
+    url: String,
+    received: Arc<Mutex<Received>>,
+    server: JoinHandle<()>,
+}
+
+/// A span as it was exported; ids are in hexadecimal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectedSpan {
+    /// The trace it is part of.
+    pub trace_id: String,
+    /// Its own.
+    pub span_id: String,
+    /// The span above it; empty: none.
+    pub parent_span_id: String,
+    /// Its name.
+    pub name: String,
+    /// 2 is a server's, 3 a client's.
+    pub kind: i32,
+    /// What is said of it, numbers as text.
+    pub attributes: BTreeMap<String, String>,
+    /// What is said of the process.
+    pub resource: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default)]
+struct Received {
+    authorization: String,
+    spans: Vec<CollectedSpan>,
+    metrics: BTreeSet<String>,
+    /// Every export as it was sent, unreadable ones included.
+    bodies: Vec<Bytes>,
+}
+
+impl Collector {
+    /// Starts on a free loopback port; takes exports that carry `authorization`.
+    ///
+    /// # Panics
+    /// When there is no port.
+    pub async fn start(authorization: &str) -> Self {
+        let received = Arc::new(Mutex::new(Received {
+            authorization: authorization.to_owned(),
+            ..Received::default()
+        }));
+        let router = Router::new()
+            .route("/v1/traces", post(take_traces))
+            .route("/v1/metrics", post(take_metrics))
+            .with_state(Arc::clone(&received));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("no free port");
+        let address = listener.local_addr().expect("a listener has an address");
+        let server = tokio::spawn(async move {
+            axum::serve(listener, router).await.expect("the collector broke");
+        });
+        Self {
+            url: format!("http://{address}"),
+            received,
+            server,
+        }
+    }
+
+    /// Its base URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Every span that came so far.
+    pub fn spans(&self) -> Vec<CollectedSpan> {
+        lock(&self.received).spans.clone()
+    }
+
+    /// The names of every metric that came so far.
+    pub fn metrics(&self) -> BTreeSet<String> {
+        lock(&self.received).metrics.clone()
+    }
+
+    /// Whether any export had these bytes in it.
+    pub fn has_seen(&self, text: &str) -> bool {
+        let bodies = &lock(&self.received).bodies;
+        let text = text.as_bytes();
+        bodies
+            .iter()
+            .any(|body| body.windows(text.len()).any(|part| part == text))
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+fn lock(received: &Mutex<Received>) -> MutexGuard<'_, Received> {
+    received.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps an export's bytes, and reads them where it is authorized.
+fn read<T: Message + Default>(
+    received: &Mutex<Received>,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<T, StatusCode> {
+    let mut received = lock(received);
+    received.bodies.push(body.clone());
+    let authorization = headers.get(header::AUTHORIZATION);
+    if authorization.is_none_or(|value| value.as_bytes() != received.authorization.as_bytes()) {
+        return Err(StatusCode::UNAUTHORIZED);
+    }
+    T::decode(body.as_ref()).map_err(|_| StatusCode::BAD_REQUEST)
+}
+
+async fn take_traces(
+    State(received): State<Arc<Mutex<Received>>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    let export: ExportTraceServiceRequest = match read(&received, &headers, &body) {
+        Ok(export) => export,
+        Err(status) => return status,
+    };
+    for of_resource in export.resource_spans {
+        let resource = of_resource.resource.unwrap_or_default();
+        let resource = attributes(&resource.attributes);
+        let spans = of_resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+        let spans = spans.map(|span| CollectedSpan {
+            trace_id: hex(&span.trace_id),
+            span_id: hex(&span.span_id),
+            parent_span_id: hex(&span.parent_span_id),
+            name: span.name,
+            kind: span.kind,
+            attributes: attributes(&span.attributes),
+            resource: resource.clone(),
+        });
+        lock(&received).spans.extend(spans);
+    }
+    StatusCode::OK
+}
+
+async fn take_metrics(
+    State(received): State<Arc<Mutex<Received>>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    let export: ExportMetricsServiceRequest = match read(&received, &headers, &body) {
+        Ok(export) => export,
+        Err(status) => return status,
+    };
+    let scopes = export
+        .resource_metrics
+        .into_iter()
+        .flat_map(|it| it.scope_metrics);
+    let names = scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name);
+    lock(&received).metrics.extend(names);
+    StatusCode::OK
+}
+
+fn attributes(pairs: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |pair: &KeyValue| {
+        let value = pair.value.as_ref().and_then(|value| value.value.as_ref());
+        match value {
+            Some(Value::StringValue(text)) => text.clone(),
+            Some(Value::IntValue(number)) => number.to_string(),
+            Some(Value::DoubleValue(number)) => number.to_string(),
+            Some(Value::BoolValue(truth)) => truth.to_string(),
+            other => format!("{other:?}"),
+        }
+    };
+    pairs.iter().map(|pair| (pair.key.clone(), text(pair))).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
