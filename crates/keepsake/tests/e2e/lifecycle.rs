@@ -51,7 +51,7 @@ async fn server_that_drains_is_not_ready_serves_on_and_closes_each_connection() 
     let deployment = Deployment::new(Pair::SqliteFiles).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {
-        drain_seconds: 3,
+        drain_seconds: 5,
         ..ServerConfig::default()
     };
     let mut server = deployment.start_with(&config).await;
