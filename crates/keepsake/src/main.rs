@@ -29,7 +29,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Cli::parse().command).await {
+    // On the heap: what the largest command needs is too much for a stack.
+    match Box::pin(run(Cli::parse().command)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("keepsake: {failure}");

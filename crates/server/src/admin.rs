@@ -80,7 +80,7 @@ pub struct OperatorOptions {
 
 /// Says in a request's extensions that a command beside the database makes it.
 #[derive(Debug, Clone, Copy)]
-struct ByCommand;
+pub(crate) struct ByCommand;
 
 /// By which way the operator acts, as the audit tells it.
 pub(super) struct Acting {

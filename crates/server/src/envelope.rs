@@ -17,6 +17,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
+use crate::admin::ByCommand;
 use crate::auth::{WORKSPACE, Workspace};
 use crate::error::{ApiError, Details};
 use crate::listener::Overflowing;
@@ -65,6 +66,8 @@ pub(crate) async fn wrap(
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
     let method = request.method().clone();
+    // A command tells its user itself how it ended.
+    let is_quiet = WATCHERS.contains(&route) || request.extensions().get::<ByCommand>().is_some();
     let measured = engine.metrics().request_began(&method, route);
     let traced = trace_span(&method, route);
     let trace_id = trace::join(&traced, request.headers());
@@ -89,7 +92,7 @@ pub(crate) async fn wrap(
     }
     let status = response.status();
     let took = measured.ended(status);
-    span.in_scope(|| log_end(&method, route, status, took));
+    span.in_scope(|| log_end(&method, route, status, took, is_quiet));
     trace::answered(&traced, status);
     if let Some(tenant_id) = workspace.get().and_then(|value| value.to_str().ok()) {
         trace::of_tenant(&traced, tenant_id);
@@ -118,11 +121,11 @@ fn trace_span(method: &Method, route: &str) -> Span {
 }
 
 /// One line for each request.
-fn log_end(method: &Method, route: &str, status: StatusCode, took: Duration) {
+fn log_end(method: &Method, route: &str, status: StatusCode, took: Duration, is_quiet: bool) {
     let (status, latency_ms) = (status.as_u16(), took.as_secs_f64() * 1_000.0);
     if status >= 500 {
         tracing::warn!(http.method = %method, http.route = route, http.status = status, latency_ms, "http.request ended");
-    } else if WATCHERS.contains(&route) {
+    } else if is_quiet {
         tracing::debug!(http.method = %method, http.route = route, http.status = status, latency_ms, "http.request ended");
     } else {
         tracing::info!(http.method = %method, http.route = route, http.status = status, latency_ms, "http.request ended");

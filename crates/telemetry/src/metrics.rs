@@ -403,3 +403,113 @@ fn known_method(method: &Method) -> &'static str {
         _ => "other",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::{Telemetry, TelemetryOptions};
+
+    fn telemetry() -> Telemetry {
+        let options = TelemetryOptions {
+            service_name: "keepsake".to_owned(),
+            service_version: "0",
+            instance_id: "here".to_owned(),
+            resource_attributes: vec![("team".to_owned(), "a".to_owned())],
+            otlp: None,
+        };
+        Telemetry::start(&options).unwrap()
+    }
+
+    #[track_caller]
+    fn assert_told(telemetry: &Telemetry, line: &str) {
+        let text = telemetry.exposition().text().unwrap();
+        assert!(text.lines().any(|told| told == line), "no {line} in\n{text}");
+    }
+
+    #[test]
+    fn request_without_an_answer_is_one_whose_client_went_away() {
+        let telemetry = telemetry();
+        let metrics = telemetry.metrics();
+        let answered = metrics.request_began(&Method::GET, "/a/{id}");
+        let left = metrics.request_began(&Method::GET, "/a/{id}");
+        assert_told(&telemetry, "keepsake_http_requests_in_flight 2");
+        answered.ended(StatusCode::OK);
+        drop(left);
+        assert_told(&telemetry, "keepsake_http_requests_in_flight 0");
+        for status in [200, 499] {
+            let labels = format!("method=\"GET\",route=\"/a/{{id}}\",status=\"{status}\"");
+            assert_told(&telemetry, &format!("keepsake_http_requests_total{{{labels}}} 1"));
+        }
+    }
+
+    #[test]
+    fn made_up_methods_are_one_label() {
+        let telemetry = telemetry();
+        for name in ["BREW", "STEEP"] {
+            let method = Method::from_bytes(name.as_bytes()).unwrap();
+            let request = telemetry.metrics().request_began(&method, "none");
+            request.ended(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        let line = "keepsake_http_requests_total{method=\"other\",route=\"none\",status=\"405\"} 2";
+        assert_told(&telemetry, line);
+    }
+
+    #[test]
+    fn what_is_counted_is_told_before_it_happens() {
+        let telemetry = telemetry();
+        telemetry.metrics().job_scheduled("sweep");
+        for line in [
+            "keepsake_conflicts_total{kind=\"contended\"} 0",
+            "keepsake_quota_refusals_total{limit=\"bytes_per_tenant\"} 0",
+            "keepsake_job_runs_total{job=\"sweep\",outcome=\"failed\"} 0",
+        ] {
+            assert_told(&telemetry, line);
+        }
+    }
+
+    #[test]
+    fn failed_run_moves_no_last_success() {
+        let telemetry = telemetry();
+        let mut run = JobRun {
+            job: "sweep",
+            has_succeeded: true,
+            took: Duration::from_secs(2),
+            ended_at_seconds: 1_000.5,
+            items: &[("blobs", 3)],
+        };
+        telemetry.metrics().job_ended(&run);
+        (run.has_succeeded, run.ended_at_seconds, run.items) = (false, 2_000.0, &[]);
+        telemetry.metrics().job_ended(&run);
+        for line in [
+            "keepsake_job_last_success_timestamp_seconds{job=\"sweep\"} 1000.5",
+            "keepsake_job_runs_total{job=\"sweep\",outcome=\"failed\"} 1",
+            "keepsake_job_run_duration_seconds_sum{job=\"sweep\"} 4",
+            "keepsake_job_items_total{item=\"blobs\",job=\"sweep\"} 3",
+        ] {
+            assert_told(&telemetry, line);
+        }
+    }
+
+    #[test]
+    fn lag_is_asked_for_at_each_reading_and_may_end() {
+        let telemetry = telemetry();
+        let is_there = Arc::new(AtomicBool::new(true));
+        let watched = Arc::clone(&is_there);
+        telemetry.metrics().watch_access_flush_lag(move || {
+            let lag = Duration::from_millis(1_500);
+            watched.load(Ordering::Relaxed).then_some(lag)
+        });
+        assert_told(&telemetry, "keepsake_access_flush_lag_seconds 1.5");
+        is_there.store(false, Ordering::Relaxed);
+        let text = telemetry.exposition().text().unwrap();
+        assert!(!text.contains("keepsake_access_flush_lag_seconds 1.5"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_recorded_where_nobody_reads() {
+        let request = Metrics::default().request_began(&Method::GET, "/a");
+        assert!(request.ended(StatusCode::OK) < Duration::from_mins(1));
+    }
+}

@@ -249,10 +249,10 @@ async fn prometheus_reads_every_metric(pair: Pair) {
         .tool_ok(&tenant, &json!({"command": "view", "path": "/memories/a"}))
         .await;
     let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
-    let taken = client
+    let in_the_way = client
         .post(&memories, &json!({"path": "/a", "content": "x"}))
         .await;
-    assert_eq!(taken.status, 409, "{}", taken.text);
+    assert_eq!(in_the_way.status, 409, "{}", in_the_way.text);
     let made_up = Method::from_bytes(b"BREW").unwrap();
     assert_eq!(send(client.request(made_up, &memories)).await.status, 405);
 
