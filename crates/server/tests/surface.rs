@@ -16,7 +16,7 @@ use keepsake_blobs::FileBlobs;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
 use keepsake_index::{Scope, SqliteIndex};
-use keepsake_server::{ServerOptions, openapi, router};
+use keepsake_server::{Lifecycle, ServerOptions, openapi, router};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -65,7 +65,7 @@ impl Server {
         let (_, secret) = engine.operator().create_key(key).await.unwrap();
         let store = engine.operator().create_store(tenant_id, "notes").await.unwrap();
         Self {
-            router: router(engine, options),
+            router: router(engine, options, Lifecycle::default()),
             secret: secret.expose().to_owned(),
             store: format!("/v1/memory_stores/{}", store.store_id),
             _folder: folder,
