@@ -9,7 +9,7 @@ use bytes::Bytes;
 use keepsake_core::{BlobKey, StoreId, TenantId};
 use keepsake_telemetry::{Metrics, Outcome};
 
-use crate::{BlobError, BlobStore, Erased, ListedBlob};
+use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
 
 /// Measures every call of the blob store that it passes on; the stores make the
 /// spans themselves.
@@ -67,9 +67,19 @@ impl BlobStore for MeasuredBlobs {
         self.measured("erase", self.inner.erase(key)).await
     }
 
-    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<(u64, Erased), BlobError> {
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
         let erased = self.inner.erase_store(tenant_id, store_id);
         self.measured("erase_store", erased).await
+    }
+
+    async fn erase_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<ErasedBatch, BlobError> {
+        let erased = self.inner.erase_tenant(tenant_id, after, limit);
+        self.measured("erase_tenant", erased).await
     }
 
     async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {

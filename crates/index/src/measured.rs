@@ -23,7 +23,8 @@ use crate::{
     OperatorIndex, Pin, PinOutcome, PurgeIndex, Redaction, RedactionOutcome, Replayed, RowsErased,
     SecretIndex, ServerSecret, Store, StoreChange, StoreCreation, StoreIndex, StoreListing, StorePurge,
     StoreUpdate, Tenant, TenantChange, TenantDeletion, TenantDeletionIndex, TenantName, TenantPurge,
-    TenantStanding, TenantUpdate, TenantUsage, Version, VersionIndex, VersionListing, VersionPage,
+    TenantStanding, TenantUpdate, TenantUsage, Version, VersionCounts, VersionIndex, VersionListing,
+    VersionPage,
 };
 
 /// Measures every call of the index that it passes on.
@@ -173,7 +174,8 @@ measured! {
     blobs_erased(
         tenant_id: TenantId, erasure_id: ErasureId, blobs: &ErasedBlobs, lease_until: Timestamp
     ) -> ();
-    overwrite_deleted() -> bool;
+    overwrite_deleted() -> ();
+    empty_log() -> bool;
     erasure_failed(
         tenant_id: TenantId, erasure_id: ErasureId, error: &'static str, retry_at: Timestamp
     ) -> ();
@@ -215,6 +217,7 @@ measured! {
     due_tenant_deletions(now: Timestamp, limit: u32) -> Vec<TenantDeletion>;
     purge_tenant(tenant_id: TenantId, now: Timestamp, limit: u32) -> TenantPurge;
     count_blobs(tenant_id: TenantId, last: &BlobKey, blobs: u64, bytes: u64) -> ();
+    note_object_versions(tenant_id: TenantId, versions: &VersionCounts) -> ();
     settle_tenant(tenant_id: TenantId, settles_at: Timestamp) -> ();
     finish_tenant(tenant_id: TenantId, now: Timestamp) -> bool;
 }
