@@ -1,0 +1,144 @@
+{{/*
+The pod template of a serving process: root, component, role, pod (its values),
+probePort (the name of the port that answers probes), pause (seconds before
+SIGTERM).
+*/}}
+{{- define "keepsake.pod" -}}
+{{- $root := .root -}}
+{{- $values := $root.Values -}}
+metadata:
+  labels:
+    {{- include "keepsake.selector" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ .component }}
+    {{- if $values.operator.enabled }}
+    # Of gateways and workers alike, for the operator's Service.
+    keepsake/listener: operator
+    {{- end }}
+    {{- with .pod.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    # What a process reads at its start: a change of it is a new pod.
+    checksum/config: {{ include "keepsake.config" $root | sha256sum }}
+    checksum/secrets: {{ include "keepsake.inlineSecrets" $root | sha256sum }}
+    {{- with .pod.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "keepsake.serviceAccountName" $root }}
+  automountServiceAccountToken: false
+  # Variables of other Services would be read as Keepsake's own.
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ include "keepsake.gracePeriod" . }}
+  securityContext:
+    {{- toYaml $values.podSecurityContext | nindent 4 }}
+  {{- with $values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .pod.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  containers:
+    - name: keepsake
+      image: {{ include "keepsake.image" $root }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      args: [serve, --role, {{ .role }}, --config, /etc/keepsake/keepsake.toml]
+      {{- $secrets := include "keepsake.secretVariables" $root | trim }}
+      {{- if or $secrets $values.extraEnv }}
+      env:
+        {{- with $secrets }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- with $values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- end }}
+      ports:
+        {{- if eq .component "gateway" }}
+        - {name: http, containerPort: {{ $values.gateway.port }}, protocol: TCP}
+        {{- end }}
+        {{- if $values.operator.enabled }}
+        - {name: operator, containerPort: {{ $values.operator.port }}, protocol: TCP}
+        {{- end }}
+      startupProbe:
+        httpGet: {path: /livez, port: {{ .probePort }}}
+        periodSeconds: 2
+        timeoutSeconds: 3
+        failureThreshold: 60
+      readinessProbe:
+        httpGet: {path: /readyz, port: {{ .probePort }}}
+        periodSeconds: 5
+        timeoutSeconds: 5
+        failureThreshold: 2
+      livenessProbe:
+        httpGet: {path: /livez, port: {{ .probePort }}}
+        periodSeconds: 10
+        timeoutSeconds: 5
+        failureThreshold: 6
+      {{- if .pause }}
+      lifecycle:
+        preStop:
+          sleep: {seconds: {{ .pause }}}
+      {{- end }}
+      resources:
+        {{- toYaml .pod.resources | nindent 8 }}
+      securityContext:
+        {{- toYaml $values.securityContext | nindent 8 }}
+      volumeMounts:
+        - {name: config, mountPath: /etc/keepsake, readOnly: true}
+        {{- if $values.blobs.ca.configMap }}
+        - {name: blobs-ca, mountPath: /etc/keepsake-ca, readOnly: true}
+        {{- end }}
+        {{- if include "keepsake.hasVolume" $root }}
+        - {name: data, mountPath: /var/lib/keepsake}
+        {{- end }}
+        {{- with $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: config
+      configMap: {name: {{ include "keepsake.fullname" $root }}}
+    {{- with $values.blobs.ca }}
+    {{- if .configMap }}
+    - name: blobs-ca
+      configMap:
+        name: {{ .configMap }}
+        items: [{key: {{ .key }}, path: ca.crt}]
+    {{- end }}
+    {{- end }}
+    {{- if include "keepsake.hasVolume" $root }}
+    - name: data
+      persistentVolumeClaim:
+        claimName: {{ default (include "keepsake.fullname" $root) $values.persistence.existingClaim }}
+    {{- end }}
+    {{- with $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  topologySpreadConstraints:
+    {{- if .pod.topologySpreadConstraints }}
+    {{- toYaml .pod.topologySpreadConstraints | nindent 4 }}
+    {{- else }}
+    {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+    - topologyKey: {{ . }}
+      maxSkew: 1
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels:
+          {{- include "keepsake.selector" $root | nindent 10 }}
+          app.kubernetes.io/component: {{ $.component }}
+    {{- end }}
+    {{- end }}
+  {{- with .pod.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .pod.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .pod.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}

@@ -1,0 +1,99 @@
+{{/* Refuses values that are good one by one and wrong together. */}}
+{{- define "keepsake.validate" -}}
+{{- $index := .Values.index -}}
+{{- $blobs := .Values.blobs -}}
+{{- $hasMany := or .Values.gateway.autoscaling.enabled (gt (int .Values.gateway.replicas) 1) .Values.worker.enabled -}}
+{{- if eq $index.kind "sqlite" -}}
+{{- if .Values.worker.enabled -}}
+{{- fail "index.kind sqlite has one process, which serves and runs the jobs: set worker.enabled to false" -}}
+{{- end -}}
+{{- if .Values.gateway.autoscaling.enabled -}}
+{{- fail "index.kind sqlite has one process: set gateway.autoscaling.enabled to false" -}}
+{{- end -}}
+{{- if gt (int .Values.gateway.replicas) 1 -}}
+{{- fail "index.kind sqlite has one process: set gateway.replicas to 1" -}}
+{{- end -}}
+{{- if or $index.existingSecret $index.migrateUrl $index.jobsUrl -}}
+{{- fail "index.existingSecret, index.migrateUrl and index.jobsUrl have a meaning with index.kind postgres alone" -}}
+{{- end -}}
+{{- if and $index.url (not (hasPrefix "sqlite:///var/lib/keepsake/" $index.url)) -}}
+{{- fail "index.url must be below sqlite:///var/lib/keepsake/, where the volume is" -}}
+{{- end -}}
+{{- else -}}
+{{- if and $index.url $index.existingSecret -}}
+{{- fail "index.url and index.existingSecret are both set: the URL comes from one of them" -}}
+{{- end -}}
+{{- if not (or $index.url $index.existingSecret) -}}
+{{- fail "set index.url, or index.existingSecret to the name of a Secret that holds it" -}}
+{{- end -}}
+{{- if and $index.url (not (regexMatch "^postgres(ql)?://" $index.url)) -}}
+{{- fail "index.url must begin with postgres://; a sqlite:// one needs index.kind sqlite" -}}
+{{- end -}}
+{{- if and $index.existingSecret (or $index.migrateUrl $index.jobsUrl) -}}
+{{- fail "index.migrateUrl and index.jobsUrl are set beside index.existingSecret: name their keys in index.existingSecretKeys" -}}
+{{- end -}}
+{{- end -}}
+{{- if hasPrefix "file://" $blobs.url -}}
+{{- if not (hasPrefix "file:///var/lib/keepsake/" $blobs.url) -}}
+{{- fail "blobs.url must be below file:///var/lib/keepsake/, where the volume is" -}}
+{{- end -}}
+{{- if and $hasMany (not (has "ReadWriteMany" .Values.persistence.accessModes)) -}}
+{{- fail "blobs.url is a folder and there is more than one pod: set persistence.accessModes to [ReadWriteMany], or use s3://" -}}
+{{- end -}}
+{{- end -}}
+{{- if ne (empty $blobs.accessKeyId) (empty $blobs.secretAccessKey) -}}
+{{- fail "blobs.accessKeyId and blobs.secretAccessKey belong together" -}}
+{{- end -}}
+{{- if and $blobs.accessKeyId $blobs.existingSecret -}}
+{{- fail "blobs.accessKeyId and blobs.existingSecret are both set: the credentials come from one of them" -}}
+{{- end -}}
+{{- with .Values.secrets -}}
+{{- if and .existingSecret (or .masterKey .previousMasterKey) -}}
+{{- fail "secrets.masterKey and secrets.existingSecret are both set: the key comes from one of them" -}}
+{{- end -}}
+{{- if and .previousMasterKey (not .masterKey) -}}
+{{- fail "secrets.previousMasterKey has a meaning beside secrets.masterKey alone" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.telemetry -}}
+{{- if and .otlpHeaders .existingSecret -}}
+{{- fail "telemetry.otlpHeaders and telemetry.existingSecret are both set: the headers come from one of them" -}}
+{{- end -}}
+{{- if and (or .otlpHeaders .existingSecret) (not (dig "telemetry" "otlp_endpoint" "" $.Values.config)) -}}
+{{- fail "telemetry.otlpHeaders has a meaning beside config.telemetry.otlp_endpoint alone" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.operator -}}
+{{- if and .token .existingSecret -}}
+{{- fail "operator.token and operator.existingSecret are both set: the token comes from one of them" -}}
+{{- end -}}
+{{- if and .enabled (not (or .token .existingSecret)) -}}
+{{- fail "set operator.token (`openssl rand -hex 32`) or operator.existingSecret, or operator.enabled to false" -}}
+{{- end -}}
+{{- if and .enabled (eq (int .port) (int $.Values.gateway.port)) -}}
+{{- fail "operator.port and gateway.port must differ" -}}
+{{- end -}}
+{{- if and (not .enabled) $.Values.worker.enabled -}}
+{{- fail "worker.enabled needs operator.enabled: a worker is probed on the operator's port" -}}
+{{- end -}}
+{{- if and (not .enabled) $.Values.serviceMonitor.enabled -}}
+{{- fail "serviceMonitor.enabled needs operator.enabled: the metrics are on the operator's port" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.serviceMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.operatorFrom) -}}
+{{- fail "serviceMonitor.enabled beside networkPolicy.enabled needs networkPolicy.operatorFrom: the peers that Prometheus runs as" -}}
+{{- end -}}
+{{- with .Values.ingress -}}
+{{- if and .enabled (not .hosts) -}}
+{{- fail "ingress.enabled needs ingress.hosts" -}}
+{{- end -}}
+{{- if and .enabled .tls.enabled (not .tls.secretName) -}}
+{{- fail "ingress.tls needs a secretName; with TLS ended elsewhere set ingress.tls.enabled to false" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.gateway.autoscaling -}}
+{{- if and .enabled (lt (int .maxReplicas) (int .minReplicas)) -}}
+{{- fail "gateway.autoscaling.maxReplicas is below minReplicas" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
