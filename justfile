@@ -18,6 +18,10 @@ test *arguments:
 servers *arguments:
     ./tests/run --servers-only {{ arguments }}
 
+# The Helm chart: rendered, validated, and run
+chart:
+    ./tests/run -- --package keepsake --test e2e -- chart
+
 # Format the code
 fmt:
     cargo fmt --all

@@ -11,6 +11,7 @@
 mod any_history;
 mod api;
 mod bench;
+mod chart;
 mod cli;
 mod conformance;
 mod credentials;

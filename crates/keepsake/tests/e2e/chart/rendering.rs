@@ -1,0 +1,311 @@
+//! A rendered chart, and its containers as processes of this machine.
+//!
+//! What Kubernetes does with a pod's spec is done here: files are laid out from
+//! config maps and volumes, variables filled from Secrets, probes followed,
+//! Services resolved. Paths of mounts become folders of the test's own.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keepsake_testkit::{RunningServer, ServerCommand};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::support::command::{Run, keepsake_with};
+use crate::support::script::{self, CHART_PYTHON};
+use crate::support::{Client, binary, client, secrets};
+
+/// The release's name, as `tests/chart` renders it.
+const RELEASE: &str = "tests-keepsake";
+/// Between two looks at a probe; the kubelet's own are seconds apart.
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The folder of the chart's suite.
+pub(crate) fn suite() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/chart")
+}
+
+/// What a release consists of.
+pub(crate) struct Chart {
+    objects: Vec<Value>,
+    /// Where volumes are laid out.
+    folder: TempDir,
+}
+
+/// A container, ready to be run.
+struct Container {
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+/// A pod that is ready to serve.
+pub(crate) struct Pod {
+    process: RunningServer,
+    grace: Duration,
+}
+
+impl Chart {
+    /// Renders the chart with values that are given as JSON, which YAML has within.
+    pub(crate) async fn render(values: &Value) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("values.yaml");
+        std::fs::write(&file, values.to_string()).unwrap();
+        Self::render_file(&file, folder).await
+    }
+
+    async fn render_file(file: &Path, folder: TempDir) -> Self {
+        let mut command = Command::new(script::from_environment(CHART_PYTHON));
+        command.arg("-B").arg(suite().join("render.py")).arg(file);
+        let rendered = script::run(&mut command).await;
+        let objects =
+            serde_json::from_str(&rendered).unwrap_or_else(|error| panic!("not JSON ({error}): {rendered}"));
+        Self { objects, folder }
+    }
+
+    /// Runs the containers of the hooks of an event, those of lower weight first,
+    /// with nothing there but what hooks before them have made.
+    pub(crate) async fn run_hooks(&self, event: &str) -> Vec<Run> {
+        let mut hooks: Vec<_> = self
+            .objects
+            .iter()
+            .filter(|object| hook_events(object).any(|of| of == event))
+            .collect();
+        hooks.sort_by_key(|hook| weight(hook));
+        let mut there: Vec<&Value> = if event == "test" {
+            self.ordinary().collect()
+        } else {
+            Vec::new()
+        };
+        let mut runs = Vec::new();
+        for hook in hooks {
+            if let Some(spec) = pod_spec(hook) {
+                let container = self.container(spec, &there);
+                let arguments: Vec<_> = container.arguments.iter().map(String::as_str).collect();
+                let variables: Vec<_> = container
+                    .variables
+                    .iter()
+                    .map(|(name, value)| (name.as_str(), value.as_str()))
+                    .collect();
+                runs.push(keepsake_with(&arguments, &variables).await);
+            }
+            there.push(hook);
+        }
+        runs
+    }
+
+    /// Starts the pod of a Deployment and waits until it is ready, as its probes say.
+    pub(crate) async fn start(&self, component: &str) -> Pod {
+        let deployment = self.named("Deployment", &format!("{RELEASE}-{component}"));
+        let spec = pod_spec(deployment).unwrap();
+        let container = self.container(spec, &self.ordinary().collect::<Vec<_>>());
+        let arguments: Vec<_> = container.arguments.iter().map(String::as_str).collect();
+        let command = ServerCommand::new(binary(), "").arguments(&arguments);
+        let command = container
+            .variables
+            .iter()
+            .fold(command, |command, (name, value)| command.env(name, value));
+        let mut pod = Pod {
+            process: command.spawn(),
+            grace: seconds(&spec["terminationGracePeriodSeconds"]),
+        };
+        let of_container = &spec["containers"][0];
+        for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
+            pod.follow(&of_container[probe], &of_container["ports"]).await;
+        }
+        pod
+    }
+
+    /// Where a Service leads, as a URL: to the port of the pods that it selects.
+    pub(crate) fn url(&self, service: &str) -> String {
+        let service = &self.named("Service", service)["spec"];
+        let selector = service["selector"].as_object().unwrap();
+        let selected = self.ordinary().find(|object| {
+            let labels = &object["spec"]["template"]["metadata"]["labels"];
+            object["kind"] == "Deployment" && selector.iter().all(|(name, value)| &labels[name] == value)
+        });
+        let spec = pod_spec(selected.unwrap()).unwrap();
+        let target = &service["ports"][0]["targetPort"];
+        let port = port_named(&spec["containers"][0]["ports"], target);
+        format!("http://127.0.0.1:{port}")
+    }
+
+    /// Where clients are to go.
+    pub(crate) fn public_url(&self) -> String {
+        self.url(RELEASE)
+    }
+
+    /// Where the operator is to go.
+    pub(crate) fn operator_url(&self) -> String {
+        self.url(&format!("{RELEASE}-operator"))
+    }
+
+    /// What is there when no hook runs.
+    fn ordinary(&self) -> impl Iterator<Item = &Value> {
+        self.objects
+            .iter()
+            .filter(|object| hook_events(object).next().is_none())
+    }
+
+    fn named(&self, kind: &str, name: &str) -> &Value {
+        find(self.ordinary(), kind, name).unwrap_or_else(|| panic!("the chart has no {kind} {name}"))
+    }
+
+    /// The first container of a pod, its files laid out, with what is `there`.
+    fn container(&self, spec: &Value, there: &[&Value]) -> Container {
+        let container = &spec["containers"][0];
+        assert!(container["command"].is_null(), "the image's own program is run");
+        let places = self.places(spec, container);
+        for volume in array(&spec["volumes"]) {
+            let name = volume["configMap"]["name"].as_str().unwrap_or_default();
+            let Some(map) = find(there.iter().copied(), "ConfigMap", name) else {
+                continue;
+            };
+            let folder = self.folder_of(volume);
+            for (file, content) in map["data"].as_object().unwrap() {
+                let content = moved(content.as_str().unwrap(), &places);
+                std::fs::write(folder.join(file), content).unwrap();
+            }
+        }
+        let arguments = array(&container["args"]).iter();
+        Container {
+            arguments: arguments
+                .map(|argument| self.resolved(&moved(argument.as_str().unwrap(), &places)))
+                .collect(),
+            variables: array(&container["env"])
+                .iter()
+                .map(|variable| (text(&variable["name"]), value_of(variable, there)))
+                .collect(),
+        }
+    }
+
+    /// Paths of mounts with the folders that stand for them.
+    fn places(&self, spec: &Value, container: &Value) -> Vec<(String, PathBuf)> {
+        let volumes = array(&spec["volumes"]);
+        array(&container["volumeMounts"])
+            .iter()
+            .map(|mount| {
+                let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]);
+                (text(&mount["mountPath"]), self.folder_of(volume.unwrap()))
+            })
+            .collect()
+    }
+
+    fn folder_of(&self, volume: &Value) -> PathBuf {
+        let folder = self.folder.path().join(text(&volume["name"]));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// An argument in which a Service's name is where it leads.
+    fn resolved(&self, argument: &str) -> String {
+        let Some((before, host)) = argument.split_once("http://") else {
+            return argument.to_owned();
+        };
+        let (service, port) = host.split_once(':').unwrap();
+        let ports = &self.named("Service", service)["spec"]["ports"];
+        assert_eq!(ports[0]["port"].to_string(), port, "{argument}");
+        format!("{before}{}", self.url(service))
+    }
+}
+
+impl Pod {
+    /// Waits for a probe, no longer than its pod would live without it.
+    async fn follow(&mut self, probe: &Value, ports: &Value) {
+        let get = &probe["httpGet"];
+        let url = format!("http://127.0.0.1:{}", port_named(ports, &get["port"]));
+        let path = text(&get["path"]);
+        let patience = seconds(&probe["periodSeconds"]) * count(&probe["failureThreshold"]);
+        let kubelet = Client::new(&url, "");
+        let is_met = tokio::time::timeout(patience, async {
+            loop {
+                let probed = client::try_send(kubelet.bare(reqwest::Method::GET, &path)).await;
+                if probed.is_ok_and(|answer| answer.status == 200) {
+                    return;
+                }
+                tokio::time::sleep(PROBE_INTERVAL).await;
+            }
+        });
+        assert!(is_met.await.is_ok(), "{path} fails: {}", self.process.output());
+    }
+
+    /// What it wrote so far.
+    pub(crate) fn output(&self) -> String {
+        self.process.output()
+    }
+
+    /// Ends it as Kubernetes does, which must be in its time and by itself.
+    pub(crate) async fn end(mut self) {
+        self.process.terminate().await;
+        let ended = tokio::time::timeout(self.grace, self.process.wait()).await;
+        assert_eq!(ended.unwrap().code(), Some(0), "{}", self.process.output());
+        secrets::assert_none_in(&self.process.output(), "a pod");
+    }
+}
+
+fn hook_events(object: &Value) -> impl Iterator<Item = &str> {
+    let events = object["metadata"]["annotations"]["helm.sh/hook"].as_str();
+    events
+        .unwrap_or_default()
+        .split(',')
+        .filter(|event| !event.is_empty())
+}
+
+fn weight(hook: &Value) -> i64 {
+    let weight = hook["metadata"]["annotations"]["helm.sh/hook-weight"].as_str();
+    weight.map_or(0, |weight| weight.parse().unwrap())
+}
+
+fn pod_spec(object: &Value) -> Option<&Value> {
+    match object["kind"].as_str()? {
+        "Pod" => Some(&object["spec"]),
+        "Deployment" | "Job" => Some(&object["spec"]["template"]["spec"]),
+        _ => None,
+    }
+}
+
+fn find<'a>(objects: impl IntoIterator<Item = &'a Value>, kind: &str, name: &str) -> Option<&'a Value> {
+    let mut objects = objects.into_iter();
+    objects.find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+}
+
+/// What a variable holds: its value, or that of a key of a Secret.
+fn value_of(variable: &Value, there: &[&Value]) -> String {
+    if let Some(value) = variable["value"].as_str() {
+        return value.to_owned();
+    }
+    let reference = &variable["valueFrom"]["secretKeyRef"];
+    let name = text(&reference["name"]);
+    match find(there.iter().copied(), "Secret", &name) {
+        Some(secret) => text(&secret["stringData"][text(&reference["key"])]),
+        None => panic!("the Secret {name} is not there yet"),
+    }
+}
+
+/// A text in which paths of mounts lead to the folders that stand for them.
+fn moved(text: &str, places: &[(String, PathBuf)]) -> String {
+    places.iter().fold(text.to_owned(), |text, (path, folder)| {
+        text.replace(&format!("{path}/"), &format!("{}/", folder.display()))
+    })
+}
+
+fn port_named(ports: &Value, name: &Value) -> u64 {
+    let port = array(ports).iter().find(|port| &port["name"] == name);
+    port.unwrap()["containerPort"].as_u64().unwrap()
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+fn count(value: &Value) -> u32 {
+    u32::try_from(value.as_u64().unwrap()).unwrap()
+}
+
+fn seconds(value: &Value) -> Duration {
+    Duration::from_secs(value.as_u64().unwrap())
+}

@@ -1,0 +1,106 @@
+"""The chart as Helm renders it, and what checks it."""
+
+import concurrent.futures
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm" / "keepsake"
+VALUES = ROOT / "tests" / "chart" / "values"
+RELEASE = "tests"
+
+# The metrics that a server has, as docs/operations.md lists them.
+METRICS = {
+    "keepsake_http_requests_total": {"route", "method", "status"},
+    "keepsake_http_request_duration_seconds": {"route", "method"},
+    "keepsake_http_requests_in_flight": set(),
+    "keepsake_index_call_duration_seconds": {"call", "outcome"},
+    "keepsake_blob_call_duration_seconds": {"call", "outcome"},
+    "keepsake_blob_bytes_total": {"direction"},
+    "keepsake_cache_lookups_total": {"cache", "result"},
+    "keepsake_retries_total": {"what"},
+    "keepsake_conflicts_total": {"kind"},
+    "keepsake_quota_refusals_total": {"limit"},
+    "keepsake_rate_refusals_total": {"kind"},
+    "keepsake_job_runs_total": {"job", "outcome"},
+    "keepsake_job_run_duration_seconds": {"job"},
+    "keepsake_job_items_total": {"job", "item"},
+    "keepsake_job_last_success_timestamp_seconds": {"job"},
+    "keepsake_access_flush_lag_seconds": set(),
+    "keepsake_process_start_time_seconds": set(),
+}
+# What a scrape adds, and what histograms have.
+LABELS_OF_SCRAPES = {"namespace", "instance", "le"}
+
+
+def tool(variable):
+    """The program that a variable of tests/run names."""
+    path = os.environ.get(variable, "")
+    assert path, f"{variable} is not set: run ./tests/run"
+    return path
+
+
+def run(*command):
+    """Runs a program; answers its exit code and all that it printed."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    return done.returncode, done.stdout
+
+
+def helm(*arguments):
+    """Runs Helm, which finds no configuration of anybody's."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {"PATH": os.environ["PATH"], "HOME": home}
+        done = subprocess.run(
+            [tool("KEEPSAKE_TEST_HELM"), *arguments], capture_output=True, text=True, env=environment, timeout=120
+        )
+    return done.returncode, done.stdout, done.stderr
+
+
+def at_once(work, items):
+    """The results of work on each item, several at a time: most of it is waiting."""
+    with concurrent.futures.ThreadPoolExecutor(8) as workers:
+        return list(workers.map(work, items))
+
+
+@functools.cache
+def render(*arguments):
+    """The manifests of a release, which must render."""
+    code, manifests, said = helm("template", RELEASE, str(CHART), "--namespace", "memory", *arguments)
+    assert code == 0, said
+    return manifests
+
+
+def objects(manifests):
+    """Each object of rendered manifests."""
+    return [it for it in yaml.safe_load_all(manifests) if it]
+
+
+def pods(manifests):
+    """Each pod's spec with the name of its owner."""
+    found = []
+    for it in objects(manifests):
+        name = f"{it['kind']}/{it['metadata']['name']}"
+        if it["kind"] == "Pod":
+            found.append((name, it["spec"]))
+        elif it["kind"] in ("Deployment", "Job"):
+            found.append((name, it["spec"]["template"]["spec"]))
+    return found
+
+
+def queries():
+    """Each query of the dashboard and the alerts, with where it is."""
+    dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            query = target["expr"].replace("$__rate_interval", "5m").replace("$namespace", ".*")
+            yield {"in": "dashboard", "name": panel["title"], "query": query}
+    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    for group in alerts["groups"]:
+        for rule in group["rules"]:
+            yield {"in": "alerts", "name": rule["alert"], "query": rule["expr"]}

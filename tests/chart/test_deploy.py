@@ -1,0 +1,107 @@
+"""deploy/: the Dockerfile, the compose file and what they name."""
+
+import os
+import pathlib
+import re
+import unittest
+
+import yaml
+
+import support
+from support import CHART, ROOT
+
+DEPLOY = ROOT / "deploy"
+
+
+class Image(unittest.TestCase):
+    def setUp(self):
+        self.text = (DEPLOY / "Dockerfile").read_text()
+
+    def test_hadolint_takes_it(self):
+        code, said = support.run(support.tool("KEEPSAKE_TEST_HADOLINT"), "--strict-labels", DEPLOY / "Dockerfile")
+        self.assertEqual(code, 0, said)
+
+    def test_runs_as_the_user_that_the_chart_names(self):
+        values = yaml.safe_load((CHART / "values.yaml").read_text())
+        user = values["podSecurityContext"]["runAsUser"]
+        self.assertIn(f"\nUSER {user}:{values['podSecurityContext']['runAsGroup']}\n", self.text)
+
+    def test_is_what_the_chart_starts(self):
+        """Containers of the chart give arguments alone, so this is their program."""
+        self.assertIn('\nENTRYPOINT ["/usr/local/bin/keepsake"]\n', self.text)
+        for path in support.VALUES.glob("*.yaml"):
+            for name, pod in support.pods(support.render("--values", str(path))):
+                self.assertTrue(all("command" not in container for container in pod["containers"]), name)
+
+    def test_base_images_are_pinned(self):
+        stages = set(re.findall(r"^FROM \S+ AS (\S+)", self.text, re.MULTILINE))
+        for image in re.findall(r"^FROM (\S+)", self.text, re.MULTILINE):
+            if image not in stages:
+                self.assertRegex(image, r"(:\d+\.\d+\.\d+-|@sha256:[0-9a-f]{64}$)")
+
+    def test_builds_with_the_compiler_that_the_workspace_names(self):
+        wanted = re.search(r'^rust-version = "([0-9.]+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+        self.assertRegex(self.text, rf"(?m)^FROM rust:{re.escape(wanted)}\.")
+
+    def test_context_holds_what_the_build_reads(self):
+        kept = {
+            line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+        }
+        read = set()
+        for source in (ROOT / "crates").glob("*/src/**/*.rs"):
+            for path in re.findall(r'include_(?:str|bytes)!\("([^"]+)"\)', source.read_text()):
+                if not is_test(source, path):
+                    read.add(os.path.relpath((source.parent / path).resolve(), ROOT).split(os.sep)[0])
+        self.assertIn("migrations", read)
+        self.assertLessEqual(read | {"Cargo.toml", "Cargo.lock", "crates"}, kept)
+
+
+def is_test(source, path):
+    """Whether a file is included by tests alone: below the mark of their module."""
+    text = source.read_text()
+    tests = text.find("#[cfg(test)]\nmod tests {")
+    return 0 <= tests < text.find(path)
+
+
+class Compose(unittest.TestCase):
+    def setUp(self):
+        self.services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+
+    def test_images_are_pinned(self):
+        for name, service in self.services.items():
+            self.assertRegex(service["image"], r":(v?\d+\.\d+(\.\d+)?(-\w+)?|RELEASE\.[\dTZ-]+)$", name)
+
+    def test_files_that_are_mounted_are_there(self):
+        mounted = 0
+        for service in self.services.values():
+            for volume in service.get("volumes", []):
+                source = volume.split(":")[0]
+                if source.startswith("./"):
+                    mounted += 1
+                    self.assertTrue((DEPLOY / source).resolve().exists(), source)
+        self.assertGreaterEqual(mounted, 5)
+
+    def test_ports_are_of_this_machine_alone(self):
+        for name, service in self.services.items():
+            for port in service.get("ports", []):
+                self.assertTrue(port.startswith("127.0.0.1:"), name)
+
+    def test_keepsake_is_confined_as_in_the_chart(self):
+        for name in ("gateway", "worker", "migrate"):
+            self.assertIs(self.services[name]["read_only"], True)
+            self.assertEqual(self.services[name]["cap_drop"], ["ALL"])
+
+    def test_every_file_of_yaml_is_read(self):
+        for path in DEPLOY.rglob("*.yaml"):
+            self.assertIsInstance(yaml.safe_load(path.read_text()), dict, path)
+
+    def test_rules_and_dashboard_are_the_charts(self):
+        for copy, original in [
+            ("prometheus/alerts.yaml", "alerts.yaml"),
+            ("grafana/dashboards/keepsake.json", "dashboard.json"),
+        ]:
+            self.assertEqual((DEPLOY / copy).resolve(), (CHART / "files" / original).resolve())
+
+
+if __name__ == "__main__":
+    unittest.main()
