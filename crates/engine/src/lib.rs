@@ -35,8 +35,8 @@ mod sensitive;
 mod signing;
 mod stores;
 mod tool;
-mod verify;
 mod usage;
+mod verify;
 mod versions;
 mod work;
 
@@ -67,8 +67,8 @@ pub use readiness::Readiness;
 pub use signing::{NewToken, Rotation};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{ToolAnswer, ToolCall};
-pub use verify::{Problem, Progress, Verification};
 pub use usage::{MemoryUse, StoreUsageReport};
+pub use verify::{Problem, Progress, Verification};
 pub use versions::{Restoration, ShownVersion, VersionQuery};
 pub use work::holding;
 

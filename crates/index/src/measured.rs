@@ -16,15 +16,17 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::{
-    AccessRow, ApiKey, AuditEntry, AuditIndex, AuditPlace, Audited, Commit, CommitOutcome, Credential,
-    CredentialIndex, DueDeletion, ErasedBlobs, Erasure, ErasureCreation, ErasureIndex, ErasureListing,
-    FoundMemory, FoundVersion, Grant, Head, Idempotency, Index, IndexError, IssuedKey, JobIndex, KeyCreation,
-    KeyIndex, KeyUse, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing, MemoryPage, NewErasure, NewStore,
-    OperatorIndex, Pin, PinOutcome, PurgeIndex, Redaction, RedactionOutcome, Replayed, RowsErased,
-    SecretIndex, ServerSecret, Store, StoreChange, StoreCreation, StoreIndex, StoreListing, StorePurge,
-    StoreUpdate, Tenant, TenantChange, TenantDeletion, TenantDeletionIndex, TenantName, TenantPurge,
-    TenantStanding, TenantUpdate, TenantUsage, Version, VersionCounts, VersionIndex, VersionListing,
-    VersionPage,
+    AccessFlush, AccessRow, ApiKey, AuditEntry, AuditIndex, AuditPlace, Audited, CallKey, Commit,
+    CommitOutcome, Credential, CredentialIndex, DueDeletion, ErasedBlobs, Erasure, ErasureCreation,
+    ErasureIndex, ErasureListing, Expiration, ExpiryIndex, FoundMemory, FoundVersion, Grant, Head, History,
+    Idempotency, IdleStore, IdleStores, Index, IndexError, IssuedKey, JobIndex, JobRun, KeyCreation,
+    KeyIndex, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing, MemoryPage, NamedBlob,
+    NewErasure, NewStore, OperatorIndex, Pin, PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction,
+    RedactionOutcome, Replayed, RetentionIndex, RowsErased, RunPlace, SecretIndex, ServerSecret, Store,
+    StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing, StorePurge, StoreUpdate, StoreUsage,
+    Tenant, TenantChange, TenantCount, TenantDeletion, TenantDeletionIndex, TenantName, TenantPurge,
+    TenantStanding, TenantUpdate, TenantUsage, UpkeepIndex, UsageIndex, Version, VersionBatch, VersionCounts,
+    VersionIndex, VersionListing, VersionPage, VersionsTaken,
 };
 
 /// Measures every call of the index that it passes on.
@@ -148,6 +150,10 @@ measured! {
     finish_run(
         job: &str, slot: Timestamp, fence: i64, ended_at: Timestamp, counts: &serde_json::Value, error: Option<&str>
     ) -> bool;
+    release_run(job: &str, fence: i64) -> ();
+    job_cursor(job: &str) -> Option<String>;
+    note_manual_run(job: &str, slot: Timestamp, is_dry_run: bool, audited: &Audited) -> ();
+    job_runs(job: &str, before: Option<RunPlace>, now: Timestamp, limit: u32) -> Vec<JobRun>;
 }
 
 measured! {
@@ -220,6 +226,38 @@ measured! {
     note_object_versions(tenant_id: TenantId, versions: &VersionCounts) -> ();
     settle_tenant(tenant_id: TenantId, settles_at: Timestamp) -> ();
     finish_tenant(tenant_id: TenantId, now: Timestamp) -> bool;
+}
+
+measured! {
+    UpkeepIndex:
+    named_blobs(after: Option<&BlobKey>, limit: u32) -> Vec<NamedBlob>;
+    blob_is_named(key: &BlobKey) -> bool;
+    stores_after(after: Option<(TenantId, StoreId)>, limit: u32) -> Vec<(TenantId, StoreId)>;
+    recount_store(tenant_id: TenantId, store_id: StoreId, mends: bool) -> Option<StoreCount>;
+    tenants_after(after: Option<TenantId>, limit: u32) -> Vec<TenantId>;
+    recount_tenant(tenant_id: TenantId, mends: bool) -> Option<TenantCount>;
+    prune_calls(after: Option<&CallKey>, before: Timestamp, limit: u32, is_dry: bool) -> PrunedCalls;
+    prune(what: Prunable, before: Timestamp, limit: u32, is_dry: bool) -> u64;
+}
+
+measured! {
+    ExpiryIndex:
+    access_flush(now: Timestamp) -> AccessFlush;
+    idle_stores(wanted: &IdleStores) -> Vec<IdleStore>;
+    lives(tenant_id: TenantId, store_id: StoreId, after: Option<MemoryId>, limit: u32) -> Vec<Life>;
+    expire(tenant_id: TenantId, expiration: &Expiration) -> u64;
+    set_idle_since(tenant_id: TenantId, store_id: StoreId, idle_since: Timestamp) -> ();
+}
+
+measured! {
+    RetentionIndex:
+    histories(after: Option<(TenantId, StoreId)>, limit: u32) -> Vec<History>;
+    take_outdated(tenant_id: TenantId, batch: &VersionBatch) -> VersionsTaken;
+}
+
+measured! {
+    UsageIndex:
+    store_usage(tenant_id: TenantId, store_id: StoreId, limit: u32) -> Option<StoreUsage>;
 }
 
 #[async_trait]

@@ -47,6 +47,10 @@ impl Job for ExpireUnused {
         Duration::from_hours(1)
     }
 
+    fn can_be_dry(&self) -> bool {
+        true
+    }
+
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         // Its own reads first: then a single process waits for nobody.
         engine.flush_access().await?;

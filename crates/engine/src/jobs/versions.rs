@@ -39,6 +39,10 @@ impl Job for ExpireVersions {
         Duration::from_hours(24)
     }
 
+    fn can_be_dry(&self) -> bool {
+        true
+    }
+
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut run = Run {
             engine,

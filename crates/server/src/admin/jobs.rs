@@ -15,8 +15,7 @@ use super::body::OptionalAdminBody;
 use crate::error::ApiError;
 use crate::path::OfJob;
 use crate::query::{Asked, Nothing};
-use crate::routes::api_keys::ListPage;
-use crate::routes::list::List;
+use crate::routes::list::{List, ListPage};
 use crate::schemas::{self, JobRunType, JobType};
 
 /// The body of a run that is asked for.
