@@ -145,10 +145,10 @@ async fn jobs_run_by_hand(pair: Pair) {
         .await
         .json();
     assert_eq!(history["data"][0]["job"], "sweep-blobs", "{history}");
-    refused(job(&["run", "make-coffee"]).await, "the job was not found");
-    refused(job(&["history", "make-coffee"]).await, "the job was not found");
+    refused(&job(&["run", "make-coffee"]).await, "the job was not found");
+    refused(&job(&["history", "make-coffee"]).await, "the job was not found");
     refused(
-        job(&["run", "drain-deletions", "--dry-run"]).await,
+        &job(&["run", "drain-deletions", "--dry-run"]).await,
         "`dry_run` must not be true",
     );
 
@@ -188,7 +188,7 @@ async fn jobs_run_by_hand(pair: Pair) {
         (409, &json!("conflict_error")),
         "{error}"
     );
-    refused(job(&["run", "prune"]).await, "the job is running already");
+    refused(&job(&["run", "prune"]).await, "the job is running already");
     database.close().await;
     server.end().await;
 
@@ -210,7 +210,7 @@ async fn jobs_run_by_hand(pair: Pair) {
     );
 }
 
-fn refused(run: Run, why: &str) {
+fn refused(run: &Run, why: &str) {
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
     assert!(run.stderr.contains(why), "{}", run.stderr);
 }
