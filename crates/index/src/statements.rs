@@ -6,6 +6,7 @@
 
 pub(crate) mod expiry;
 pub(crate) mod operator;
+pub(crate) mod retention;
 pub(crate) mod upkeep;
 
 /// A store. In this order its row is read everywhere.

@@ -14,7 +14,8 @@ use crate::erasure::TakenVersion;
 use crate::retention::{
     Archive, Deletion, History, Past, RetentionIndex, VersionBatch, VersionsTaken, take_batch,
 };
-use crate::statements::expiry::{COUNT_OUTDATED, DELETIONS, HISTORIES, PAST};
+use crate::statements::expiry::COUNT_OUTDATED;
+use crate::statements::retention::{DELETIONS, HISTORIES, PAST};
 
 /// The lock of a store's commits; none of a store that is deleted.
 const LOCK_STORE: &str = "SELECT seq FROM store \

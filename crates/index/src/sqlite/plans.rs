@@ -4,8 +4,9 @@ use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
 use super::expiry::HEADS;
 use super::maintenance::CONDEMN_ORPHAN;
+use super::retention::{DELETIONS, HISTORIES, PAST};
 use crate::migrations;
-use crate::statements::expiry::{DELETIONS, HISTORIES, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PAST, PERIOD};
+use crate::statements::expiry::{IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
 use crate::statements::{
     BLOB_IS_LIVE, BLOB_IS_NAMED, DELETED_STORES, FORGET_PATH, PURGE, QUEUE_PURGED, REDACT, STORE,
 };
@@ -60,11 +61,11 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
         (PERIOD, "SEARCH s "),
         (
             HISTORIES,
-            "version_op (tenant_id=? AND store_id=? AND (op,seq)>(?,?)",
+            "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
         ),
         (
             DELETIONS,
-            "version_op (tenant_id=? AND store_id=? AND (op,seq)>(?,?)",
+            "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
         ),
         (PAST, "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"),
     ] {
@@ -81,7 +82,7 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
     }
     let follows = steps_of(PAST).await;
     let by_memory = |step: &&String| {
-        step.contains("version_memory (tenant_id=? AND store_id=? AND (memory_id,seq)>(?,?)")
+        step.contains("version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)")
     };
     assert_eq!(follows.iter().filter(by_memory).count(), 2, "{follows:#?}");
 }

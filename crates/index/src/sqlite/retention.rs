@@ -15,7 +15,36 @@ use crate::erasure::TakenVersion;
 use crate::retention::{
     Archive, Deletion, History, Past, RetentionIndex, VersionBatch, VersionsTaken, take_batch,
 };
-use crate::statements::expiry::{COUNT_OUTDATED, DELETIONS, HISTORIES, PAST};
+use crate::statements::expiry::COUNT_OUTDATED;
+
+/// Stores with a history, after one, and the first deletion in it that was not
+/// seen to yet. SQLite has to be told the index of what it asks for one by one.
+pub(super) const HISTORIES: &str = "SELECT s.tenant_id, s.store_id, t.limits, s.retention_seq, \
+    (SELECT v.created_at FROM version v INDEXED BY version_op WHERE v.tenant_id = s.tenant_id \
+        AND v.store_id = s.store_id AND v.op = 'deleted' AND v.op <> 'modified' AND v.seq > s.retention_seq \
+        ORDER BY v.seq LIMIT 1) \
+    FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+    WHERE s.deleted_at IS NULL AND t.status <> 'deleting' AND s.version_count > 0 \
+    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3";
+
+/// Deletions of a store after a place, and whether the memory is deleted by it
+/// still.
+pub(super) const DELETIONS: &str = "SELECT v.seq, v.memory_id, v.created_at, \
+    coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
+        AND m.memory_id = v.memory_id) = v.seq, FALSE) \
+    FROM version v INDEXED BY version_op WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.op = 'deleted' \
+    AND v.op <> 'modified' AND v.seq > $3 ORDER BY v.seq LIMIT $4";
+
+/// Versions of a store after a place, up to the first that was made too late.
+pub(super) const PAST: &str = "SELECT v.seq, v.created_at, \
+    (SELECT n.created_at FROM version n INDEXED BY version_memory WHERE n.tenant_id = $1 AND n.store_id = $2 \
+        AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1), \
+    coalesce((SELECT m.deleted_at IS NULL AND m.head_seq <> v.seq FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id), FALSE), \
+    ($5 > 0 AND EXISTS (SELECT 1 FROM version n INDEXED BY version_memory WHERE n.tenant_id = $1 \
+        AND n.store_id = $2 AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1 OFFSET $5 - 1)) \
+    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq > $3 AND v.created_at <= $4 \
+    ORDER BY v.seq LIMIT $6";
 
 /// A store that is not deleted.
 const STORE_IS_THERE: &str =

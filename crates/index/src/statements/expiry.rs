@@ -36,39 +36,6 @@ pub(crate) const PERIOD: &str = "SELECT s.expires_unused_after, s.period_set_at,
 pub(crate) const SET_IDLE_SINCE: &str =
     "UPDATE store SET idle_since = $3 WHERE tenant_id = $1 AND store_id = $2 AND idle_since < $3";
 
-/// Stores with a history, after one, and the first deletion in it that was not
-/// seen to yet.
-pub(crate) const HISTORIES: &str = "SELECT s.tenant_id, s.store_id, t.limits, s.retention_seq, \
-    (SELECT v.created_at FROM version v WHERE v.tenant_id = s.tenant_id AND v.store_id = s.store_id \
-        AND (v.op, v.seq) > ('deleted', s.retention_seq) AND v.op <= 'deleted' AND v.op <> 'modified' \
-        ORDER BY v.op, v.seq LIMIT 1) \
-    FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
-    WHERE s.deleted_at IS NULL AND t.status <> 'deleting' AND s.version_count > 0 \
-    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3";
-
-/// Deletions of a store after a place, and whether the memory is deleted by it
-/// still. Rows are compared, so that no other index has the order.
-pub(crate) const DELETIONS: &str = "SELECT v.seq, v.memory_id, v.created_at, \
-    coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
-        AND m.memory_id = v.memory_id) = v.seq, FALSE) \
-    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND (v.op, v.seq) > ('deleted', $3) \
-    AND v.op <= 'deleted' AND v.op <> 'modified' ORDER BY v.op, v.seq LIMIT $4";
-
-/// Versions of a store after a place, up to the first that was made too late.
-/// What follows one in its memory is asked for one by one, in the order of their
-/// index; the memory by its primary key, which has no condition.
-pub(crate) const PAST: &str = "SELECT v.seq, v.created_at, \
-    (SELECT n.created_at FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
-        AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
-        ORDER BY n.memory_id, n.seq LIMIT 1), \
-    coalesce((SELECT m.deleted_at IS NULL AND m.head_seq <> v.seq FROM memory m \
-        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id), FALSE), \
-    ($5 > 0 AND EXISTS (SELECT 1 FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
-        AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
-        ORDER BY n.memory_id, n.seq LIMIT 1 OFFSET $5 - 1)) \
-    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq > $3 AND v.created_at <= $4 \
-    ORDER BY v.seq LIMIT $6";
-
 /// Takes versions and their bytes off a store's counters, and notes up to where
 /// deletions were seen to; caches drop what they hold where a version went.
 pub(crate) const COUNT_OUTDATED: &str = "UPDATE store SET version_count = version_count - $3, \

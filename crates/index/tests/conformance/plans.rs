@@ -135,10 +135,12 @@ async fn lists_of_versions_are_ranges_of_the_index_of_their_filter() {
     assert_plans("list_versions_v1", &VERSIONS, &expected).await;
 }
 
-/// The statements that expiry and retention ask, as `statements/expiry.rs` has
-/// them.
+/// The statements that expiry and retention ask, as `statements` has them.
 fn statement(name: &str) -> String {
-    let source = include_str!("../../src/statements/expiry.rs");
+    let source = concat!(
+        include_str!("../../src/statements/expiry.rs"),
+        include_str!("../../src/statements/retention.rs")
+    );
     let from = source.split(&format!("const {name}: &str =")).nth(1).unwrap();
     let text = from.split('"').nth(1).unwrap();
     text.replace("\\\n", " ")
