@@ -15,7 +15,7 @@ CHART = ROOT / "helm" / "keepsake"
 VALUES = ROOT / "tests" / "chart" / "values"
 RELEASE = "tests"
 
-# The metrics that a server has, as docs/operations.md lists them.
+# The metrics that a server has, as docs/observability.md lists them.
 METRICS = {
     "keepsake_http_requests_total": {"route", "method", "status"},
     "keepsake_http_request_duration_seconds": {"route", "method"},

@@ -76,7 +76,7 @@ class Queries(unittest.TestCase):
             self.assertIn(metric, text)
 
     def test_every_metric_is_documented(self):
-        text = (ROOT / "docs" / "operations.md").read_text()
+        text = (ROOT / "docs" / "observability.md").read_text()
         documented = set(re.findall(r"^\| `(keepsake_[a-z_]+)`", text, re.MULTILINE))
         self.assertEqual(documented, set(METRICS))
 

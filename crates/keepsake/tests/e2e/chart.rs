@@ -5,7 +5,7 @@
 
 mod rendering;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use keepsake_testkit::keepsake_server::free_port;
@@ -19,7 +19,8 @@ use uuid::Uuid;
 use crate::support::command::{keepsake, keepsake_with};
 use crate::support::script::{self, CHART_PYTHON};
 use crate::support::{Answer, Client, eventually, secrets};
-use rendering::{Chart, suite};
+use rendering::Chart;
+pub(crate) use rendering::suite;
 
 /// The base64 of 32 bytes.
 const MASTER_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
@@ -108,6 +109,37 @@ async fn one_pod_of_the_chart_runs_the_product_on_its_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_set_of_values_is_a_configuration_that_the_binary_takes() {
+    for entry in std::fs::read_dir(suite().join("values")).unwrap() {
+        let file = entry.unwrap().path();
+        let chart = Chart::render_set(&file).await;
+        let shown = chart.check_config().await;
+        assert_eq!(
+            shown.code,
+            Some(0),
+            "{}: {}{}",
+            file.display(),
+            shown.stderr,
+            shown.stdout
+        );
+        if file.ends_with("everything.yaml") {
+            for line in [
+                "bytes_per_tenant = 109951162777600 ",
+                "listen = \"[::]:9080\" ",
+                "request_deadline_seconds = 45 ",
+                "token_key_days = 7 ",
+                "jwks_url = \"https://login.example.com/.well-known/jwks.json\" ",
+                "sample_ratio = 0.25 ",
+                "metrics_without_token = true ",
+                "filter = \"keepsake=debug,info\" ",
+            ] {
+                assert!(shown.stdout.contains(line), "{line}: {}", shown.stdout);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_key_of_the_configuration_can_be_set_in_the_chart() {
     // What the chart knows by itself.
     let own = ["role", "server.listen", "operator.listen", "blobs.path_style"];
@@ -127,6 +159,19 @@ async fn every_key_of_the_configuration_can_be_set_in_the_chart() {
         }
     }
     assert_eq!(missing, BTreeSet::new(), "not in values.schema.json below config");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compose_file_is_a_configuration_that_the_binary_takes() {
+    let mut command = Command::new(script::from_environment(CHART_PYTHON));
+    command.arg("-B").arg(suite().join("compose.py"));
+    let variables: BTreeMap<String, String> = serde_json::from_str(&script::run(&mut command).await).unwrap();
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let shown = keepsake_with(&["config", "check"], &variables).await.ok();
+    assert!(shown.contains("endpoint = \"http://minio:9000\""), "{shown}");
 }
 
 /// Runs a module of the chart's suite, which must pass.

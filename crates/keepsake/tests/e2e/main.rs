@@ -15,6 +15,7 @@ mod chart;
 mod cli;
 mod conformance;
 mod credentials;
+mod dashboard;
 mod dev_mode;
 mod directories;
 mod edges;

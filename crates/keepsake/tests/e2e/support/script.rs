@@ -13,6 +13,8 @@ pub(crate) const NODE_MODULES: &str = "KEEPSAKE_TEST_NODE_MODULES";
 pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
 /// Names the interpreter that checks the chart.
 pub(crate) const CHART_PYTHON: &str = "KEEPSAKE_TEST_CHART_PYTHON";
+/// Names Prometheus's `promtool`.
+pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
 /// Names the `pg_dump` of the server's version.
 pub(crate) const PG_DUMP: &str = "KEEPSAKE_TEST_PG_DUMP";
 

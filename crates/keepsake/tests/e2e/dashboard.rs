@@ -1,0 +1,135 @@
+//! The dashboard before a real Prometheus that scrapes a real server.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use keepsake_testkit::keepsake_server::free_port;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use uuid::Uuid;
+
+use crate::chart::suite;
+use crate::support::client::{send, tool_calls, try_send};
+use crate::support::deployment::{FREE_RATES, ServerConfig};
+use crate::support::script::{self, CHART_PYTHON, PROMTOOL};
+use crate::support::{Client, Deployment, Pair, Tenant, eventually, secrets};
+
+/// Jobs run each minute, and rates need two scrapes after that.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(100);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let tenant = deployment.tenant().await;
+    let token = format!("operator-{}", Uuid::new_v4().simple());
+    secrets::remember(&token, "the operator's token");
+    let port = free_port();
+    let server = deployment
+        .start_with(&ServerConfig {
+            operator: Some((port, token)),
+            more: format!("{FREE_RATES}[telemetry]\nmetrics_without_token = true\n"),
+            ..ServerConfig::default()
+        })
+        .await;
+    let client = server.client(&tenant);
+    let prometheus = Prometheus::start(port);
+
+    let queries = queries().await;
+    assert!(queries.len() > 20, "{queries:?}");
+    for query in queries {
+        eventually(&query, ANSWERED_WITHIN, async || {
+            use_it(&client, &tenant).await;
+            prometheus.answers(&query).await > 0
+        })
+        .await;
+    }
+}
+
+/// The queries of the dashboard's panels.
+async fn queries() -> Vec<String> {
+    let mut command = Command::new(script::from_environment(CHART_PYTHON));
+    command.arg("-B").arg(suite().join("queries.py"));
+    let listed: Value = serde_json::from_str(&script::run(&mut command).await).unwrap();
+    listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|query| query["in"] == "dashboard")
+        .map(|query| query["query"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// A write, a read, and a request that finds nothing.
+async fn use_it(client: &Client, tenant: &Tenant) {
+    let path = format!("/memories/{}", Uuid::new_v4().simple());
+    let create = json!({"command": "create", "path": path, "file_text": "Remember me.\n"});
+    client.tool_ok(tenant, &create).await;
+    client
+        .tool_ok(tenant, &json!({"command": "view", "path": path}))
+        .await;
+    send(client.request(Method::GET, &tool_calls(tenant.store_id))).await;
+}
+
+/// A Prometheus that looks at one server each second, as the chart has it.
+struct Prometheus {
+    url: String,
+    _process: Child,
+    _folder: TempDir,
+}
+
+impl Prometheus {
+    fn start(target: u16) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let configuration = folder.path().join("prometheus.yaml");
+        let text = format!(
+            "global: {{scrape_interval: 1s}}\n\
+             scrape_configs:\n\
+             - {{job_name: keepsake, honor_labels: true, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}\n"
+        );
+        std::fs::write(&configuration, text).unwrap();
+        let port = free_port();
+        let process = Command::new(beside_promtool())
+            .arg(format!("--config.file={}", configuration.display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                folder.path().join("data").display()
+            ))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap_or_else(|error| panic!("Prometheus cannot be run ({error}): run ./tests/run"));
+        Self {
+            url: format!("http://127.0.0.1:{port}"),
+            _process: process,
+            _folder: folder,
+        }
+    }
+
+    /// How many series answer a query; 0 while it is not up.
+    async fn answers(&self, query: &str) -> usize {
+        let mut path = "/api/v1/query?query=".to_owned();
+        for byte in query.bytes() {
+            write!(path, "%{byte:02X}").unwrap();
+        }
+        let request = Client::new(&self.url, "").bare(Method::GET, &path);
+        let Ok(answer) = try_send(request).await else {
+            return 0;
+        };
+        let answer = answer.json();
+        assert_eq!(answer["status"], "success", "{query}: {answer}");
+        answer["data"]["result"].as_array().unwrap().len()
+    }
+}
+
+/// Prometheus itself, which comes with its tool.
+fn beside_promtool() -> PathBuf {
+    let promtool = script::from_environment(PROMTOOL);
+    Path::new(&promtool).with_file_name("prometheus")
+}
