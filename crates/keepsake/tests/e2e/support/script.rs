@@ -18,9 +18,6 @@ pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
 /// Names the `pg_dump` of the server's version.
 pub(crate) const PG_DUMP: &str = "KEEPSAKE_TEST_PG_DUMP";
 
-/// Names Prometheus's `promtool`.
-pub(crate) const PROMTOOL: &str = "KEEPSAKE_TEST_PROMTOOL";
-
 /// What a variable of `tests/run` names.
 pub(crate) fn from_environment(variable: &str) -> String {
     let value = std::env::var(variable).unwrap_or_default();
