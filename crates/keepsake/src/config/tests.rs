@@ -448,18 +448,18 @@ fn unknown_keys_are_named_with_where_they_are() {
         ],
     );
     let expected = [
-        "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, log",
-        "unknown key rol (keepsake.toml, line 5); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, log",
+        "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, telemetry, log",
+        "unknown key rol (keepsake.toml, line 5); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, telemetry, log",
         "unknown key server.lissten (keepsake.toml, line 8); server has listen, request_deadline_seconds, \
-         shutdown_deadline_seconds, max_requests_in_flight, max_connections",
+         shutdown_deadline_seconds, drain_seconds, max_requests_in_flight, max_connections",
         "unknown variable KEEPSAKE_BLOB_URL; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
          KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
-         KEEPSAKE_SECRETS_*, KEEPSAKE_LOG_*",
+         KEEPSAKE_SECRETS_*, KEEPSAKE_TELEMETRY_*, KEEPSAKE_LOG_*",
         "unknown variable KEEPSAKE_INDEX_ULR; there are KEEPSAKE_INDEX_URL, KEEPSAKE_INDEX_MIGRATE_URL, \
          KEEPSAKE_INDEX_JOBS_URL, KEEPSAKE_INDEX_MAX_CONNECTIONS",
         "unknown variable KEEPSAKE_PORT; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
          KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
-         KEEPSAKE_SECRETS_*, KEEPSAKE_LOG_*",
+         KEEPSAKE_SECRETS_*, KEEPSAKE_TELEMETRY_*, KEEPSAKE_LOG_*",
     ];
     assert_eq!(found, expected);
 }
@@ -654,11 +654,11 @@ fn printed_configuration_hides_secrets_and_tells_origins() {
     for line in [
         "role = \"gateway\" # {file}, line 2",
         "listen = \"host:1\" # KEEPSAKE_SERVER_LISTEN",
-        "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 12",
-        "secret_access_key = \"***\" # {file}, line 23",
-        "access_key_id = \"***\" # {file}, line 22",
-        "bytes_per_memory = 1 # {file}, line 31",
-        "path_style = true # {file}, line 21",
+        "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 13",
+        "secret_access_key = \"***\" # {file}, line 24",
+        "access_key_id = \"***\" # {file}, line 23",
+        "bytes_per_memory = 1 # {file}, line 32",
+        "path_style = true # {file}, line 22",
         "\n[limits]",
     ] {
         let line = line.replace("{file}", &path.display().to_string());
