@@ -43,4 +43,5 @@ mod store_deletion;
 mod support;
 mod telemetry;
 mod tokens;
+mod upgrade;
 mod upkeep;
