@@ -8,10 +8,13 @@
 
 use std::fmt;
 
-use unicode_normalization::{UnicodeNormalization, is_nfc};
+use unicode_normalization::is_nfc;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 mod decode;
+mod tool;
+
+pub use tool::{ToolPath, ToolPathError, ToolRoot, tool_display};
 
 /// Bytes of one path.
 const MAX_PATH_BYTES: usize = 1024;
@@ -19,8 +22,6 @@ const MAX_PATH_BYTES: usize = 1024;
 const MAX_SEGMENTS: usize = 20;
 /// The first segment that clients keep for their own sync marker.
 const RESERVED_SEGMENT: &str = ".anthropic-memory-store";
-/// What the memory tool calls the root of the store.
-const TOOL_ROOT: &str = "/memories";
 /// Characters of a refused path that a message of our own wording repeats.
 const MAX_ECHO_CHARS: usize = 200;
 
@@ -223,129 +224,6 @@ impl fmt::Display for DirPath {
 /// reachable by their own path.
 pub fn is_visible(name: &str) -> bool {
     !name.starts_with('.') && name != "node_modules"
-}
-
-/// A place as the memory tool names it: `/memories`, or a path below it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ToolPath {
-    display: String,
-    memory: Option<MemoryPath>,
-}
-
-/// Why the memory tool refuses a path; its text is what the model reads.
-///
-/// The first two texts are the memory tool's own, which models are trained on,
-/// so they repeat the whole path whatever its length.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ToolPathError {
-    /// The path is neither `/memories` nor below it.
-    #[error("Error: Path must start with /memories, got: {path}")]
-    OutsideMemories {
-        /// The path that was sent.
-        path: String,
-    },
-    /// The path could step outside.
-    #[error("Error: Path {path} would escape /memories directory")]
-    Escapes {
-        /// The path that was sent.
-        path: String,
-    },
-    /// The path breaks another rule.
-    #[error("Error: Path {} {rule}", Echo(.path))]
-    BreaksRule {
-        /// The path that was sent.
-        path: String,
-        /// The rule that it breaks; never [`PathError::Traversal`].
-        rule: PathError,
-    },
-}
-
-impl ToolPath {
-    /// Checks the path that a model sent.
-    ///
-    /// Normalises to NFC and drops one trailing slash; repairs nothing else.
-    /// Parsing its [`display`](Self::display) gives an equal path.
-    ///
-    /// # Errors
-    /// [`ToolPathError`]: first when the path is not literally `/memories` or
-    /// below `/memories/`, then when it could step outside, then when it breaks
-    /// another rule of [`MemoryPath::parse`].
-    pub fn parse(text: &str) -> Result<Self, ToolPathError> {
-        let normal: String = if text.is_ascii() {
-            text.to_owned()
-        } else {
-            text.nfc().collect()
-        };
-        let display = match normal.strip_suffix('/') {
-            Some(shorter) if !shorter.is_empty() => shorter,
-            _ => &normal,
-        };
-        let Some(below) = normal
-            .strip_prefix(TOOL_ROOT)
-            .filter(|below| below.is_empty() || below.starts_with('/'))
-        else {
-            return Err(ToolPathError::OutsideMemories {
-                path: display.to_owned(),
-            });
-        };
-        if below.is_empty() || below == "/" {
-            return Ok(Self {
-                display: display.to_owned(),
-                memory: None,
-            });
-        }
-        match MemoryPath::parse(below.strip_suffix('/').unwrap_or(below)) {
-            Ok(memory) => Ok(Self {
-                display: display.to_owned(),
-                memory: Some(memory),
-            }),
-            Err(PathError::Traversal) => Err(ToolPathError::Escapes {
-                path: display.to_owned(),
-            }),
-            // `/memories//` without its last slash would read as a legal path.
-            Err(PathError::IsRoot) => Err(ToolPathError::BreaksRule {
-                path: normal,
-                rule: PathError::EmptySegment,
-            }),
-            Err(rule) => Err(ToolPathError::BreaksRule {
-                path: display.to_owned(),
-                rule,
-            }),
-        }
-    }
-
-    /// The path as results repeat it: NFC, without a trailing slash.
-    pub fn display(&self) -> &str {
-        &self.display
-    }
-
-    /// Whether it is `/memories` itself.
-    pub const fn is_root(&self) -> bool {
-        self.memory.is_none()
-    }
-
-    /// The path inside the store; none for `/memories` itself.
-    pub const fn memory(&self) -> Option<&MemoryPath> {
-        self.memory.as_ref()
-    }
-
-    /// The path inside the store, read as a directory.
-    pub fn dir(&self) -> DirPath {
-        self.memory
-            .as_ref()
-            .map_or_else(DirPath::root, MemoryPath::as_dir)
-    }
-}
-
-impl fmt::Display for ToolPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.display)
-    }
-}
-
-/// The path by which the memory tool knows a memory.
-pub fn tool_display(path: &MemoryPath) -> String {
-    format!("{TOOL_ROOT}{path}")
 }
 
 /// Repeats a caller's text in a message, cut so that it cannot flood it.

@@ -17,9 +17,10 @@
 mod command;
 mod edit;
 mod error;
+mod fields;
 mod view;
 
-pub use crate::path::{ToolPath, ToolPathError, tool_display};
+pub use crate::path::{ToolPath, ToolPathError, ToolRoot, tool_display};
 pub use command::Command;
 pub use edit::{Edit, insert, str_replace};
 pub use error::ToolError;

@@ -25,6 +25,7 @@ mod idempotency;
 pub mod jobs;
 mod key_use;
 mod memories;
+mod mounts;
 mod operator;
 mod protocol;
 mod purge;
@@ -59,6 +60,7 @@ pub use cursor::{Page, PageRequest};
 pub use erasures::ErasureRequest;
 pub use error::EngineError;
 pub use memories::{MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, ShownItem, ShownMemory, View};
+pub use mounts::{Mounted, Mounts};
 pub use operator::{
     JobState, KeyDraft, MadeKey, NewKey, NewTenant, Operator, TenantEdit, TenantQuery, UsageReport, limits_of,
 };

@@ -15,7 +15,7 @@ use keepsake_core::{MemoryPath, StoreId};
 use keepsake_index::{Directory, Entry, Head, Idempotency, Scope, StoreState, Target};
 use serde_json::{Map, Value};
 
-use crate::{Engine, EngineError, Principal};
+use crate::{Engine, EngineError, Mounted, Mounts, Principal};
 
 /// A call of the memory tool.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,18 +96,32 @@ impl Engine {
     pub async fn call_tool(
         &self,
         principal: &Arc<Principal>,
-        store_id: StoreId,
+        mounts: impl Into<Mounts>,
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
-        principal.require_store(store_id)?;
-        let command = match Command::parse(&call.input) {
+        let mounts = mounts.into();
+        mounts.require(principal)?;
+        let command = match Command::parse(&call.input, mounts.root()) {
             Ok(command) => command,
             Err(error) => {
-                // A missing store is the caller's to mend, and comes first.
-                self.store(principal, store_id).await?;
+                if let Some(store_id) = mounts.single() {
+                    // A missing store is the caller's to mend, and comes first.
+                    self.store(principal, store_id).await?;
+                }
                 return Ok(Err(error).into());
             }
         };
+        let Some(Mounted {
+            store_id,
+            is_read_only,
+        }) = mounts.store_of(command.path())
+        else {
+            let shown = self.call_on_mounts(principal, &mounts, &command).await;
+            return Ok(settle(shown)?.into());
+        };
+        if let Some(refusal) = refusal_of_mount(&command, is_read_only) {
+            return Ok(Err(refusal).into());
+        }
         let outcome = if command.is_change() {
             principal.require(Scope::MemoryWrite)?;
             if command.shows_content() {
@@ -127,6 +141,66 @@ impl Engine {
             settle(self.view(principal, store_id, &command).await)?
         };
         Ok(outcome.into())
+    }
+
+    /// Carries out a call on `/memories` of a session, the directory of mounts.
+    async fn call_on_mounts(
+        &self,
+        principal: &Principal,
+        mounts: &Mounts,
+        command: &Command,
+    ) -> Result<String, Stop> {
+        let path = command.path().display().to_owned();
+        Err(match command {
+            Command::View { path, .. } => {
+                principal.require(Scope::MemoryRead)?;
+                return self.view_mounts(principal, mounts, path).await;
+            }
+            Command::Create { .. } => ToolError::AlreadyExists { path },
+            Command::StrReplace { .. } => ToolError::NotFoundEdit { path },
+            Command::Insert { .. } => ToolError::NotFound { path },
+            Command::Delete { .. } => ToolError::CannotDeleteRoot,
+            Command::Rename { .. } => ToolError::CannotRenameRoot,
+        }
+        .into())
+    }
+
+    /// Lists the stores that are mounted, and what is directly in each.
+    async fn view_mounts(
+        &self,
+        principal: &Principal,
+        mounts: &Mounts,
+        path: &ToolPath,
+    ) -> Result<String, Stop> {
+        let max_chars = principal.limits.max_view_chars;
+        let most_entries = max_entries_shown(path, max_chars).max(1);
+        let mut size_bytes = 0;
+        let mut entries = Vec::new();
+        for (slug, mounted) in mounts.iter() {
+            let found = self
+                .find(principal, mounted.store_id, None, most_entries)
+                .await?
+                .1;
+            let (Some(slug), Found::Directory(directory)) = (slug, found) else {
+                continue;
+            };
+            size_bytes += directory.size_bytes;
+            entries.push(DirectoryEntry {
+                path: slug.to_owned(),
+                is_directory: true,
+                size_bytes: directory.size_bytes,
+            });
+            entries.extend(directory.entries.iter().filter_map(|entry| {
+                let below = entry.path.trim_matches('/');
+                (!below.contains('/')).then(|| DirectoryEntry {
+                    path: format!("{slug}/{below}"),
+                    is_directory: entry.is_directory,
+                    size_bytes: entry.size_bytes,
+                })
+            }));
+        }
+        let total = entries.len() as u64;
+        Ok(view_directory(path, size_bytes, &entries, total, max_chars))
     }
 
     /// A block's id with its input names the call; the same id with another
@@ -223,6 +297,33 @@ impl Engine {
         }
         Err(EngineError::Damaged("its blob went missing again and again"))
     }
+}
+
+/// Why a command cannot be meant for the store its path lies in.
+fn refusal_of_mount(command: &Command, is_read_only: bool) -> Option<ToolError> {
+    let path = command.path();
+    let named = || path.display().to_owned();
+    let is_mount = |path: &ToolPath| path.mount().is_some() && path.memory().is_none();
+    match command {
+        Command::Delete { .. } if is_mount(path) => {
+            return Some(ToolError::CannotDeleteMount { path: named() });
+        }
+        Command::Rename { old_path, new_path } => {
+            if new_path.is_mounts() {
+                return Some(ToolError::CannotRenameRoot);
+            }
+            if let Some(mount) = [old_path, new_path].into_iter().find(|path| is_mount(path)) {
+                let path = mount.display().to_owned();
+                return Some(ToolError::CannotRenameMount { path });
+            }
+            if old_path.mount() != new_path.mount() {
+                let (from, to) = (named(), new_path.display().to_owned());
+                return Some(ToolError::AcrossStores { from, to });
+            }
+        }
+        _ => {}
+    }
+    (is_read_only && command.is_change()).then(|| ToolError::ReadOnly { path: named() })
 }
 
 fn settle(outcome: Result<String, Stop>) -> Result<Result<String, ToolError>, EngineError> {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use keepsake_core::tool::{Command, Edit, ToolError, ToolPath, insert, str_replace, view_file};
+use keepsake_core::tool::{Command, Edit, ToolError, ToolPath, ToolRoot, insert, str_replace, view_file};
 use keepsake_core::{Content, DirPath, MemoryPath};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value};
@@ -238,7 +238,7 @@ fuzz_target!(|data: &[u8]| {
     let calls = serde_json::Deserializer::from_slice(data).into_iter::<Map<String, Value>>();
     for input in calls.map_while(Result::ok).take(32) {
         let before = store.clone();
-        match Command::parse(&input) {
+        match Command::parse(&input, &ToolRoot::Store) {
             Ok(command) => {
                 store.apply(&command);
                 assert!(command.is_change() || store == before);

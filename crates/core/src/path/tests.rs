@@ -2,6 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 mod corpus;
+mod mounts;
 use corpus::{CONTROLS, HOSTILE, LEGAL};
 
 fn path(text: &str) -> MemoryPath {
@@ -137,7 +138,7 @@ fn memory_path_knows_its_surroundings() {
     assert_eq!((top.name(), top.parent()), ("x", DirPath::root()));
     assert_eq!(top.ancestors().collect::<Vec<_>>(), [DirPath::root()]);
     assert_eq!(top.ancestor_files().count(), 0);
-    assert_eq!(tool_display(&file), "/memories/a/b/c.md");
+    assert_eq!(tool_display(None, &file), "/memories/a/b/c.md");
 }
 
 #[test]
@@ -392,7 +393,7 @@ proptest! {
             if let Ok(parsed) = ToolPath::parse(&sent) {
                 prop_assert_eq!(ToolPath::parse(parsed.display()), Ok(parsed.clone()));
                 let root = "/memories".to_owned();
-                prop_assert_eq!(parsed.memory().map_or(root, tool_display), parsed.display());
+                prop_assert_eq!(parsed.memory().map_or(root, |memory| tool_display(None, memory)), parsed.display());
             }
         }
     }

@@ -3,14 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::error::ToolError;
-use crate::path::ToolPath;
+use super::fields::{Fields, STRING};
+use crate::path::{ToolPath, ToolRoot};
 
 /// The values of the field `command`, for messages.
 pub(super) const NAMES: &str = "one of `view`, `create`, `str_replace`, `insert`, `delete`, `rename`";
-
-const STRING: &str = "a string";
-const INTEGER: &str = "an integer";
-const RANGE: &str = "two integers, [start_line, end_line]";
 
 /// One call of the memory tool: its fields are there and of the right type.
 ///
@@ -66,7 +63,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Reads the input of a `tool_use` block.
+    /// Reads the input of a `tool_use` block whose paths lead to `root`.
     ///
     /// Fields that the command does not know are ignored, `null` is the same as
     /// absent, and a float without a fraction is an integer.
@@ -74,8 +71,8 @@ impl Command {
     /// # Errors
     /// [`ToolError`] for the first field that is missing, of the wrong type, an
     /// unknown command, or a path that is refused.
-    pub fn parse(input: &Map<String, Value>) -> Result<Self, ToolError> {
-        let fields = Fields(input);
+    pub fn parse(input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
+        let fields = Fields { input, root };
         match fields.text("command", NAMES)? {
             "view" => Ok(Self::View {
                 path: fields.path("path")?,
@@ -144,84 +141,5 @@ impl Command {
             self,
             Self::View { .. } | Self::StrReplace { .. } | Self::Insert { .. }
         )
-    }
-}
-
-/// Reads fields by name and type; a refusal names the field.
-struct Fields<'a>(&'a Map<String, Value>);
-
-impl<'a> Fields<'a> {
-    fn optional(&self, field: &str) -> Option<&'a Value> {
-        self.0.get(field).filter(|value| !value.is_null())
-    }
-
-    fn required(&self, field: &'static str, expected: &'static str) -> Result<&'a Value, ToolError> {
-        self.optional(field)
-            .ok_or(ToolError::MissingField { field, expected })
-    }
-
-    fn text(&self, field: &'static str, expected: &'static str) -> Result<&'a str, ToolError> {
-        let value = self.required(field, expected)?;
-        value.as_str().ok_or_else(|| wrong_type(field, expected, value))
-    }
-
-    fn optional_text(&self, field: &'static str) -> Result<Option<&'a str>, ToolError> {
-        self.optional(field)
-            .map(|value| value.as_str().ok_or_else(|| wrong_type(field, STRING, value)))
-            .transpose()
-    }
-
-    fn path(&self, field: &'static str) -> Result<ToolPath, ToolError> {
-        Ok(ToolPath::parse(self.text(field, STRING)?)?)
-    }
-
-    fn integer(&self, field: &'static str) -> Result<i64, ToolError> {
-        let value = self.required(field, INTEGER)?;
-        integer(value).ok_or_else(|| wrong_type(field, INTEGER, value))
-    }
-
-    fn range(&self, field: &'static str) -> Result<Option<(i64, i64)>, ToolError> {
-        let Some(value) = self.optional(field) else {
-            return Ok(None);
-        };
-        let ends = match value.as_array().map(Vec::as_slice) {
-            Some([start, end]) => integer(start).zip(integer(end)),
-            _ => None,
-        };
-        ends.map(Some).ok_or_else(|| wrong_type(field, RANGE, value))
-    }
-}
-
-/// The integer that a JSON number is; one beyond 64 bits is the nearest there.
-fn integer(value: &Value) -> Option<i64> {
-    if let Some(integer) = value.as_i64() {
-        return Some(integer);
-    }
-    if value.is_u64() {
-        return Some(i64::MAX);
-    }
-    let float = value.as_f64().filter(|float| float.fract() == 0.0)?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "it has no fraction, and the cast saturates"
-    )]
-    Some(float as i64)
-}
-
-fn wrong_type(field: &'static str, expected: &'static str, value: &Value) -> ToolError {
-    let found = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(number) if number.is_f64() => "a number with a fraction",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) if expected == RANGE => "another array",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    };
-    ToolError::WrongType {
-        field,
-        expected,
-        found,
     }
 }

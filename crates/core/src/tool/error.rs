@@ -82,6 +82,32 @@ pub enum ToolError {
     /// `rename` from or to `/memories`.
     #[error("Error: Cannot rename the /memories directory itself")]
     CannotRenameRoot,
+    /// `delete` of a session's mount.
+    #[error("Error: Cannot delete {path}: it is where a memory store is mounted")]
+    CannotDeleteMount {
+        /// The mount.
+        path: String,
+    },
+    /// `rename` from or to a session's mount.
+    #[error("Error: Cannot rename {path}: it is where a memory store is mounted")]
+    CannotRenameMount {
+        /// The mount.
+        path: String,
+    },
+    /// `rename` from one of a session's stores into another.
+    #[error("Error: Cannot rename {from} to {to}: they are in two memory stores")]
+    AcrossStores {
+        /// The source.
+        from: String,
+        /// The destination.
+        to: String,
+    },
+    /// A change in a store that is attached for reading alone.
+    #[error("Error: {path} is in a memory store that is attached read-only")]
+    ReadOnly {
+        /// What was to be changed.
+        path: String,
+    },
     /// `rename` of a directory to a place below it.
     #[error("Error: Cannot rename {from} to {to}: a directory cannot be moved into itself")]
     IntoItself {

@@ -14,7 +14,7 @@ fn at(text: &str) -> ToolPath {
 }
 
 fn parse(input: &Value) -> Result<Command, ToolError> {
-    Command::parse(input.as_object().unwrap())
+    Command::parse(input.as_object().unwrap(), &ToolRoot::Store)
 }
 
 #[test]

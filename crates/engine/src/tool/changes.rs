@@ -3,7 +3,7 @@
 use keepsake_core::sensitive::Listed;
 use keepsake_core::tool::{
     Command, Edit, ToolError, ToolPath, created_message, deleted_message, insert, renamed_message,
-    str_replace, tool_display,
+    str_replace,
 };
 use keepsake_core::{Content, ContentError, MemoryPath, SensitiveDataPolicy, StoreId};
 use keepsake_index::{Guard, Head, Idempotency, Lookup, Target};
@@ -274,7 +274,7 @@ impl Call<'_> {
             if let Target::Memory(_) = self.look_up_memory(Some(&file)).await?.target {
                 return Err(ToolError::ParentIsFile {
                     path: path.display().to_owned(),
-                    file: tool_display(&file),
+                    file: path.display_of(&file),
                 }
                 .into());
             }
@@ -383,7 +383,7 @@ impl Call<'_> {
             WriteRefusal::Archived => ToolError::Archived,
             WriteRefusal::ParentIsFile { file, .. } => ToolError::ParentIsFile {
                 path: path.display().to_owned(),
-                file: tool_display(&file),
+                file: path.display_of(&file),
             },
             WriteRefusal::TooManyMemories { count } => ToolError::TooManyMemories {
                 count,
@@ -408,7 +408,7 @@ fn rebase(before: Head, old_path: &ToolPath, new_path: &ToolPath) -> Result<Prop
         .path
         .rebased(&old_path.dir(), &new_path.dir())
         .map_err(|rule| ToolError::PathBelowBreaksRule {
-            path: tool_display(&before.path),
+            path: old_path.display_of(&before.path),
             rule,
         })?;
     Ok(Proposed::rename(before, to))

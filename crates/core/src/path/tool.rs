@@ -1,0 +1,265 @@
+//! Places as the memory tool names them, in one store or in a session's stores.
+
+use std::fmt;
+use std::sync::Arc;
+
+use unicode_normalization::UnicodeNormalization;
+
+use super::{DirPath, Echo, MemoryPath, PathError, decode};
+
+/// What the memory tool calls the root.
+const TOOL_ROOT: &str = "/memories";
+/// Where a session's stores are mounted for an agent with a file system; it
+/// means the same as [`TOOL_ROOT`].
+const MOUNT_ROOT: &str = "/mnt/memory";
+
+/// What stands under `/memories`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolRoot {
+    /// The memories of one store.
+    Store,
+    /// A directory for each store of a session, by its slug.
+    Mounts(Arc<[String]>),
+}
+
+/// A place as the memory tool names it: `/memories`, or a path below it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ToolPath {
+    display: String,
+    place: Place,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Place {
+    /// The directory of a session's mounts.
+    Mounts,
+    /// In a store: `root_bytes` of the display name its root.
+    InStore {
+        root_bytes: usize,
+        mount: Option<usize>,
+        memory: Option<MemoryPath>,
+    },
+}
+
+/// Why the memory tool refuses a path; its text is what the model reads.
+///
+/// The first two texts are the memory tool's own, which models are trained on,
+/// so they repeat the whole path whatever its length.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ToolPathError {
+    /// The path is neither `/memories` nor below it.
+    #[error("Error: Path must start with /memories, got: {path}")]
+    OutsideMemories {
+        /// The path that was sent.
+        path: String,
+    },
+    /// The path could step outside.
+    #[error("Error: Path {path} would escape /memories directory")]
+    Escapes {
+        /// The path that was sent.
+        path: String,
+    },
+    /// The path is in none of the session's stores.
+    #[error("Error: Path {} is in no memory store of this session. {}", Echo(.path), Mounted(.slugs))]
+    NoSuchMount {
+        /// The path that was sent.
+        path: String,
+        /// The stores that there are.
+        slugs: Arc<[String]>,
+    },
+    /// The path breaks another rule.
+    #[error("Error: Path {} {rule}", Echo(.path))]
+    BreaksRule {
+        /// The path that was sent.
+        path: String,
+        /// The rule that it breaks; never [`PathError::Traversal`].
+        rule: PathError,
+    },
+}
+
+impl ToolPath {
+    /// Checks the path that a model sent of one store.
+    ///
+    /// # Errors
+    /// As [`Self::parse_in`].
+    pub fn parse(text: &str) -> Result<Self, ToolPathError> {
+        Self::parse_in(text, &ToolRoot::Store)
+    }
+
+    /// Checks the path that a model sent.
+    ///
+    /// Normalises to NFC and drops one trailing slash; repairs nothing else.
+    /// Parsing its [`display`](Self::display) gives an equal path.
+    ///
+    /// # Errors
+    /// [`ToolPathError`]: first when the path is not literally `/memories` or
+    /// below `/memories/`, then when it could step outside, then when it is
+    /// under no mount, then when it breaks another rule of
+    /// [`MemoryPath::parse`].
+    pub fn parse_in(text: &str, root: &ToolRoot) -> Result<Self, ToolPathError> {
+        let normal: String = if text.is_ascii() {
+            text.to_owned()
+        } else {
+            text.nfc().collect()
+        };
+        let display = match normal.strip_suffix('/') {
+            Some(shorter) if !shorter.is_empty() => shorter,
+            _ => &normal,
+        };
+        let Some((root_bytes, below)) = below_root(&normal, root) else {
+            return Err(ToolPathError::OutsideMemories {
+                path: display.to_owned(),
+            });
+        };
+        let display_to = |place| Self {
+            display: display.to_owned(),
+            place,
+        };
+        match root {
+            ToolRoot::Store => {
+                let memory = parse_below(below, &normal, display)?;
+                Ok(display_to(Place::InStore {
+                    root_bytes,
+                    mount: None,
+                    memory,
+                }))
+            }
+            ToolRoot::Mounts(_) if below.is_empty() || below == "/" => Ok(display_to(Place::Mounts)),
+            ToolRoot::Mounts(slugs) => {
+                // What could step outside is told so, whatever it names first.
+                decode::check_as_others_read_it(below).map_err(|rule| refuse(rule, &normal, display))?;
+                let relative = below.trim_start_matches('/');
+                let slug = relative.split('/').next().unwrap_or_default();
+                let mount = slugs.iter().position(|mounted| mounted == slug);
+                let in_mount = below.strip_prefix('/').and_then(|below| below.strip_prefix(slug));
+                let (Some(mount), Some(in_mount)) = (mount, in_mount) else {
+                    return Err(ToolPathError::NoSuchMount {
+                        path: display.to_owned(),
+                        slugs: Arc::clone(slugs),
+                    });
+                };
+                let memory = parse_below(in_mount, &normal, display)?;
+                Ok(display_to(Place::InStore {
+                    root_bytes: root_bytes + 1 + slug.len(),
+                    mount: Some(mount),
+                    memory,
+                }))
+            }
+        }
+    }
+
+    /// The path as results repeat it: NFC, without a trailing slash.
+    pub fn display(&self) -> &str {
+        &self.display
+    }
+
+    /// Whether it is `/memories` of a session, the directory of its mounts.
+    pub const fn is_mounts(&self) -> bool {
+        matches!(self.place, Place::Mounts)
+    }
+
+    /// The mount that it is or lies in, as its place among the session's.
+    pub const fn mount(&self) -> Option<usize> {
+        match self.place {
+            Place::InStore { mount, .. } => mount,
+            Place::Mounts => None,
+        }
+    }
+
+    /// Whether it is `/memories` itself, or a mount itself.
+    pub const fn is_root(&self) -> bool {
+        self.memory().is_none()
+    }
+
+    /// The path inside the store; none for the root itself.
+    pub const fn memory(&self) -> Option<&MemoryPath> {
+        match &self.place {
+            Place::InStore { memory, .. } => memory.as_ref(),
+            Place::Mounts => None,
+        }
+    }
+
+    /// The path inside the store, read as a directory.
+    pub fn dir(&self) -> DirPath {
+        self.memory().map_or_else(DirPath::root, MemoryPath::as_dir)
+    }
+
+    /// How a memory of the same store is named.
+    pub fn display_of(&self, memory: &MemoryPath) -> String {
+        let root = match self.place {
+            Place::InStore { root_bytes, .. } => &self.display[..root_bytes],
+            Place::Mounts => TOOL_ROOT,
+        };
+        format!("{root}{memory}")
+    }
+}
+
+impl fmt::Display for ToolPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.display)
+    }
+}
+
+/// The name of a memory, of one store or below a mount.
+pub fn tool_display(slug: Option<&str>, memory: &MemoryPath) -> String {
+    match slug {
+        None => format!("{TOOL_ROOT}{memory}"),
+        Some(slug) => format!("{TOOL_ROOT}/{slug}{memory}"),
+    }
+}
+
+/// What follows the root's name, and the bytes of that.
+fn below_root<'a>(text: &'a str, root: &ToolRoot) -> Option<(usize, &'a str)> {
+    let names: &[&str] = match root {
+        ToolRoot::Store => &[TOOL_ROOT],
+        ToolRoot::Mounts(_) => &[TOOL_ROOT, MOUNT_ROOT],
+    };
+    names.iter().find_map(|name| {
+        let below = text.strip_prefix(name)?;
+        (below.is_empty() || below.starts_with('/')).then_some((name.len(), below))
+    })
+}
+
+/// Checks what follows the store's root; `None`: the root itself.
+fn parse_below(below: &str, normal: &str, display: &str) -> Result<Option<MemoryPath>, ToolPathError> {
+    if below.is_empty() || below == "/" {
+        return Ok(None);
+    }
+    MemoryPath::parse(below.strip_suffix('/').unwrap_or(below))
+        .map(Some)
+        .map_err(|rule| refuse(rule, normal, display))
+}
+
+fn refuse(rule: PathError, normal: &str, display: &str) -> ToolPathError {
+    match rule {
+        PathError::Traversal => ToolPathError::Escapes {
+            path: display.to_owned(),
+        },
+        // `/memories//` without its last slash would read as a legal path.
+        PathError::IsRoot => ToolPathError::BreaksRule {
+            path: normal.to_owned(),
+            rule: PathError::EmptySegment,
+        },
+        rule => ToolPathError::BreaksRule {
+            path: display.to_owned(),
+            rule,
+        },
+    }
+}
+
+/// Names the mounts there are.
+struct Mounted<'a>(&'a [String]);
+
+impl fmt::Display for Mounted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("None is attached.");
+        }
+        f.write_str("Its memory stores are:")?;
+        for (position, slug) in self.0.iter().enumerate() {
+            let separator = if position == 0 { " " } else { ", " };
+            write!(f, "{separator}{TOOL_ROOT}/{slug}")?;
+        }
+        Ok(())
+    }
+}
