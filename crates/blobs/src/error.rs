@@ -7,7 +7,7 @@ use std::io;
 /// Texts say what the store answered; they hold no credentials and no content.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    /// The store did not answer, or said that it cannot now; worth a retry.
+    /// The store did not answer, or said that it cannot now.
     #[error("the blob store is unavailable: {0}")]
     Unavailable(String),
     /// The store refuses the credentials or what they may do.
@@ -30,15 +30,6 @@ pub enum BlobError {
 }
 
 impl BlobError {
-    /// Whether the same request may well succeed a moment later.
-    #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        match self {
-            Self::Unavailable(_) => true,
-            Self::Denied(_) | Self::Misconfigured(_) | Self::Io { .. } | Self::Unexpected(_) => false,
-        }
-    }
-
     /// Makes the operating system's error one of the store, for `map_err`.
     pub(crate) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| match source.kind() {

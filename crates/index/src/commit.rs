@@ -53,6 +53,37 @@ pub struct Idempotency {
     pub since: Timestamp,
 }
 
+/// What an idempotent call made or changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallMade {
+    /// The object.
+    pub(crate) object_id: Uuid,
+    /// The store it is in, or is.
+    pub(crate) store_id: Option<StoreId>,
+    /// The version it left.
+    pub(crate) version_seq: Option<i64>,
+}
+
+impl CallMade {
+    /// A store.
+    pub(crate) const fn store(store_id: StoreId) -> Self {
+        Self {
+            object_id: store_id.uuid(),
+            store_id: Some(store_id),
+            version_seq: None,
+        }
+    }
+
+    /// What is in no store.
+    pub(crate) const fn object(object_id: Uuid) -> Self {
+        Self {
+            object_id,
+            store_id: None,
+            version_seq: None,
+        }
+    }
+}
+
 /// Refuses the commit unless a directory still holds as many files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {

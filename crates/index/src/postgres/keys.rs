@@ -10,11 +10,10 @@ use uuid::Uuid;
 use super::PostgresIndex;
 use super::audit::audit;
 use super::reads::earlier_call;
-use super::stores::tell;
+use super::stores::{record_call, tell};
 use super::tenants::stays;
-use crate::commit::Idempotency;
+use crate::commit::{CallMade, Idempotency};
 use crate::model::{ApiKey, AuditAction, Audited, Auditor, IssuedKey, KeyCreation};
-use crate::statements::RECORD_CALL;
 use crate::statements::operator::{INSERT_KEY, IS_GOOD_MAKER, KEY, KEYS, REVOKE_KEY};
 use crate::{IndexError, KeyIndex};
 
@@ -69,18 +68,8 @@ impl KeyIndex for PostgresIndex {
             .bind(key_id)
             .execute(&mut *transaction)
             .await?;
-        if let Some(call) = idempotency {
-            sqlx::query(RECORD_CALL)
-                .bind(tenant_id.uuid())
-                .bind(call.scope_sha256.as_slice())
-                .bind(call.request_sha256.as_slice())
-                .bind(key_id)
-                .bind(None::<Uuid>)
-                .bind(None::<i64>)
-                .bind(key.created_at.as_micros())
-                .execute(&mut *transaction)
-                .await?;
-        }
+        let made = CallMade::object(key_id);
+        record_call(&mut transaction, tenant_id, made, idempotency, key.created_at).await?;
         tell(
             &mut transaction,
             "api_key",

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::PostgresIndex;
 use super::audit::audit;
 use super::reads::{earlier_call, unsigned};
-use crate::commit::Idempotency;
+use crate::commit::{CallMade, Idempotency};
 use crate::model::{
     AuditAction, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
 };
@@ -104,7 +104,14 @@ impl StoreIndex for PostgresIndex {
             Err(count) => return Ok(StoreUpdate::TooManyPairs { count }),
         };
         replace_store(&mut transaction, tenant_id, &row, &changed, change.now).await?;
-        record_call(&mut transaction, tenant_id, store_id, idempotency, change.now).await?;
+        record_call(
+            &mut transaction,
+            tenant_id,
+            CallMade::store(store_id),
+            idempotency,
+            change.now,
+        )
+        .await?;
         transaction.commit().await?;
         Ok(StoreUpdate::Done(changed.store))
     }
@@ -229,7 +236,14 @@ impl PostgresIndex {
         }
         insert_store(&mut transaction, tenant_id, store).await?;
         let (store_id, at) = (store.store_id, store.created_at);
-        record_call(&mut transaction, tenant_id, store_id, idempotency, at).await?;
+        record_call(
+            &mut transaction,
+            tenant_id,
+            CallMade::store(store_id),
+            idempotency,
+            at,
+        )
+        .await?;
         tell(&mut transaction, "store", tenant_id, Some(store_id.uuid()), at).await?;
         if let Some(audited) = audited {
             let (action, object_id) = (AuditAction::StoreCreated, Some(store_id.uuid()));
@@ -366,11 +380,12 @@ async fn replace_store(
     tell(transaction, "store", tenant_id, Some(store.store_id.uuid()), now).await
 }
 
-/// Remembers a call that made or changed a store.
-async fn record_call(
+/// Remembers a call that made or changed something, where it is to be sent again
+/// safely.
+pub(super) async fn record_call(
     transaction: &mut Transaction<'static, Postgres>,
     tenant_id: TenantId,
-    store_id: StoreId,
+    made: CallMade,
     idempotency: Option<&Idempotency>,
     at: Timestamp,
 ) -> Result<(), IndexError> {
@@ -381,9 +396,9 @@ async fn record_call(
         .bind(tenant_id.uuid())
         .bind(call.scope_sha256.as_slice())
         .bind(call.request_sha256.as_slice())
-        .bind(store_id.uuid())
-        .bind(store_id.uuid())
-        .bind(None::<i64>)
+        .bind(made.object_id)
+        .bind(made.store_id.map(StoreId::uuid))
+        .bind(made.version_seq)
         .bind(at.as_micros())
         .execute(&mut **transaction)
         .await?;

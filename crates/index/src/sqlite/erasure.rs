@@ -13,8 +13,9 @@ use uuid::Uuid;
 use super::SqliteIndex;
 use super::audit::audit;
 use super::reads::{earlier_call, unsigned};
+use super::stores::record_call;
 use super::tenants::stays;
-use crate::commit::Idempotency;
+use crate::commit::{CallMade, Idempotency};
 use crate::erasure::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MOST_OPEN_ERASURES, NewErasure,
     Open, Progress, Receipt, RowsErased, Selector, advance,
@@ -22,7 +23,7 @@ use crate::erasure::{
 use crate::model::{AuditAction, Audited};
 use crate::statements::{
     COUNT_ERASURE, COUNT_OPEN_ERASURES, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE,
-    OPEN_ERASURES, QUEUED_BLOBS, RECORD_CALL, STORE_TO_ERASE,
+    OPEN_ERASURES, QUEUED_BLOBS, STORE_TO_ERASE,
 };
 use crate::{ErasureIndex, IndexError};
 use step::Step;
@@ -74,18 +75,8 @@ impl ErasureIndex for SqliteIndex {
             return Ok(ErasureCreation::NoStore);
         };
         insert(connection, tenant_id, erasure, &selector, &progress).await?;
-        if let Some(call) = idempotency {
-            sqlx::query(RECORD_CALL)
-                .bind(tenant_id.uuid())
-                .bind(call.scope_sha256.as_slice())
-                .bind(call.request_sha256.as_slice())
-                .bind(erasure.erasure_id.uuid())
-                .bind(None::<Uuid>)
-                .bind(None::<i64>)
-                .bind(erasure.audited.at.as_micros())
-                .execute(&mut *connection)
-                .await?;
-        }
+        let made = CallMade::object(erasure.erasure_id.uuid());
+        record_call(connection, tenant_id, made, idempotency, erasure.audited.at).await?;
         writer.commit().await?;
         Ok(ErasureCreation::Created)
     }

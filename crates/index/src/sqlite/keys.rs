@@ -10,11 +10,10 @@ use uuid::Uuid;
 use super::SqliteIndex;
 use super::audit::audit;
 use super::reads::earlier_call;
-use super::stores::tell;
+use super::stores::{record_call, tell};
 use super::tenants::stays;
-use crate::commit::Idempotency;
+use crate::commit::{CallMade, Idempotency};
 use crate::model::{ApiKey, AuditAction, Audited, Auditor, IssuedKey, KeyCreation};
-use crate::statements::RECORD_CALL;
 use crate::statements::operator::{INSERT_KEY, IS_GOOD_MAKER, KEY, KEYS, REVOKE_KEY};
 use crate::{IndexError, KeyIndex};
 
@@ -74,18 +73,8 @@ impl KeyIndex for SqliteIndex {
             .bind(key_id)
             .execute(&mut *connection)
             .await?;
-        if let Some(call) = idempotency {
-            sqlx::query(RECORD_CALL)
-                .bind(tenant_id.uuid())
-                .bind(call.scope_sha256.as_slice())
-                .bind(call.request_sha256.as_slice())
-                .bind(key_id)
-                .bind(None::<Uuid>)
-                .bind(None::<i64>)
-                .bind(key.created_at.as_micros())
-                .execute(&mut *connection)
-                .await?;
-        }
+        let made = CallMade::object(key_id);
+        record_call(connection, tenant_id, made, idempotency, key.created_at).await?;
         tell(connection, "api_key", tenant_id, Some(key_id), key.created_at).await?;
         let action = AuditAction::KeyCreated;
         audit(connection, tenant_id, audited, action, Some(key_id)).await?;

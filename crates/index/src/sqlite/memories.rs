@@ -7,13 +7,14 @@ use uuid::Uuid;
 
 use super::SqliteIndex;
 use super::reads::{earlier_call, head_of, unsigned};
+use super::stores::record_call;
 use crate::IndexError;
+use crate::commit::CallMade;
 use crate::listing::Span;
 use crate::model::{
     Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome,
     StoreState,
 };
-use crate::statements::RECORD_CALL;
 
 /// The store, and a memory of it by its id.
 const MEMORY: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \
@@ -175,18 +176,12 @@ impl SqliteIndex {
         .bind(pin.is_pinned)
         .execute(&mut *connection)
         .await?;
-        if let Some(call) = &pin.idempotency {
-            sqlx::query(RECORD_CALL)
-                .bind(tenant_id.uuid())
-                .bind(call.scope_sha256.as_slice())
-                .bind(call.request_sha256.as_slice())
-                .bind(pin.memory_id.uuid())
-                .bind(pin.store_id.uuid())
-                .bind(head_seq)
-                .bind(pin.now.as_micros())
-                .execute(&mut *connection)
-                .await?;
-        }
+        let made = CallMade {
+            object_id: pin.memory_id.uuid(),
+            store_id: Some(pin.store_id),
+            version_seq: Some(head_seq),
+        };
+        record_call(connection, tenant_id, made, pin.idempotency.as_ref(), pin.now).await?;
         writer.commit().await?;
         Ok(PinOutcome::Done)
     }

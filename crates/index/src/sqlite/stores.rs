@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::SqliteIndex;
 use super::audit::audit;
 use super::reads::{earlier_call, unsigned};
-use crate::commit::Idempotency;
+use crate::commit::{CallMade, Idempotency};
 use crate::model::{
     AuditAction, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
 };
@@ -98,7 +98,14 @@ impl StoreIndex for SqliteIndex {
             Err(count) => return Ok(StoreUpdate::TooManyPairs { count }),
         };
         replace_store(connection, tenant_id, &row, &changed, change.now).await?;
-        record_call(connection, tenant_id, store_id, idempotency, change.now).await?;
+        record_call(
+            connection,
+            tenant_id,
+            CallMade::store(store_id),
+            idempotency,
+            change.now,
+        )
+        .await?;
         writer.commit().await?;
         Ok(StoreUpdate::Done(changed.store))
     }
@@ -211,7 +218,7 @@ impl SqliteIndex {
         }
         insert_store(connection, tenant_id, store).await?;
         let (store_id, at) = (store.store_id, store.created_at);
-        record_call(connection, tenant_id, store_id, idempotency, at).await?;
+        record_call(connection, tenant_id, CallMade::store(store_id), idempotency, at).await?;
         tell(connection, "store", tenant_id, Some(store_id.uuid()), at).await?;
         if let Some(audited) = audited {
             let (action, object_id) = (AuditAction::StoreCreated, Some(store_id.uuid()));
@@ -317,11 +324,12 @@ async fn replace_store(
     tell(connection, "store", tenant_id, Some(store.store_id.uuid()), now).await
 }
 
-/// Remembers a call that made or changed a store.
-async fn record_call(
+/// Remembers a call that made or changed something, where it is to be sent again
+/// safely.
+pub(super) async fn record_call(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
-    store_id: StoreId,
+    made: CallMade,
     idempotency: Option<&Idempotency>,
     at: Timestamp,
 ) -> Result<(), IndexError> {
@@ -332,9 +340,9 @@ async fn record_call(
         .bind(tenant_id.uuid())
         .bind(call.scope_sha256.as_slice())
         .bind(call.request_sha256.as_slice())
-        .bind(store_id.uuid())
-        .bind(store_id.uuid())
-        .bind(None::<i64>)
+        .bind(made.object_id)
+        .bind(made.store_id.map(StoreId::uuid))
+        .bind(made.version_seq)
         .bind(at.as_micros())
         .execute(connection)
         .await?;
