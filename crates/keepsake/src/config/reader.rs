@@ -37,6 +37,34 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The secret under `name`, or in the file under `{name}_file`: two would
+    /// leave it open which of them is used.
+    ///
+    /// `parse` answers what it must be; `kind` is what it is called.
+    pub(super) fn secret<T>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let file = format!("{name}_file");
+        if !self.is_set(&file) {
+            return self.get(name, |value| parse(text(value)?));
+        }
+        if self.is_set(name) {
+            self.refuse(
+                &file,
+                &format!("is set beside {name}: the {kind} comes from one of them"),
+            );
+            return None;
+        }
+        self.get(&file, |value| {
+            let secret =
+                std::fs::read_to_string(text(value)?).map_err(|error| format!("cannot be read: {error}"))?;
+            parse(secret.trim()).map_err(|rule| format!("holds no {kind}: it {rule}"))
+        })
+    }
+
     /// Whether a key has any value, good or bad.
     pub(super) fn is_set(&self, key: &str) -> bool {
         value(self.merged, key).is_some()

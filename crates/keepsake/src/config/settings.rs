@@ -200,24 +200,12 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
 #[expect(clippy::option_option, reason = "off is not the same as refused")]
 fn read_operator(reader: &mut Reader<'_>) -> Option<Option<OperatorSettings>> {
     let listen = reader.get("operator.listen", listen);
-    let (has_token, has_file) = (
-        reader.is_set("operator.token"),
-        reader.is_set("operator.token_file"),
-    );
-    // The token itself is taken before a file that holds one.
-    let token = if has_token {
-        reader.get("operator.token", |value| operator_token(text(value)?))
-    } else {
-        reader.get("operator.token_file", |value| {
-            let secret = std::fs::read_to_string(text(value)?)
-                .map_err(|error| format!("must name a file that can be read: {error}"))?;
-            operator_token(secret.trim())
-        })
-    };
+    let is_wanted = reader.is_set("operator.token") || reader.is_set("operator.token_file");
+    let token = reader.secret("operator.token", "token", operator_token);
     let listen = listen?;
     match token {
         Some(token) => Some(Some(OperatorSettings { listen, token })),
-        None if has_token || has_file => None,
+        None if is_wanted => None,
         None => Some(None),
     }
 }
@@ -225,7 +213,7 @@ fn read_operator(reader: &mut Reader<'_>) -> Option<Option<OperatorSettings>> {
 fn operator_token(secret: &str) -> Result<OperatorToken, String> {
     OperatorToken::new(secret).ok_or_else(|| {
         format!(
-            "must hold a token of at least {} characters",
+            "must be a token of at least {} characters",
             OperatorToken::MIN_CHARS
         )
     })

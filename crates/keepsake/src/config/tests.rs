@@ -8,6 +8,8 @@ use secrecy::ExposeSecret;
 use super::*;
 
 mod credentials;
+mod rules;
+mod surroundings;
 
 /// A secret that must not show anywhere, by a part that any cut of it has.
 const SECRET: &str = "hunter2";
@@ -75,7 +77,6 @@ filter = "keepsake=debug,info"
 [operator]
 listen = "[::1]:9091"
 token = "hunter2-0123456789abcdef0123456789abcdef"
-token_file = "/run/secrets/operator"
 
 [auth]
 token_key_days = 7
@@ -143,61 +144,6 @@ fn problems(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-/// What the scanner of `rules`, a list as TOML, finds in `text`.
-fn found_by(settings: &Settings, text: &str) -> Vec<String> {
-    let findings = settings.scanner.scan(text);
-    findings.iter().map(|finding| finding.kind.to_string()).collect()
-}
-
-#[test]
-fn rules_of_the_scanner_come_from_a_file_or_as_toml_from_a_variable() {
-    let of_file = settings(COMPLETE, &[]).unwrap();
-    assert_eq!(found_by(&of_file, "EMP-004711"), ["employee_id"]);
-    let inline =
-        format!("{MINIMAL}\n[sensitive_data]\nrules = [{{ kind = \"badge\", pattern = \"B-[0-9]+\" }}]");
-    assert_eq!(found_by(&settings(&inline, &[]).unwrap(), "B-1"), ["badge"]);
-    let variable = [(
-        "KEEPSAKE_SENSITIVE_DATA_RULES",
-        "[{ kind = 'one', pattern = 'X1' }, { kind = 'two', pattern = 'X2' }]",
-    )];
-    let of_variable = settings(COMPLETE, &variable).unwrap();
-    assert_eq!(found_by(&of_variable, "X2 X1 EMP-004711"), ["two", "one"]);
-    assert_eq!(found_by(&settings(MINIMAL, &[]).unwrap(), "EMP-004711"), [""; 0]);
-    assert!(File::new(COMPLETE).sources(&variable).merge().to_toml().contains(
-        r#"rules = [{ kind = "one", pattern = "X1" }, { kind = "two", pattern = "X2" }] # KEEPSAKE_SENSITIVE_DATA_RULES"#
-    ));
-}
-
-#[test]
-fn rule_of_the_scanner_that_cannot_be_used_is_named() {
-    let problem =
-        |rules: &str| problems(&format!("{MINIMAL}\n[sensitive_data]\nrules = {rules}"), &[]).join("; ");
-    let start = "sensitive_data.rules (keepsake.toml, line 6)";
-    let list = "must be a list such as [{ kind = \"employee_id\", pattern = \"EMP-[0-9]{6}\" }]";
-    for other in ["1", "\"hunter2\"", "[1]", "{ kind = \"a\" }"] {
-        assert_eq!(problem(other), format!("{start} {list}"));
-    }
-    assert_eq!(
-        problem("[{ kind = \"a\", pattern = \"b\" }, { kind = \"a\" }]"),
-        format!("{start} lacks a pattern (rule 2 of the list)")
-    );
-    assert_eq!(
-        problem("[{ kind = \"a\", pattern = 1 }]"),
-        format!("{start} has a pattern that must be text (rule 1 of the list)")
-    );
-    assert_eq!(
-        problem("[{ kind = \"a\", patern = \"b\" }]"),
-        format!("{start} has an unknown key \"patern\" (rule 1 of the list): a rule has kind and pattern")
-    );
-    assert_eq!(
-        problem("[{ kind = \"a\", pattern = \"hunter2(\" }]"),
-        format!("{start} has a pattern that is no regular expression: unclosed group (rule 1 of the list)")
-    );
-    assert!(
-        problem("[{ kind = \"A b\", pattern = \"x\" }]").contains("has a kind that must be a name such as")
-    );
-}
-
 #[test]
 fn every_key_is_read_from_a_file() {
     let settings = settings(COMPLETE, &[]).unwrap();
@@ -252,91 +198,6 @@ fn every_key_is_read_from_a_file() {
 }
 
 #[test]
-fn telemetry_is_told_where_there_is_a_collector() {
-    assert!(settings(MINIMAL, &[]).unwrap().telemetry.otlp.is_none());
-    let settings = settings(COMPLETE, &[("KEEPSAKE_OPERATOR_TOKEN_FILE", "")]).unwrap();
-    let attributes = [("deployment.environment.name", "prod"), ("team", "a")];
-    assert_eq!(
-        settings.telemetry.resource_attributes,
-        attributes.map(|(name, value)| (name.to_owned(), value.to_owned()))
-    );
-    let otlp = settings.telemetry.otlp.unwrap();
-    assert!((otlp.sample_ratio - 0.25).abs() < f64::EPSILON);
-    assert_eq!(otlp.headers[0].0, "authorization");
-    assert_eq!(otlp.headers[0].1.expose_secret(), "Bearer hunter2");
-    let endpoint = ("KEEPSAKE_TELEMETRY_OTLP_ENDPOINT", "http://collector:4318");
-    for (variables, expected) in [
-        (
-            vec![("KEEPSAKE_TELEMETRY_OTLP_HEADERS", "a=b")],
-            "beside telemetry.otlp_endpoint alone",
-        ),
-        (
-            vec![endpoint, ("KEEPSAKE_TELEMETRY_OTLP_HEADERS", "hunter2")],
-            "must be name=value pairs",
-        ),
-        (
-            vec![endpoint, ("KEEPSAKE_TELEMETRY_OTLP_HEADERS", "a b=hunter2")],
-            "HTTP headers",
-        ),
-        (
-            vec![endpoint, ("KEEPSAKE_TELEMETRY_OTLP_HEADERS", "Host=hunter2")],
-            "HTTP headers",
-        ),
-        (
-            vec![("KEEPSAKE_TELEMETRY_OTLP_ENDPOINT", "collector:4318")],
-            "must be an http:// or https:// URL",
-        ),
-        (
-            vec![("KEEPSAKE_TELEMETRY_SAMPLE_RATIO", "1.5")],
-            "must be a number from 0 to 1",
-        ),
-        (
-            vec![("KEEPSAKE_TELEMETRY_RESOURCE_ATTRIBUTES", "a=,b=c")],
-            "must be name=value pairs",
-        ),
-    ] {
-        let found = problems(MINIMAL, &variables);
-        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
-        assert!(!found[0].contains(SECRET), "{found:?}");
-    }
-}
-
-#[test]
-fn operator_is_served_where_there_is_a_token() {
-    assert!(settings(MINIMAL, &[]).unwrap().operator.is_none());
-    let served = |variables: &[(&str, &str)]| settings(MINIMAL, variables).unwrap().operator.unwrap();
-    let token = "0123456789abcdef0123456789abcdef";
-    assert_eq!(
-        served(&[("KEEPSAKE_OPERATOR_TOKEN", token)]).listen,
-        "127.0.0.1:8081"
-    );
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), format!("{token}\n")).unwrap();
-    let path = file.path().display().to_string();
-    let of_file = [
-        ("KEEPSAKE_OPERATOR_TOKEN_FILE", path.as_str()),
-        ("KEEPSAKE_OPERATOR_LISTEN", "[::1]:9"),
-    ];
-    assert_eq!(served(&of_file).listen, "[::1]:9");
-
-    std::fs::write(file.path(), "hunter2").unwrap();
-    let too_short = "must hold a token of at least 32 characters";
-    for (variables, expected) in [
-        (("KEEPSAKE_OPERATOR_TOKEN", "hunter2"), too_short),
-        (("KEEPSAKE_OPERATOR_TOKEN_FILE", path.as_str()), too_short),
-        (
-            ("KEEPSAKE_OPERATOR_TOKEN_FILE", "/nowhere"),
-            "must name a file that can be read",
-        ),
-        (("KEEPSAKE_OPERATOR_LISTEN", "8081"), "must be host:port"),
-    ] {
-        let found = problems(MINIMAL, &[variables]);
-        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
-        assert!(!found[0].contains(SECRET), "{found:?}");
-    }
-}
-
-#[test]
 fn complete_file_of_these_tests_names_every_key() {
     let table: toml::Table = toml::from_str(COMPLETE).unwrap();
     let mut named: BTreeSet<String> = table
@@ -347,7 +208,12 @@ fn complete_file_of_these_tests_names_every_key() {
         })
         .collect();
     // A key comes from a file or is there itself.
-    named.extend(["secrets.master_key_file", "secrets.previous_master_key_file"].map(str::to_owned));
+    let in_files = [
+        "operator.token",
+        "secrets.master_key",
+        "secrets.previous_master_key",
+    ];
+    named.extend(in_files.map(|name| format!("{name}_file")));
     let known: BTreeSet<String> = keys::all().iter().map(|key| key.name.to_string()).collect();
     assert_eq!(named, known);
 }

@@ -1,0 +1,58 @@
+//! `[sensitive_data]`.
+
+use super::*;
+
+/// What the scanner of `rules`, a list as TOML, finds in `text`.
+fn found_by(settings: &Settings, text: &str) -> Vec<String> {
+    let findings = settings.scanner.scan(text);
+    findings.iter().map(|finding| finding.kind.to_string()).collect()
+}
+
+#[test]
+fn rules_of_the_scanner_come_from_a_file_or_as_toml_from_a_variable() {
+    let of_file = settings(COMPLETE, &[]).unwrap();
+    assert_eq!(found_by(&of_file, "EMP-004711"), ["employee_id"]);
+    let inline =
+        format!("{MINIMAL}\n[sensitive_data]\nrules = [{{ kind = \"badge\", pattern = \"B-[0-9]+\" }}]");
+    assert_eq!(found_by(&settings(&inline, &[]).unwrap(), "B-1"), ["badge"]);
+    let variable = [(
+        "KEEPSAKE_SENSITIVE_DATA_RULES",
+        "[{ kind = 'one', pattern = 'X1' }, { kind = 'two', pattern = 'X2' }]",
+    )];
+    let of_variable = settings(COMPLETE, &variable).unwrap();
+    assert_eq!(found_by(&of_variable, "X2 X1 EMP-004711"), ["two", "one"]);
+    assert_eq!(found_by(&settings(MINIMAL, &[]).unwrap(), "EMP-004711"), [""; 0]);
+    assert!(File::new(COMPLETE).sources(&variable).merge().to_toml().contains(
+        r#"rules = [{ kind = "one", pattern = "X1" }, { kind = "two", pattern = "X2" }] # KEEPSAKE_SENSITIVE_DATA_RULES"#
+    ));
+}
+
+#[test]
+fn rule_of_the_scanner_that_cannot_be_used_is_named() {
+    let problem =
+        |rules: &str| problems(&format!("{MINIMAL}\n[sensitive_data]\nrules = {rules}"), &[]).join("; ");
+    let start = "sensitive_data.rules (keepsake.toml, line 6)";
+    let list = "must be a list such as [{ kind = \"employee_id\", pattern = \"EMP-[0-9]{6}\" }]";
+    for other in ["1", "\"hunter2\"", "[1]", "{ kind = \"a\" }"] {
+        assert_eq!(problem(other), format!("{start} {list}"));
+    }
+    assert_eq!(
+        problem("[{ kind = \"a\", pattern = \"b\" }, { kind = \"a\" }]"),
+        format!("{start} lacks a pattern (rule 2 of the list)")
+    );
+    assert_eq!(
+        problem("[{ kind = \"a\", pattern = 1 }]"),
+        format!("{start} has a pattern that must be text (rule 1 of the list)")
+    );
+    assert_eq!(
+        problem("[{ kind = \"a\", patern = \"b\" }]"),
+        format!("{start} has an unknown key \"patern\" (rule 1 of the list): a rule has kind and pattern")
+    );
+    assert_eq!(
+        problem("[{ kind = \"a\", pattern = \"hunter2(\" }]"),
+        format!("{start} has a pattern that is no regular expression: unclosed group (rule 1 of the list)")
+    );
+    assert!(
+        problem("[{ kind = \"A b\", pattern = \"x\" }]").contains("has a kind that must be a name such as")
+    );
+}
