@@ -1,0 +1,236 @@
+//! The operator's commands, beside the database and over HTTP.
+
+use serde_json::json;
+
+use super::{Operator, STORES, assert_nothing_is_left, remove, text, write};
+use crate::support::command::{Run, keepsake, keepsake_with};
+use crate::support::deployment::ServerConfig;
+use crate::support::{Client, Deployment, Pair, Server, secrets};
+
+/// A server, and commands beside it.
+struct Sides {
+    operator: Operator,
+    config_file: String,
+    _server: Server,
+    _deployment: Deployment,
+}
+
+impl Sides {
+    async fn new() -> Self {
+        let deployment = Deployment::new(Pair::PostgresFiles).await;
+        let operator = Operator::new();
+        let command = deployment.command(&operator.config());
+        Self {
+            operator,
+            config_file: command.config_file().display().to_string(),
+            _server: Server::start(command).await,
+            _deployment: deployment,
+        }
+    }
+
+    /// Runs a command on the database.
+    async fn beside(&self, line: &str) -> Run {
+        run(line, &["--config", &self.config_file], &[]).await
+    }
+
+    /// Runs a command that asks the server.
+    async fn remote(&self, line: &str) -> Run {
+        let token = ("KEEPSAKE_OPERATOR_TOKEN", self.operator.token.as_str());
+        run(line, &["--server", &self.operator.url()], &[token]).await
+    }
+}
+
+async fn run(line: &str, more: &[&str], variables: &[(&str, &str)]) -> Run {
+    let words: Vec<_> = line.split(' ').chain(more.iter().copied()).collect();
+    keepsake_with(&words, variables).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_say_the_same_on_both_sides() {
+    let sides = Sides::new().await;
+    let beside = async |line: &str| sides.beside(line).await;
+    let remote = async |line: &str| sides.remote(line).await;
+
+    let made = beside("tenant create --name one --json").await.json();
+    let other = remote("tenant create --name two --external-id t+w&o --json")
+        .await
+        .json();
+    let (id, other_id) = (text(&made["id"]), text(&other["id"]));
+    let key = remote(&format!(
+        "key create --tenant {id} --name k --expires-in-days 1 --json"
+    ))
+    .await
+    .json();
+    secrets::remember(&text(&key["api_key"]), "an API key");
+    let key_id = text(&key["id"]);
+    assert_eq!(key["scopes"], json!(["memory:read", "memory:write"]));
+    remote(&format!(
+        "tenant update {id} --name uno --limit bytes_per_memory=5"
+    ))
+    .await
+    .ok();
+    beside(&format!(
+        "tenant update {id} --default-limit bytes_per_memory --limit max_view_chars=7"
+    ))
+    .await
+    .ok();
+    assert!(
+        remote(&format!("tenant suspend {id}"))
+            .await
+            .ok()
+            .contains("suspended")
+    );
+
+    for json in ["", " --json"] {
+        for line in [
+            "tenant list",
+            "tenant list --limit 1",
+            "tenant list --external-id t+w&o",
+            &format!("tenant get {id}"),
+            &format!("tenant usage {id}"),
+            &format!("tenant audit {id}"),
+            "tenant audit",
+            &format!("key list --tenant {id}"),
+        ] {
+            let line = format!("{line}{json}");
+            let (one, two) = (beside(&line).await.ok(), remote(&line).await.ok());
+            assert_eq!(one, two, "{line}");
+            assert!(one.contains("_0"), "{line} shows no id: {one}");
+        }
+    }
+    let shown = remote(&format!("tenant get {id} --json")).await.json();
+    assert_eq!(
+        (&shown["name"], &shown["status"]),
+        (&json!("uno"), &json!("suspended"))
+    );
+    assert_eq!(shown["limits"], json!({"max_view_chars": 7}));
+    let listed = remote("tenant list --limit 1 --json").await.json();
+    let next = text(&listed["next_page"]);
+    let rest = beside(&format!("tenant list --page {next} --json")).await.json();
+    assert_eq!(
+        (&listed["data"][0]["id"], &rest["data"][0]["id"]),
+        (&json!(other_id), &json!(id))
+    );
+
+    assert!(
+        beside(&format!("tenant resume {id}"))
+            .await
+            .ok()
+            .contains("resumed")
+    );
+    assert!(
+        beside(&format!("key revoke --tenant {id} {key_id}"))
+            .await
+            .ok()
+            .contains("revoked")
+    );
+    let unsure = remote(&format!("tenant delete {other_id}")).await;
+    assert_eq!(unsure.code, Some(1));
+    assert!(unsure.stderr.contains("--yes"), "{}", unsure.stderr);
+    remote(&format!("tenant delete {other_id} --yes")).await.ok();
+    for run in [
+        beside(&format!("tenant deletion {other_id} --json")).await,
+        remote(&format!("tenant deletion {other_id} --json")).await,
+    ] {
+        assert_eq!(run.json()["id"], other_id);
+    }
+    assert_commands_are_audited(&sides.operator, &id, &other_id, &key_id).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_say_what_is_wrong_on_both_sides() {
+    let sides = Sides::new().await;
+    let nobody = "wrkspc_00000000000000000000000001";
+    let errors = [
+        sides.beside(&format!("tenant get {nobody}")).await,
+        sides.remote(&format!("tenant get {nobody}")).await,
+    ];
+    assert_eq!(errors[0].stderr, errors[1].stderr);
+    assert!(
+        errors
+            .iter()
+            .all(|run| run.code == Some(1) && run.stderr.contains("not found"))
+    );
+    let wrong = [("KEEPSAKE_OPERATOR_TOKEN", "not-the-token")];
+    let wrong = keepsake_with(&["tenant", "list", "--server", &sides.operator.url()], &wrong).await;
+    assert!(
+        wrong.code == Some(1) && wrong.stderr.contains("token"),
+        "{}",
+        wrong.stderr
+    );
+    let without = keepsake(&["tenant", "list", "--server", &sides.operator.url()]).await;
+    assert!(
+        without.stderr.contains("KEEPSAKE_OPERATOR_TOKEN"),
+        "{}",
+        without.stderr
+    );
+}
+
+/// Each command is told by the side it was given on.
+async fn assert_commands_are_audited(operator: &Operator, id: &str, other_id: &str, key_id: &str) {
+    let told = operator.audit("/admin/v1/audit").await;
+    for (actor, action, object) in [
+        ("operator_cli", "tenant.create", id),
+        ("operator", "tenant.create", other_id),
+        ("operator", "api_key.create", key_id),
+        ("operator", "tenant.update", id),
+        ("operator_cli", "tenant.update", id),
+        ("operator", "tenant.suspend", id),
+        ("operator_cli", "tenant.resume", id),
+        ("operator_cli", "api_key.revoke", key_id),
+        ("operator", "tenant.delete", other_id),
+    ] {
+        let entry = (actor.to_owned(), action.to_owned(), object.to_owned());
+        assert!(told.contains(&entry), "{entry:?} is not in {told:?}");
+    }
+    assert_eq!(told.len(), 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_beside_sqlite_lead_a_tenant_through_its_life() {
+    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let command = deployment.command(&ServerConfig::default());
+    let file = command.config_file().display().to_string();
+    let run = async |arguments: &[&str]| {
+        keepsake(&[arguments, &["--config", &file, "--json"]].concat())
+            .await
+            .json()
+    };
+    let id = text(&run(&["tenant", "create", "--name", "one"]).await["id"]);
+    let key = run(&[
+        "key",
+        "create",
+        "--tenant",
+        &id,
+        "--name",
+        "k",
+        "--scope",
+        "stores:admin",
+        "--scope",
+        "memory:read",
+        "--scope",
+        "memory:write",
+    ])
+    .await;
+    let secret = text(&key["api_key"]);
+    secrets::remember(&secret, "an API key");
+    let mut server = Server::start(command).await;
+    write(&Client::new(&server.url(), &secret)).await;
+    server.end().await;
+    let usage = run(&["tenant", "usage", &id]).await;
+    assert_eq!(
+        (&usage["memories"], &usage["content_bytes"]),
+        (&json!(2), &json!(15))
+    );
+    assert_eq!(run(&["tenant", "suspend", &id]).await["status"], "suspended");
+    server.restart().await;
+    assert_eq!(Client::new(&server.url(), &secret).get(STORES).await.status, 401);
+    server.end().await;
+    assert_eq!(
+        run(&["tenant", "delete", &id, "--yes"]).await["status"],
+        "removing"
+    );
+    remove(&deployment, &id).await;
+    assert_nothing_is_left(&deployment, &id).await;
+    assert_eq!(run(&["tenant", "deletion", &id]).await["status"], "done");
+}
