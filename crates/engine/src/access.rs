@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp};
-use keepsake_index::{AccessRow, IndexError, MemoryTarget};
+use keepsake_index::{AccessRow, FORGOTTEN_AFTER, IndexError, MemoryTarget};
 use keepsake_telemetry::Metrics;
 
 use crate::{Clock, Engine, EngineError, Principal};
@@ -41,6 +41,10 @@ pub(crate) struct Log {
     flushed_through: AtomicI64,
     /// Whether a flush is about to begin that will take what was noted so far.
     flush_is_near: AtomicBool,
+    /// When this replica last told that it lives.
+    heard_of_at: AtomicI64,
+    /// Whether it could not since.
+    is_unheard: AtomicBool,
     /// Stores that had no period of expiry, and until when that is believed.
     without_period: Mutex<HashMap<(TenantId, StoreId), Timestamp>>,
 }
@@ -62,6 +66,8 @@ impl Log {
             flushing: tokio::sync::Mutex::default(),
             flushed_through: AtomicI64::new(now.as_micros()),
             flush_is_near: AtomicBool::new(false),
+            heard_of_at: AtomicI64::new(now.as_micros()),
+            is_unheard: AtomicBool::new(false),
             without_period: Mutex::default(),
         }
     }
@@ -76,6 +82,20 @@ impl Log {
         });
     }
 
+    /// Whether the others may soon take this replica for dead, and no longer wait
+    /// for the reads it has not written: then it must not serve any.
+    pub(crate) fn is_cut_off(&self, now: Timestamp) -> bool {
+        let heard_of_at = Timestamp::from_micros(self.heard_of_at.load(Ordering::Acquire));
+        self.is_unheard.load(Ordering::Acquire) && heard_of_at.plus(FORGOTTEN_AFTER / 2) <= now
+    }
+
+    fn told(&self, at: Timestamp, was_heard: bool) {
+        if was_heard {
+            self.heard_of_at.store(at.as_micros(), Ordering::Release);
+        }
+        self.is_unheard.store(!was_heard, Ordering::Release);
+    }
+
     fn reads(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, Actor)>> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,7 +104,9 @@ impl Log {
     /// not taken it does not claim that time.
     fn record(&self, key: Key, clock: &dyn Clock, by: &Actor) -> Noted {
         let mut reads = self.reads();
-        let at = clock.now();
+        // A clock that was set back must not give it a time that is claimed already.
+        let claimed = Timestamp::from_micros(self.flushed_through.load(Ordering::Acquire));
+        let at = clock.now().max(claimed);
         let is_new = put(&mut reads, key, at, by);
         let memories = reads.len();
         Noted { at, is_new, memories }
@@ -238,10 +260,12 @@ impl Engine {
         let written = self.write_access().await;
         let flushed_through = Timestamp::from_micros(log.flushed_through.load(Ordering::Acquire));
         // Also where nothing was written: others must wait for what is noted here.
-        self.0
-            .index
-            .heartbeat(self.0.replica, self.0.role, self.now(), flushed_through)
-            .await?;
+        let (index, now) = (&self.0.index, self.now());
+        let heard = index
+            .heartbeat(self.0.replica, self.0.role, now, flushed_through)
+            .await;
+        log.told(now, heard.is_ok());
+        heard?;
         let written = written?;
         // Last: nothing that expires waits for it.
         self.write_key_use().await?;

@@ -75,13 +75,22 @@ fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {
 }
 
 impl Engine {
+    /// Checks that the others wait for what is read here, before it expires.
+    pub(crate) fn require_touch(&self) -> Result<(), EngineError> {
+        if self.0.access.is_cut_off(self.now()) {
+            return Err(EngineError::CutOff);
+        }
+        Ok(())
+    }
+
     /// Finds out who presents an API key, or a token.
     ///
     /// Neither costs a query while what was looked up a moment ago is believed.
     ///
     /// # Errors
     /// [`EngineError::Unauthenticated`], [`EngineError::Token`],
-    /// [`EngineError::AuthenticationBusy`], [`EngineError::Index`].
+    /// [`EngineError::AuthenticationBusy`], [`EngineError::CutOff`],
+    /// [`EngineError::Index`].
     pub async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
         // Every token has a point in it, no key has.
         if presented.contains('.') {

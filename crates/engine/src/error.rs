@@ -22,6 +22,9 @@ pub enum EngineError {
     /// Whether the credential is good cannot be found out at the moment.
     #[error("{0}")]
     AuthenticationBusy(&'static str),
+    /// The other replicas may take this one for dead.
+    #[error("this replica has lost touch with the others: try again")]
+    CutOff,
     /// The credential may not do this.
     #[error("this credential lacks the scope `{0}`")]
     PermissionDenied(Scope),
@@ -78,6 +81,11 @@ pub enum EngineError {
     /// No tenant of this id was ever deleted.
     #[error("the tenant deletion was not found")]
     DeletionNotFound,
+    /// A sweep met blobs that are another index's, as it seems.
+    #[error(
+        "the index names too few of the blobs for them to be its own; if it is the right one, run the job by hand"
+    )]
+    ForeignBlobs,
     /// There is no such job.
     #[error("the job was not found")]
     JobNotFound,

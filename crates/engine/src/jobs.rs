@@ -135,6 +135,11 @@ impl Lease<'_> {
         self.request.dry_run
     }
 
+    /// Whether somebody asked for the run.
+    pub fn is_manual(&self) -> bool {
+        self.request.slot == Slot::Manual
+    }
+
     /// Where the job is to go on, as an earlier run kept it that was broken off.
     ///
     /// # Errors
@@ -273,18 +278,21 @@ pub(crate) async fn carry_out(
         RunOutcome::Failed(error) => (Value::Null, Some(error.as_str())),
         RunOutcome::NotOurs => (Value::Null, None),
     };
-    if !engine
+    let is_recorded = engine
         .0
         .index
         .finish_run(name, slot, fence, engine.now(), &counts, error)
-        .await?
-    {
+        .await?;
+    if !is_recorded {
         tracing::warn!(
             job.name = name,
             "job.run outlived its lease; its record is another's"
         );
     }
-    record_run(engine, name, &outcome, began_at.elapsed());
+    // What a dry run counts was not done, and another has counted a lost one.
+    if is_recorded && !request.dry_run {
+        record_run(engine, name, &outcome, began_at.elapsed());
+    }
     if let Some(error) = error {
         tracing::error!(job.name = name, error, "job.run failed");
     } else {

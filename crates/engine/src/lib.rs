@@ -93,6 +93,9 @@ pub struct EngineOptions {
     pub token_key_period: Duration,
     /// How long a request may take.
     pub request_deadline: Duration,
+    /// How long blobs stay after the rows that named them, except where they
+    /// were redacted or erased.
+    pub blob_deletion_delay: Duration,
     /// Where what is measured is recorded.
     pub metrics: Metrics,
     /// Where time comes from.
@@ -112,6 +115,7 @@ impl Default for EngineOptions {
             vault: Vault::default(),
             token_key_period: Duration::from_hours(30 * 24),
             request_deadline: Duration::from_mins(1),
+            blob_deletion_delay: Duration::ZERO,
             metrics: Metrics::default(),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
@@ -141,6 +145,7 @@ struct Parts {
     vault: Vault,
     token_key_period: Duration,
     request_deadline: Duration,
+    blob_deletion_delay: Duration,
     cursors: cursor::Key,
     contents: content::Cache,
     edits: edits::Queue,
@@ -173,6 +178,7 @@ impl Engine {
             vault: options.vault,
             token_key_period: options.token_key_period,
             request_deadline: options.request_deadline,
+            blob_deletion_delay: options.blob_deletion_delay,
             cursors: cursor::Key::default(),
             contents: content::Cache::new(options.cache_bytes),
             edits: edits::Queue::default(),
@@ -229,6 +235,11 @@ impl Engine {
             tracing::warn!(error = %error, "engine.flush_access failed at shutdown: the last minute's reads are lost");
         }
         ended
+    }
+
+    /// From when on a blob may be removed that no row names any more.
+    fn blobs_go_from(&self, now: Timestamp) -> Timestamp {
+        now.plus(self.0.blob_deletion_delay)
     }
 
     fn now(&self) -> Timestamp {

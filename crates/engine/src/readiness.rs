@@ -14,7 +14,8 @@ const GOOD_FOR: Duration = Duration::from_secs(1);
 /// Whether the engine can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readiness {
-    /// The index answers and its schema is new enough; without it, no service.
+    /// The index answers, its schema is new enough, and the other replicas hear
+    /// of this one; without it, no service.
     pub has_index: bool,
     /// The blob store answers; without it, cached content is still served.
     pub has_blobs: bool,
@@ -44,7 +45,7 @@ impl Engine {
             tracing::warn!(error = %error, "engine.readiness: the object store cannot be reached");
         }
         let readiness = Readiness {
-            has_index: index.is_ok(),
+            has_index: index.is_ok() && !self.0.access.is_cut_off(now),
             has_blobs: blobs.is_ok(),
         };
         *last = Some((self.now(), readiness));

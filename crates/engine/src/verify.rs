@@ -225,7 +225,7 @@ impl Engine {
         let (found_bytes, sha256) = (bytes.len() as u64, ContentHash::of(&bytes));
         let wrong = rows
             .iter()
-            .find(|row| row.size_bytes != found_bytes || row.sha256 != sha256);
+            .find(|row| row.size_bytes != found_bytes || row.sha256 != Some(sha256));
         let problem = wrong.map(|row| Problem::DamagedBlob {
             key,
             expected_bytes: row.size_bytes,

@@ -228,7 +228,7 @@ pub trait PurgeIndex: Send + Sync {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        now: Timestamp,
+        blobs_go_from: Timestamp,
         limit: u32,
     ) -> Result<StorePurge, IndexError>;
 }
@@ -309,6 +309,9 @@ pub const LIVES_FOR: Duration = Duration::from_secs(90);
 /// more and has not ended: longer than a network is away, at most.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
+/// How long a run of the schedule that failed rests before it is tried again.
+pub const FAILED_RUN_RESTS: Duration = Duration::from_mins(5);
+
 /// What the jobs do to rows of every tenant.
 #[async_trait]
 pub trait MaintenanceIndex: Send + Sync {
@@ -367,7 +370,8 @@ pub trait JobIndex: Send + Sync {
     ///
     /// Answers the fence of the lease, higher than every one before it, or
     /// `None` when another holds the lease or the slot has been run to its end.
-    /// A slot whose run never ended (its owner died) can be taken again.
+    /// A slot whose run never ended (its owner died) can be taken again, and one
+    /// whose run failed once it has rested for [`FAILED_RUN_RESTS`].
     async fn claim_run(
         &self,
         job: &str,

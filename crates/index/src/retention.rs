@@ -57,8 +57,8 @@ pub struct VersionBatch {
     pub outdated: Outdated,
     /// After this place of the store's order.
     pub after: i64,
-    /// When.
-    pub now: Timestamp,
+    /// From when on the blobs that no row names any more may be removed.
+    pub blobs_go_from: Timestamp,
     /// Rows to look at, about.
     pub limit: u32,
     /// Whether it is only counted.
@@ -298,7 +298,7 @@ async fn remove(
         .filter_map(|version| Some((version.blob_id?, version.size_bytes?)))
         .collect();
     let blobs: Vec<_> = sizes.keys().copied().collect();
-    let condemned = archive.condemn(&blobs, batch.now.as_micros()).await?;
+    let condemned = archive.condemn(&blobs, batch.blobs_go_from.as_micros()).await?;
     let freed = condemned.iter().filter_map(|blob_id| sizes.get(blob_id)).sum();
     let versions = i64::try_from(taken.len()).unwrap_or(i64::MAX);
     archive.count(versions, freed, retention_seq).await?;

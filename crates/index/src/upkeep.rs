@@ -82,8 +82,8 @@ pub struct NamedBlob {
     pub key: BlobKey,
     /// Bytes it must have.
     pub size_bytes: u64,
-    /// The hash it must have.
-    pub sha256: ContentHash,
+    /// The hash it must have; `None`: the row has none that is one.
+    pub sha256: Option<ContentHash>,
     /// Whether readers may still ask for it: its store is not deleted.
     pub is_live: bool,
 }

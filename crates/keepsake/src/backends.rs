@@ -57,6 +57,7 @@ impl Backends {
             vault: settings.vault.clone(),
             token_key_period: settings.auth.token_key_period,
             request_deadline: settings.server.request_deadline,
+            blob_deletion_delay: settings.blobs.deletion_delay,
             metrics,
             ..EngineOptions::default()
         };

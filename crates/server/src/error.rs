@@ -256,6 +256,7 @@ impl From<&EngineError> for ApiError {
             EngineError::Token(TokenError::Unissuable) => internal(),
             EngineError::Token(why) => Self::unauthenticated(why.to_string()),
             EngineError::AuthenticationBusy(why) => Self::overloaded((*why).to_owned()),
+            EngineError::CutOff => Self::overloaded(error.to_string()),
             EngineError::PermissionDenied(_) => Self::permission_denied(error.to_string()),
             EngineError::StoreNotFound => Self::store_not_found(),
             EngineError::MemoryNotFound
@@ -303,6 +304,7 @@ impl From<&EngineError> for ApiError {
             | EngineError::Blobs(_)
             | EngineError::Secret(_)
             | EngineError::Damaged(_)
+            | EngineError::ForeignBlobs
             | EngineError::Internal(_) => internal(),
         }
     }

@@ -62,6 +62,16 @@ impl TestDatabase {
         &self.name
     }
 
+    /// Has a statement carried out by the server's role, for what an operator may do.
+    ///
+    /// # Panics
+    /// When the server refuses.
+    pub async fn execute(&self, statement: &str) {
+        execute(&self.url(), statement.to_owned())
+            .await
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+
     /// Drops it, cutting connections that are still open.
     ///
     /// # Panics

@@ -211,6 +211,7 @@ writes, and some to spare.
 {{- $blobs = dict "url" .url "path_style" .pathStyle -}}
 {{- if .endpoint }}{{ $_ := set $blobs "endpoint" .endpoint }}{{ end -}}
 {{- if .region }}{{ $_ := set $blobs "region" .region }}{{ end -}}
+{{- if .deletionDelaySeconds }}{{ $_ := set $blobs "deletion_delay_seconds" (int64 .deletionDelaySeconds) }}{{ end -}}
 {{- if .sseKmsKeyId }}{{ $_ := set $blobs "sse_kms_key_id" .sseKmsKeyId }}{{ end -}}
 {{- if .ca.configMap }}{{ $_ := set $blobs "ca_file" "/etc/keepsake-ca/ca.crt" }}{{ end -}}
 {{- end -}}

@@ -62,9 +62,17 @@ impl Job for ReconcileUsage {
             };
             for (tenant_id, store_id) in counted {
                 let mends = !lease.dry_run();
-                match store_id {
-                    Some(store_id) => reconciled.store(engine, tenant_id, store_id, mends).await?,
-                    None => reconciled.tenant(engine, tenant_id, mends).await?,
+                let counted = match store_id {
+                    Some(store_id) => reconciled.store(engine, tenant_id, store_id, mends).await,
+                    None => reconciled.tenant(engine, tenant_id, mends).await,
+                };
+                // It must not keep the others from being counted.
+                if let Err(error) = counted {
+                    reconciled.failed += 1;
+                    tracing::warn!(
+                        tenant.id = %tenant_id, store.id = store_id.map(tracing::field::display), error = %error,
+                        "job.reconcile_usage: a store or tenant could not be counted; the next run tries again"
+                    );
                 }
                 // Some stores are large.
                 if engine.now() >= renewed_at.plus(RENEWED_EACH) {
@@ -162,6 +170,7 @@ struct Reconciled {
     drifted_tenants: u64,
     lost_heads: u64,
     mended: u64,
+    failed: u64,
     drifted: Vec<String>,
 }
 
@@ -175,6 +184,7 @@ impl Reconciled {
             "drifted_tenants": self.drifted_tenants,
             "lost_heads": self.lost_heads,
             "mended": self.mended,
+            "failed": self.failed,
             "drifted": self.drifted,
         })
     }

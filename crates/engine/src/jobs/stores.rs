@@ -86,7 +86,12 @@ async fn purge(
     loop {
         let index = &engine.0.index;
         let batch = index
-            .purge_store(tenant_id, store_id, engine.now(), BATCH_ROWS)
+            .purge_store(
+                tenant_id,
+                store_id,
+                engine.blobs_go_from(engine.now()),
+                BATCH_ROWS,
+            )
             .await?;
         purged.rows += batch.rows;
         purged.blobs += batch.blobs;

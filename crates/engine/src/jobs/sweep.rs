@@ -19,6 +19,8 @@ const GRACE_IN_DEADLINES: u32 = 60;
 const GRACE_AT_LEAST: Duration = DAY;
 /// Blobs dealt with at the same time.
 const AT_ONCE: usize = 8;
+/// Unnamed blobs that a scheduled run condemns although most blobs are unnamed.
+const UNNAMED_AT_LEAST: u64 = 100;
 /// Missing blobs that a run tells by their keys, at most.
 const MISSING_TOLD: usize = 20;
 
@@ -30,6 +32,10 @@ const MISSING_TOLD: usize = 20;
 /// it is condemned under its store's lock, where a row that names it is seen,
 /// and a write that comes later is refused and made anew. The job
 /// `drain-deletions` removes what was condemned.
+///
+/// Where most blobs are unnamed, more likely than so many orphans is an index
+/// that does not belong to them: one that is new and waits for its backup, or
+/// another deployment's. A scheduled run fails then; one by hand goes on.
 #[derive(Debug, Clone, Copy)]
 pub struct SweepBlobs {
     /// Blobs, and rows, looked at together.
@@ -65,7 +71,10 @@ impl Job for SweepBlobs {
         let kept = lease.cursor().await?;
         let mut after: Option<BlobKey> = kept.and_then(|text| text.parse().ok());
         let grace = GRACE_AT_LEAST.max(engine.0.request_deadline * GRACE_IN_DEADLINES);
-        let mut swept = Swept::default();
+        let mut swept = Swept {
+            allowed: self.unnamed_allowed(engine, lease).await?,
+            ..Swept::default()
+        };
         loop {
             // The rows after the blobs: a write puts its blob first, so that what
             // it wrote meanwhile is no orphan.
@@ -74,7 +83,13 @@ impl Job for SweepBlobs {
             let end = end_of(&listed, &named, self.batch as usize);
             let range = Range::of(&listed, &named, end);
             swept.blobs += range.blobs;
+            swept.named += range.blobs - range.unnamed.len() as u64;
             let old_from = engine.now().minus(grace);
+            let old = range.unnamed.iter().filter(|blob| blob.modified_at < old_from);
+            swept.old_unnamed += old.count() as u64;
+            if swept.looks_foreign() {
+                return Err(EngineError::ForeignBlobs);
+            }
             swept
                 .condemn(engine, &range.unnamed, old_from, lease.dry_run())
                 .await?;
@@ -127,10 +142,39 @@ impl Range {
     }
 }
 
+/// How many unnamed blobs a run condemns.
+#[derive(Debug, Clone, Copy, Default)]
+enum Allowed {
+    /// The index names no blob at all.
+    #[default]
+    None,
+    /// As many as it met that are named, and a few in any case.
+    AsManyAsNamed,
+    /// Somebody asked for it.
+    All,
+}
+
+impl SweepBlobs {
+    async fn unnamed_allowed(self, engine: &Engine, lease: &Lease<'_>) -> Result<Allowed, EngineError> {
+        if lease.is_manual() {
+            return Ok(Allowed::All);
+        }
+        let is_empty = engine.0.index.named_blobs(None, 1).await?.is_empty();
+        Ok(if is_empty {
+            Allowed::None
+        } else {
+            Allowed::AsManyAsNamed
+        })
+    }
+}
+
 /// What a run has found.
 #[derive(Debug, Default)]
 struct Swept {
+    allowed: Allowed,
     blobs: u64,
+    named: u64,
+    old_unnamed: u64,
     condemned: u64,
     condemned_bytes: u64,
     too_young: u64,
@@ -148,6 +192,16 @@ impl Swept {
             "missing": self.missing,
             "missing_blobs": self.missing_blobs.iter().map(BlobKey::to_string).collect::<Vec<_>>(),
         })
+    }
+
+    /// Whether the index hardly knows the blobs that were met so far.
+    fn looks_foreign(&self) -> bool {
+        let allowed = match self.allowed {
+            Allowed::None => 0,
+            Allowed::AsManyAsNamed => self.named.max(UNNAMED_AT_LEAST),
+            Allowed::All => u64::MAX,
+        };
+        self.old_unnamed > allowed
     }
 
     /// Condemns those of the blobs that are old; a dry run only counts them.
@@ -168,7 +222,8 @@ impl Swept {
                 let is_condemned = if is_dry {
                     !engine.0.index.blob_is_named(&blob.key).await?
                 } else {
-                    engine.0.index.condemn_orphan(&blob.key, engine.now()).await?
+                    let from = engine.blobs_go_from(engine.now());
+                    engine.0.index.condemn_orphan(&blob.key, from).await?
                 };
                 Ok::<_, EngineError>(is_condemned.then_some(blob.size_bytes))
             })

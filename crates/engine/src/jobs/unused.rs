@@ -39,8 +39,9 @@ impl Job for ExpireUnused {
         "expire-unused"
     }
 
+    /// Each ten minutes, so that a run that was broken off is soon taken up.
     fn schedule(&self) -> &'static str {
-        "50 3 * * * *"
+        "50 3/10 * * * *"
     }
 
     fn period(&self) -> Duration {

@@ -31,8 +31,9 @@ impl Job for ExpireVersions {
         "expire-versions"
     }
 
+    /// Each ten minutes, so that a run that was broken off is soon taken up.
     fn schedule(&self) -> &'static str {
-        "10 23 2 * * *"
+        "10 4/10 * * * *"
     }
 
     fn period(&self) -> Duration {
@@ -149,7 +150,7 @@ impl Run<'_> {
                 store_id: history.store_id,
                 outdated,
                 after,
-                now: self.now,
+                blobs_go_from: self.engine.blobs_go_from(self.now),
                 limit: BATCH_ROWS,
                 dry_run: self.lease.dry_run(),
             };

@@ -16,8 +16,8 @@ use keepsake_testkit::{HookedBlobs, TestDatabase, VersionedPlace, fresh_database
 use serde_json::{Value, json};
 
 /// What keeps the backends alive while a test runs.
-#[expect(dead_code, reason = "held, never read")]
 enum Ground {
+    #[expect(dead_code, reason = "held, never read")]
     Folder(tempfile::TempDir),
     Database(TestDatabase),
 }
@@ -29,7 +29,7 @@ pub(crate) struct Bed {
     pub(crate) engine: Engine,
     pub(crate) principal: Arc<Principal>,
     pub(crate) store_id: StoreId,
-    _ground: Ground,
+    ground: Ground,
 }
 
 impl Bed {
@@ -81,8 +81,16 @@ impl Bed {
             engine,
             principal,
             store_id: store.store_id,
-            _ground: ground,
+            ground,
         }
+    }
+
+    /// Changes the database as its owner may, on Postgres.
+    pub(crate) async fn as_owner(&self, statement: &str) {
+        let Ground::Database(database) = &self.ground else {
+            panic!("only a server has an owner");
+        };
+        database.execute(statement).await;
     }
 
     /// Another replica: the same backends, caches and queues of its own.

@@ -5,6 +5,7 @@
 mod any_life;
 mod api;
 mod bed;
+mod brakes;
 mod credentials;
 mod erasures;
 mod expiry;

@@ -12,7 +12,7 @@ use super::PostgresIndex;
 use crate::model::{AccessRow, Audited, DueDeletion, JobRun, KeyUse, RunPlace, job_action};
 use crate::statements::operator::INSERT_OPERATOR_AUDIT;
 use crate::statements::upkeep::{JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN};
-use crate::{IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
+use crate::{FAILED_RUN_RESTS, IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 #[async_trait]
 impl MaintenanceIndex for PostgresIndex {
@@ -153,7 +153,7 @@ impl MaintenanceIndex for PostgresIndex {
 
     async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
         let rows = sqlx::query(
-            "SELECT tenant_id, store_id, blob_id, attempts, reason IN ('redacted', 'orphan', 'gone') FROM blob_deletion WHERE not_before <= $1 \
+            "SELECT tenant_id, store_id, blob_id, attempts, reason IN ('redacted', 'gone') FROM blob_deletion WHERE not_before <= $1 \
              ORDER BY not_before LIMIT $2",
         )
         .bind(now.as_micros())
@@ -242,14 +242,16 @@ impl JobIndex for PostgresIndex {
         let claimed = sqlx::query(
             "INSERT INTO job_run (name, slot, started_at, owner, fence) VALUES ($1, $2, $3, $4, $5) \
              ON CONFLICT (name, slot) DO UPDATE \
-             SET started_at = excluded.started_at, owner = excluded.owner, fence = excluded.fence \
-             WHERE job_run.ended_at IS NULL",
+             SET started_at = excluded.started_at, owner = excluded.owner, fence = excluded.fence, \
+                 ended_at = NULL, counts = NULL, error = NULL \
+             WHERE job_run.ended_at IS NULL OR (job_run.error IS NOT NULL AND job_run.ended_at <= $6)",
         )
         .bind(job)
         .bind(slot.as_micros())
         .bind(now.as_micros())
         .bind(owner)
         .bind(fence)
+        .bind(now.minus(FAILED_RUN_RESTS).as_micros())
         .execute(&mut *transaction)
         .await?;
         if claimed.rows_affected() == 0 {

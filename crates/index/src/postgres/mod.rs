@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use keepsake_core::TenantId;
+use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Executor, PgExecutor, Postgres, Transaction};
 
@@ -73,6 +74,13 @@ pub struct PostgresIndex {
 const JOBS_CONNECTIONS: u32 = 4;
 /// Connections that look up what no tenant leads, at most.
 const SHARED_CONNECTIONS: u32 = 2;
+/// A migration that waits for a table keeps all that come after it waiting: it
+/// steps back soon, and tries again.
+const MIGRATION_SESSION: &str = "SET lock_timeout = '3s'";
+const MIGRATION_LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+const BETWEEN_LOCKS: Duration = Duration::from_secs(2);
+/// How long a migration tries, in all.
+const LOCKS_AWAITED_FOR: Duration = Duration::from_mins(10);
 
 /// What a session sets, by whom it serves.
 ///
@@ -117,14 +125,29 @@ impl PostgresIndex {
     ///
     /// Safe to run from several processes at once, and twice.
     ///
+    /// One that cannot have a table for itself lets others go on and tries again.
+    ///
     /// # Errors
     /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
     /// [`IndexError::Migration`].
     pub async fn migrate(url: &str) -> Result<(), IndexError> {
-        let mut connection = parse(url)?.connect().await?;
-        migrations::postgres().run(&mut connection).await?;
-        connection.close().await?;
-        Ok(())
+        let options = parse(url)?;
+        let mut waited = Duration::ZERO;
+        loop {
+            // Anew each time: one that failed may hold the migrations' lock still.
+            let mut connection = options.connect().await?;
+            connection.execute(MIGRATION_SESSION).await?;
+            let migrated = migrations::postgres().run(&mut connection).await;
+            connection.close().await?;
+            match migrated {
+                Err(error) if waited < LOCKS_AWAITED_FOR && is_lock_timeout(&error) => {
+                    tracing::info!("index.migrate: a table is in use; tried again");
+                    tokio::time::sleep(BETWEEN_LOCKS).await;
+                    waited += BETWEEN_LOCKS + MIGRATION_LOCK_TIMEOUT;
+                }
+                migrated => return Ok(migrated?),
+            }
+        }
     }
 
     /// Begins a transaction that sees one tenant.
@@ -158,6 +181,18 @@ impl PostgresIndex {
     pub fn app_pool(&self) -> &PgPool {
         &self.app
     }
+}
+
+/// Whether a migration could not have a lock in its time.
+fn is_lock_timeout(error: &MigrateError) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if let Some(sqlx::Error::Database(told)) = error.downcast_ref() {
+            return told.code().as_deref() == Some("55P03");
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn parse(url: &str) -> Result<PgConnectOptions, IndexError> {

@@ -50,7 +50,7 @@ impl UpkeepIndex for PostgresIndex {
                         blob_id: VersionId::from_uuid(row.try_get(2)?),
                     },
                     size_bytes: unsigned(row.try_get(3)?),
-                    sha256: hash_of(row.try_get(4)?, "version")?,
+                    sha256: hash_of(row.try_get(4)?, "version").ok(),
                     is_live: row.try_get(5)?,
                 })
             })

@@ -12,7 +12,7 @@ use super::SqliteIndex;
 use crate::model::{AccessRow, Audited, DueDeletion, JobRun, KeyUse, RunPlace, job_action};
 use crate::statements::operator::INSERT_OPERATOR_AUDIT;
 use crate::statements::upkeep::{JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN};
-use crate::{IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
+use crate::{FAILED_RUN_RESTS, IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 /// Queues a blob that no version names: the one that brought it, or one that
 /// shares it, asked for by a range as in `statements.rs`.
@@ -154,7 +154,7 @@ impl MaintenanceIndex for SqliteIndex {
 
     async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
         let rows = sqlx::query(
-            "SELECT tenant_id, store_id, blob_id, attempts, reason IN ('redacted', 'orphan', 'gone') FROM blob_deletion WHERE not_before <= $1 \
+            "SELECT tenant_id, store_id, blob_id, attempts, reason IN ('redacted', 'gone') FROM blob_deletion WHERE not_before <= $1 \
              ORDER BY not_before LIMIT $2",
         )
         .bind(now.as_micros())
@@ -250,14 +250,16 @@ impl JobIndex for SqliteIndex {
         let claimed = sqlx::query(
             "INSERT INTO job_run (name, slot, started_at, owner, fence) VALUES ($1, $2, $3, $4, $5) \
              ON CONFLICT (name, slot) DO UPDATE \
-             SET started_at = excluded.started_at, owner = excluded.owner, fence = excluded.fence \
-             WHERE ended_at IS NULL",
+             SET started_at = excluded.started_at, owner = excluded.owner, fence = excluded.fence, \
+                 ended_at = NULL, counts = NULL, error = NULL \
+             WHERE ended_at IS NULL OR (error IS NOT NULL AND ended_at <= $6)",
         )
         .bind(job)
         .bind(slot.as_micros())
         .bind(now.as_micros())
         .bind(owner)
         .bind(fence)
+        .bind(now.minus(FAILED_RUN_RESTS).as_micros())
         .execute(&mut *connection)
         .await?;
         if claimed.rows_affected() == 0 {

@@ -43,8 +43,8 @@ pub(super) const PAST: &str = "SELECT v.seq, v.created_at, \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id), FALSE), \
     ($5 > 0 AND EXISTS (SELECT 1 FROM version n INDEXED BY version_memory WHERE n.tenant_id = $1 \
         AND n.store_id = $2 AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1 OFFSET $5 - 1)) \
-    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq > $3 AND v.created_at <= $4 \
-    ORDER BY v.seq LIMIT $6";
+    FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
+        ORDER BY seq LIMIT $6) v WHERE v.created_at <= $4 ORDER BY v.seq";
 
 /// A store that is not deleted.
 const STORE_IS_THERE: &str =

@@ -19,7 +19,8 @@ pub(crate) const DELETIONS: &str = "SELECT v.seq, v.memory_id, v.created_at, \
     FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND (v.op, v.seq) > ('deleted', $3) \
     AND v.op <= 'deleted' AND v.op <> 'modified' ORDER BY v.op, v.seq LIMIT $4";
 
-/// Versions of a store after a place, up to the first that was made too late.
+/// Versions of a store after a place, up to the first that was made too late: the
+/// page is cut before they are compared, so that no more of the history is read.
 /// What follows one in its memory is asked for one by one, in the order of their
 /// index; the memory by its primary key, which has no condition.
 pub(crate) const PAST: &str = "SELECT v.seq, v.created_at, \
@@ -31,5 +32,5 @@ pub(crate) const PAST: &str = "SELECT v.seq, v.created_at, \
     ($5 > 0 AND EXISTS (SELECT 1 FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
         AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
         ORDER BY n.memory_id, n.seq LIMIT 1 OFFSET $5 - 1)) \
-    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq > $3 AND v.created_at <= $4 \
-    ORDER BY v.seq LIMIT $6";
+    FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
+        ORDER BY seq LIMIT $6) v WHERE v.created_at <= $4 ORDER BY v.seq";

@@ -307,7 +307,7 @@ async fn take(place: &Place, outdated: Outdated, limit: u32) -> Vec<VersionsTake
             store_id: place.store_id,
             outdated,
             after,
-            now: late(),
+            blobs_go_from: late(),
             limit,
             dry_run: false,
         };

@@ -77,6 +77,7 @@ pub(crate) fn all() -> Vec<Key> {
         key("blobs.secret_access_key", None, Nothing),
         key("blobs.sse_kms_key_id", None, Plain),
         key("blobs.ca_file", None, Plain),
+        key("blobs.deletion_delay_seconds", Some("0"), Plain),
         key("cache.blob_bytes", Some("268435456"), Plain),
     ];
     keys.extend(default_limits().into_iter().map(|(name, value)| Key {

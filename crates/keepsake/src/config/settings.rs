@@ -125,6 +125,8 @@ pub(crate) struct IndexSettings {
 pub(crate) struct BlobSettings {
     /// A folder or a bucket.
     pub(crate) url: BlobUrl,
+    /// How long blobs stay after the rows that named them.
+    pub(crate) deletion_delay: Duration,
     /// How to reach the bucket.
     pub(crate) s3: S3Settings,
 }
@@ -247,6 +249,7 @@ fn read_blobs(reader: &mut Reader<'_>) -> Option<BlobSettings> {
     let secret_access_key = reader.get("blobs.secret_access_key", |value| {
         text(value).map(SecretString::from)
     });
+    let deletion_delay = reader.get("blobs.deletion_delay_seconds", number(0));
     let sse_kms_key_id = reader.get("blobs.sse_kms_key_id", owned_text);
     let ca_file = reader.get("blobs.ca_file", |value| text(value).map(PathBuf::from));
     if reader.is_set("blobs.access_key_id") != reader.is_set("blobs.secret_access_key") {
@@ -272,7 +275,11 @@ fn read_blobs(reader: &mut Reader<'_>) -> Option<BlobSettings> {
         sse_kms_key_id,
         ca_file,
     };
-    Some(BlobSettings { url: url?, s3 })
+    Some(BlobSettings {
+        url: url?,
+        s3,
+        deletion_delay: Duration::from_secs(deletion_delay?),
+    })
 }
 
 fn read_limits(reader: &mut Reader<'_>) -> Option<Limits> {

@@ -40,6 +40,7 @@ access_key_id = "key-hunter2"
 secret_access_key = "secret-hunter2"
 sse_kms_key_id = "arn:aws:kms:eu-central-1:1:key/1"
 ca_file = "/etc/ssl/ca.pem"
+deletion_delay_seconds = 604_800
 
 [cache]
 blob_bytes = 1_000

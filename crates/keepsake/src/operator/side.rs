@@ -107,7 +107,9 @@ impl Side {
 
     /// Gives the database back.
     pub(super) async fn close(self) {
-        if let Self::Database { backends, .. } = self {
+        if let Self::Database { engine, backends } = self {
+            // A run that was asked for may have told of this process as a replica.
+            engine.shut_down(Duration::ZERO).await;
             backends.index.close().await;
         }
     }

@@ -1,0 +1,202 @@
+//! What holds the jobs back where going on would lose something.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
+use keepsake_engine::jobs::{
+    DrainDeletions, ExpireUnused, Job, Lease, PurgeStores, RunOutcome, RunRequest, SweepBlobs, run_job,
+};
+use keepsake_engine::{Clock, Engine, EngineError, ManualClock, NewKey, PageRequest, SystemClock};
+use keepsake_index::Scope;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::bed::Bed;
+
+crate::on_both_pairs! {
+    scheduled_sweep_stops_where_the_index_knows_none_of_the_blobs,
+    scheduled_sweep_stops_where_most_blobs_are_unnamed,
+    blobs_of_what_was_deleted_stay_for_the_delay_and_redacted_ones_do_not,
+    failed_run_of_the_schedule_is_tried_again_in_its_slot,
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+async fn run(engine: &Engine, job: impl Job + 'static, request: RunRequest) -> RunOutcome {
+    run_job(engine, Arc::new(job), request, &CancellationToken::new())
+        .await
+        .unwrap()
+}
+
+/// A worker for whom every blob is older than a request.
+fn worker(bed: &Bed) -> (Engine, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(SystemClock.now().plus(2 * DAY)));
+    (bed.replica_with(|options| options.clock = clock.clone()), clock)
+}
+
+async fn plant(bed: &Bed, blob: u128) {
+    let key = BlobKey {
+        tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
+        store_id: StoreId::from_uuid(Uuid::from_u128(1)),
+        blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
+    };
+    let orphan = Bytes::from_static(b"orphan");
+    bed.blobs.inner().put(&key, orphan).await.unwrap();
+}
+
+fn assert_stopped(outcome: &RunOutcome) {
+    let RunOutcome::Failed(error) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(error.contains("names too few of the blobs"), "{error}");
+}
+
+async fn scheduled_sweep_stops_where_the_index_knows_none_of_the_blobs(bed: Bed) {
+    plant(&bed, 1).await;
+    let (engine, clock) = worker(&bed);
+    assert_stopped(&run(&engine, SweepBlobs::default(), RunRequest::SCHEDULED).await);
+    run(&engine, DrainDeletions, RunRequest::SCHEDULED).await;
+    assert_eq!(bed.blobs_there().await.len(), 1);
+    clock.advance(DAY);
+    let asked_for = run(&engine, SweepBlobs::default(), RunRequest::manual(false)).await;
+    assert!(matches!(&asked_for, RunOutcome::Ran(counts) if counts["condemned"] == 1));
+}
+
+async fn scheduled_sweep_stops_where_most_blobs_are_unnamed(bed: Bed) {
+    bed.create("/memories/kept.txt", "kept").await;
+    for blob in 1..=100 {
+        plant(&bed, blob).await;
+    }
+    let (engine, clock) = worker(&bed);
+    let few = SweepBlobs { batch: 500 };
+    let swept = run(&engine, few, RunRequest::SCHEDULED).await;
+    assert!(
+        matches!(&swept, RunOutcome::Ran(counts) if counts["condemned"] == 100),
+        "{swept:?}"
+    );
+    for blob in 200..=300 {
+        plant(&bed, blob).await;
+    }
+    clock.advance(DAY);
+    // The hundred of before are condemned, and not removed yet: they are unnamed still.
+    assert_stopped(&run(&engine, few, RunRequest::SCHEDULED).await);
+}
+
+async fn blobs_of_what_was_deleted_stay_for_the_delay_and_redacted_ones_do_not(bed: Bed) {
+    let delayed = bed.replica_with(|options| options.blob_deletion_delay = 7 * DAY);
+    bed.make("/a.txt", "one").await;
+    let redacted = bed.make("/b.txt", "two").await;
+    bed.delete(&redacted, None).await.unwrap();
+    let version_id = redacted.memory.head.version_id;
+    delayed
+        .redact_version(&bed.principal, bed.store_id, version_id)
+        .await
+        .unwrap();
+    assert_eq!(bed.blobs_there().await.len(), 1);
+    delayed.delete_store(&bed.principal, bed.store_id).await.unwrap();
+    let purged = run(&delayed, PurgeStores, RunRequest::SCHEDULED).await;
+    assert!(
+        matches!(&purged, RunOutcome::Ran(counts) if counts["blobs"] == 1),
+        "{purged:?}"
+    );
+    bed.clock.advance(6 * DAY);
+    run(&delayed, DrainDeletions, RunRequest::SCHEDULED).await;
+    assert_eq!(bed.blobs_there().await.len(), 1);
+    bed.clock.advance(DAY);
+    run(&delayed, DrainDeletions, RunRequest::SCHEDULED).await;
+    assert_eq!(bed.blobs_there().await, []);
+}
+
+/// Fails as long as the cursor of an earlier run is not there.
+struct FailsOnce;
+
+#[async_trait]
+impl Job for FailsOnce {
+    fn name(&self) -> &'static str {
+        "fails-once"
+    }
+
+    fn schedule(&self) -> &'static str {
+        "0 */10 * * * *"
+    }
+
+    fn period(&self) -> Duration {
+        DAY
+    }
+
+    async fn run(&self, _: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        if lease.cursor().await?.is_some() {
+            return Ok(json!({"went_on": 1}));
+        }
+        lease.renew(Some("half")).await?;
+        Err(EngineError::Internal("as the test wants it"))
+    }
+}
+
+async fn failed_run_of_the_schedule_is_tried_again_in_its_slot(bed: Bed) {
+    let engine = &bed.engine;
+    let failed = run(engine, FailsOnce, RunRequest::SCHEDULED).await;
+    assert!(matches!(failed, RunOutcome::Failed(_)));
+    // At once would be in vain.
+    assert_eq!(
+        run(engine, FailsOnce, RunRequest::SCHEDULED).await,
+        RunOutcome::NotOurs
+    );
+    bed.clock.advance(Duration::from_mins(10));
+    let again = run(engine, FailsOnce, RunRequest::SCHEDULED).await;
+    assert_eq!(again, RunOutcome::Ran(json!({"went_on": 1})));
+    let runs = engine
+        .operator()
+        .job_runs("fails-once", &PageRequest::default())
+        .await;
+    // It is no job of the product, so it has no history that is shown.
+    assert!(matches!(runs, Err(EngineError::JobNotFound)));
+    bed.clock.advance(Duration::from_mins(10));
+    assert_eq!(
+        run(engine, FailsOnce, RunRequest::SCHEDULED).await,
+        RunOutcome::NotOurs
+    );
+}
+
+/// Of Postgres alone: there the pool that tells of a replica may fail while the
+/// one that serves does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_that_the_others_do_not_hear_of_serves_nobody() {
+    let bed = Bed::postgres_and_s3().await;
+    let new = NewKey {
+        tenant_id: bed.principal.tenant_id,
+        name: "reader".to_owned(),
+        scopes: Scope::ALL.to_vec(),
+        store_ids: None,
+        expires_at: None,
+    };
+    let (_, secret) = bed.engine.operator().create_key(new).await.unwrap();
+    let key = secret.expose();
+    bed.as_owner("REVOKE INSERT, UPDATE ON replica FROM keepsake_jobs")
+        .await;
+    bed.engine.flush_access().await.unwrap_err();
+    bed.clock.advance(Duration::from_mins(4));
+    bed.engine.authenticate(key).await.unwrap();
+    bed.clock.advance(Duration::from_mins(1));
+    bed.engine.flush_access().await.unwrap_err();
+    for refused in [
+        bed.engine.authenticate(key).await,
+        bed.engine.authenticate_key(key).await,
+    ] {
+        assert!(matches!(refused, Err(EngineError::CutOff)), "{refused:?}");
+    }
+    assert!(!bed.engine.readiness().await.has_index);
+    bed.as_owner("GRANT INSERT, UPDATE ON replica TO keepsake_jobs")
+        .await;
+    bed.engine.flush_access().await.unwrap();
+    bed.engine.authenticate(key).await.unwrap();
+    bed.clock.advance(Duration::from_secs(2));
+    assert!(bed.engine.readiness().await.has_index);
+    // A run that expires is one of a replica that is heard of.
+    let counts = run(&bed.engine, ExpireUnused, RunRequest::SCHEDULED).await;
+    assert!(matches!(counts, RunOutcome::Ran(_)), "{counts:?}");
+}
