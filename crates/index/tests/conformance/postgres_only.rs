@@ -425,3 +425,27 @@ async fn bad_url_is_not_repeated_in_the_error() {
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }
+
+#[tokio::test]
+async fn migration_steps_back_from_a_table_in_use_and_tries_again() {
+    const WAITING: &str =
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let (_index, raw, database) = postgres_index().await;
+    let mut dump = raw.begin().await.unwrap();
+    sqlx::query("LOCK TABLE _sqlx_migrations IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *dump)
+        .await
+        .unwrap();
+    let url = database.database.url();
+    // Each try has a connection of its own: the second began when the first gave up.
+    let in_use_until_it_tries_again = async {
+        let mut waiting = BTreeSet::new();
+        while waiting.len() < 2 {
+            let seen: Vec<i32> = sqlx::query_scalar(WAITING).fetch_all(&raw).await.unwrap();
+            waiting.extend(seen);
+        }
+        dump.rollback().await.unwrap();
+    };
+    let (migrated, ()) = tokio::join!(PostgresIndex::migrate(&url), in_use_until_it_tries_again);
+    migrated.unwrap();
+}

@@ -142,7 +142,13 @@ async fn every_set_of_values_is_a_configuration_that_the_binary_takes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_key_of_the_configuration_can_be_set_in_the_chart() {
     // What the chart knows by itself.
-    let own = ["role", "server.listen", "operator.listen", "blobs.path_style"];
+    let own = [
+        "role",
+        "server.listen",
+        "operator.listen",
+        "blobs.path_style",
+        "blobs.deletion_delay_seconds",
+    ];
     let shown = keepsake(&["config", "check"]).await.stdout;
     let keys = toml::from_str::<toml::Table>(&shown).unwrap();
     let file = suite().join("../../helm/keepsake/values.schema.json");

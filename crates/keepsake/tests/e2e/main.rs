@@ -22,6 +22,7 @@ mod edges;
 mod edits;
 mod erasure;
 mod errors;
+mod expiry;
 mod hostile;
 mod isolation;
 mod leaving_clients;

@@ -510,3 +510,41 @@ async fn keys_are_made_and_revoked_by_their_tenant() {
     );
     is_felt("the revocation", &worker, 401).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_runs_are_not_counted_as_done() {
+    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let operator = Operator::new();
+    let mut server = deployment.start_with(&operator.config()).await;
+    let ran = async || {
+        let page = operator.send(Method::GET, "/metrics", None).await.text;
+        let series = r#"keepsake_job_runs_total{job="reconcile-usage",outcome="succeeded"} "#;
+        let line = page.lines().find_map(|line| line.strip_prefix(series));
+        line.map(|count| count.parse::<u32>().unwrap())
+    };
+    // What the schedule did by itself meanwhile is not asked about.
+    let before = ran().await;
+    ask_for_run(&operator, "reconcile-usage", true).await;
+    assert_eq!(ran().await, before);
+    ask_for_run(&operator, "reconcile-usage", false).await;
+    assert_eq!(ran().await, Some(before.unwrap_or(0) + 1));
+    server.end().await;
+}
+
+/// Runs a job to its end.
+async fn ask_for_run(operator: &Operator, name: &str, is_dry: bool) {
+    let path = format!("/admin/v1/jobs/{name}");
+    let body = json!({"dry_run": is_dry});
+    let begun = operator
+        .send(Method::POST, &format!("{path}/run"), Some(&body))
+        .await;
+    assert_eq!(begun.status, 202, "{}", begun.text);
+    let id = begun.json()["id"].clone();
+    let ended = async || {
+        let history = operator.get(&format!("{path}/runs")).await;
+        let runs = history["data"].as_array().unwrap();
+        let run = runs.iter().find(|run| run["id"] == id).unwrap();
+        !run["ended_at"].is_null()
+    };
+    eventually("the run ends", FELT_WITHIN, ended).await;
+}

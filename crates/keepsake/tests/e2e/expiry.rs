@@ -1,0 +1,103 @@
+//! A process that dies while it expires what is unused: nothing twice, nothing
+//! too much, and the next run does the rest.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use keepsake_engine::jobs::{ExpireUnused, RunOutcome, RunRequest, run_job};
+use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
+use serde_json::json;
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::command::keepsake;
+use crate::support::{Deployment, Pair, binary, eventually};
+
+/// More than some batches of the job.
+const UNUSED: i64 = 600;
+const SHOWN_WITHIN: Duration = Duration::from_secs(60);
+
+/// Makes all memories as old as can be, in a store that keeps them for a day.
+const GROW_OLD: &str = "UPDATE memory SET created_at = 1, updated_at = 1; \
+    UPDATE store SET expires_unused_after = 86400, period_set_at = 1, idle_since = 0; \
+    UPDATE memory SET pinned = TRUE WHERE path LIKE '/pinned/%'";
+const DELETED: &str = "SELECT count(*) FROM version WHERE op = 'deleted'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expiry_that_is_killed_is_gone_on_with_on_postgres_and_s3() {
+    expiry_that_is_killed_is_gone_on_with(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expiry_that_is_killed_is_gone_on_with_on_sqlite_and_files() {
+    expiry_that_is_killed_is_gone_on_with(Pair::SqliteFiles).await;
+}
+
+async fn expiry_that_is_killed_is_gone_on_with(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let mut server = deployment.start().await;
+    let client = server.client(&tenant);
+    let paths = (0..UNUSED).map(|number| format!("/memories/unused/{number}.txt"));
+    let pinned = (0..3).map(|number| format!("/memories/pinned/{number}.txt"));
+    stream::iter(paths.chain(pinned))
+        .for_each_concurrent(16, |path| {
+            let (client, tenant) = (client.clone(), tenant.clone());
+            async move {
+                let input = json!({"command": "create", "path": path, "file_text": "what nobody reads"});
+                client.tool_ok(&tenant, &input).await;
+            }
+        })
+        .await;
+    server.end().await;
+    let database = deployment.database().await;
+    database.execute(GROW_OLD.to_owned()).await;
+
+    let config = server.config_file();
+    let mut run = Command::new(binary())
+        .args(["job", "run", "expire-unused", "--config"])
+        .arg(&config)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let begun = async || database.number(DELETED).await > 0;
+    eventually("the first memories expire", SHOWN_WITHIN, begun).await;
+    run.kill().await.unwrap();
+    let expired = database.number(DELETED).await;
+    assert!((1..UNUSED).contains(&expired), "killed too late: {expired}");
+    database.close().await;
+    let well = keepsake(&["verify", "--config", config.to_str().unwrap()])
+        .await
+        .ok();
+    assert!(well.ends_with("all is well\n"), "{well}");
+
+    // Once the dead one's lease has run out, and nobody waits for its reads.
+    let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_mins(15))));
+    let options = EngineOptions {
+        clock,
+        ..EngineOptions::default()
+    };
+    let index = deployment.index().await;
+    let engine = Engine::new(Arc::clone(&index), deployment.blobs().await, options);
+    let stopping = CancellationToken::new();
+    let rest = run_job(&engine, Arc::new(ExpireUnused), RunRequest::SCHEDULED, &stopping).await;
+    assert!(
+        matches!(&rest, Ok(RunOutcome::Ran(counts)) if counts["expired"] == UNUSED - expired),
+        "{expired}: {rest:?}"
+    );
+    index.close().await;
+    let database = deployment.database().await;
+    assert_eq!(database.number(DELETED).await, UNUSED, "each expired once");
+    let live = "SELECT count(*) FROM memory WHERE deleted_at IS NULL";
+    assert_eq!(database.number(live).await, 3);
+    database.close().await;
+    let well = keepsake(&["verify", "--config", config.to_str().unwrap()])
+        .await
+        .ok();
+    assert!(well.ends_with("all is well\n"), "{well}");
+}
