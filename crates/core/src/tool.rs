@@ -18,12 +18,14 @@ mod command;
 mod edit;
 mod error;
 mod fields;
+mod protocol_text;
 mod view;
 
 pub use crate::path::{ToolPath, ToolPathError, ToolRoot, tool_display};
 pub use command::Command;
 pub use edit::{Edit, insert, str_replace};
 pub use error::ToolError;
+pub use protocol_text::{ProtocolOptions, protocol_text};
 pub use view::{DirectoryEntry, format_size, max_entries_shown, view_directory, view_file};
 
 /// The result of a `create` that made the file.
