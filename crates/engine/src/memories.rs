@@ -255,7 +255,7 @@ impl Engine {
     ) -> Result<Option<ShownItem>, EngineError> {
         let memory = match item {
             MemoryItem::Prefix(path) => return Ok(Some(ShownItem::Prefix(path))),
-            MemoryItem::Memory(memory) => memory,
+            MemoryItem::Memory { memory, .. } => *memory,
         };
         let path = memory.head.path.clone();
         let shown = self.show(principal, store_id, expiry, memory);
@@ -307,9 +307,9 @@ impl Engine {
 }
 
 /// The place of an item in the order of a listing.
-fn path_of(item: &MemoryItem) -> &str {
+pub(crate) fn path_of(item: &MemoryItem) -> &str {
     match item {
-        MemoryItem::Memory(memory) => memory.head.path.as_str(),
+        MemoryItem::Memory { memory, .. } => memory.head.path.as_str(),
         MemoryItem::Prefix(path) => path.as_str(),
     }
 }

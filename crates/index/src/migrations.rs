@@ -55,6 +55,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         "job runs",
         include_str!("../../../migrations/postgres/0009_job_runs.sql"),
     ),
+    (
+        12,
+        "first lines",
+        include_str!("../../../migrations/postgres/0012_first_lines.sql"),
+    ),
 ];
 
 const SQLITE: &[(i64, &str, &str)] = &[

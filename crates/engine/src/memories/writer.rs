@@ -244,7 +244,7 @@ impl<'a> Writer<'a> {
             .await?;
         let first = page.and_then(|page| page.items.into_iter().next());
         let (conflicting_memory_id, conflicting_path) = match first {
-            Some(MemoryItem::Memory(memory)) => {
+            Some(MemoryItem::Memory { memory, .. }) => {
                 (Some(memory.head.memory_id), memory.head.path.as_str().to_owned())
             }
             Some(MemoryItem::Prefix(_)) | None => (None, path),

@@ -205,7 +205,12 @@ pub struct MemoryPage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryItem {
     /// A memory.
-    Memory(Memory),
+    Memory {
+        /// What there is of it.
+        memory: Box<Memory>,
+        /// What it begins with, cut to what listings show.
+        first_line: String,
+    },
     /// A directory with memories somewhere below it.
     Prefix(DirPath),
 }

@@ -64,7 +64,7 @@ impl PostgresIndex {
         let rows = sqlx::query(
             "SELECT archived_at, purge_epoch, expires_unused_after, period_set_at, path, size_bytes, memory_id, \
              version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, pinned, created_at, updated_at, \
-             last_read_at, active_at FROM list_memories_v1($1, $2, $3, $4, $5, $6, $7)",
+             last_read_at, active_at, first_line FROM list_memories_v2($1, $2, $3, $4, $5, $6, $7)",
         )
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
@@ -149,5 +149,8 @@ fn item_of(row: &PgRow) -> Result<MemoryItem, IndexError> {
     if memory_id.is_none() {
         return Ok(MemoryItem::Prefix(DirPath::from_trusted(row.try_get(4)?)));
     }
-    Ok(MemoryItem::Memory(memory_of(row)?))
+    Ok(MemoryItem::Memory {
+        memory: Box::new(memory_of(row)?),
+        first_line: row.try_get::<Option<String>, _>(18)?.unwrap_or_default(),
+    })
 }

@@ -29,10 +29,10 @@ const MEMORY: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires
 /// both exclusive, `$5` at most.
 const ALL_BELOW: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \
     i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, i.sha256, i.claimed_by, \
-    i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at \
+    i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at, i.first_line \
     FROM store s LEFT JOIN ( \
         SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, \
-            pinned, created_at, updated_at FROM memory INDEXED BY memory_path \
+            pinned, created_at, updated_at, first_line FROM memory INDEXED BY memory_path \
         WHERE tenant_id = $1 AND store_id = $2 AND path > $3 AND path < $4 AND deleted_at IS NULL \
         ORDER BY path LIMIT $5 \
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
@@ -44,14 +44,14 @@ const ALL_BELOW: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expi
 /// in another order, since a path ends in `/`.
 const CHILDREN: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \
     i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, i.sha256, i.claimed_by, \
-    i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at \
+    i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at, i.first_line \
     FROM store s LEFT JOIN ( \
         SELECT * FROM (SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
-            claimed_until, pinned, created_at, updated_at FROM memory INDEXED BY memory_parent \
+            claimed_until, pinned, created_at, updated_at, first_line FROM memory INDEXED BY memory_parent \
             WHERE tenant_id = $1 AND store_id = $2 AND parent = $6 AND name > $4 AND deleted_at IS NULL \
             ORDER BY name LIMIT $5) \
         UNION ALL \
-        SELECT * FROM (SELECT path, bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
+        SELECT * FROM (SELECT path, bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
             FROM directory INDEXED BY directory_children \
             WHERE tenant_id = $1 AND store_id = $2 AND parent = $6 AND path > $3 AND path <> '/' \
             ORDER BY path LIMIT $5) \
@@ -220,7 +220,10 @@ fn memory_of(row: &SqliteRow) -> Result<Memory, IndexError> {
 fn item_of(row: &SqliteRow) -> Result<Option<MemoryItem>, IndexError> {
     let memory_id: Option<Uuid> = row.try_get(6)?;
     if memory_id.is_some() {
-        return Ok(Some(MemoryItem::Memory(memory_of(row)?)));
+        return Ok(Some(MemoryItem::Memory {
+            memory: Box::new(memory_of(row)?),
+            first_line: row.try_get::<Option<String>, _>(18)?.unwrap_or_default(),
+        }));
     }
     let path: Option<String> = row.try_get(4)?;
     Ok(path.map(|path| MemoryItem::Prefix(DirPath::from_trusted(path))))

@@ -45,7 +45,7 @@ fn listing(below: &str, depth: Depth, after: Option<String>, limit: u32) -> Memo
 
 fn path_of(item: &MemoryItem) -> String {
     match item {
-        MemoryItem::Memory(memory) => memory.head.path.as_str().to_owned(),
+        MemoryItem::Memory { memory, .. } => memory.head.path.as_str().to_owned(),
         MemoryItem::Prefix(directory) => directory.as_str().to_owned(),
     }
 }
@@ -197,7 +197,10 @@ pub(crate) async fn memory_is_the_same_by_id_and_in_lists(subject: &Subject) {
     let head = place.create("/d/a", 3).await;
     let mut edit = place.commit_of(vec![edited(&head, 4)]);
     edit.now = after_seconds(5);
-    edit.changes[0].after.as_mut().unwrap().is_pinned = Some(true);
+    let after = edit.changes[0].after.as_mut().unwrap();
+    after.is_pinned = Some(true);
+    let first_line = "what it begins with: äöü".to_owned();
+    after.first_line = Some(first_line.clone());
     place.run(&edit).await;
     place.create("/d/b", 1).await;
     let read = AccessRow {
@@ -221,8 +224,12 @@ pub(crate) async fn memory_is_the_same_by_id_and_in_lists(subject: &Subject) {
     assert_eq!(found.target, MemoryTarget::Live(expected.clone()));
     for depth in [Depth::All, Depth::Children] {
         let items = page(&place, &listing("/d/", depth, None, 10)).await;
-        assert_eq!(items[0], MemoryItem::Memory(expected.clone()));
-        let MemoryItem::Memory(unread) = &items[1] else {
+        let read = MemoryItem::Memory {
+            memory: Box::new(expected.clone()),
+            first_line: first_line.clone(),
+        };
+        assert_eq!(items[0], read);
+        let MemoryItem::Memory { memory: unread, .. } = &items[1] else {
             panic!("{items:?}");
         };
         assert_eq!((unread.last_read_at, unread.active_at), (None, None));

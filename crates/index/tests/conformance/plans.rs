@@ -110,7 +110,7 @@ async fn lists_of_memories_are_ranges_of_indexes_in_their_order() {
         "(ROW(parent, path) > ROW($3, $4)) AND (parent <= $3))",
         "memory_access_pkey",
     ];
-    assert_plans("list_memories_v1", &MEMORIES, &[&all, &children]).await;
+    assert_plans("list_memories_v2", &MEMORIES, &[&all, &children]).await;
 }
 
 #[tokio::test]

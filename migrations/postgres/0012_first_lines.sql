@@ -1,0 +1,67 @@
+-- Lists of memories tell what each begins with.
+
+CREATE FUNCTION list_memories_v2(
+    p_tenant uuid, p_store uuid, p_directory text, p_from text, p_end text, p_after_name text, p_limit bigint
+)
+RETURNS TABLE (
+    archived_at bigint, purge_epoch bigint, expires_unused_after bigint, period_set_at bigint,
+    path text, size_bytes bigint, memory_id uuid, version_id uuid, head_seq bigint, blob_id uuid, sha256 bytea,
+    claimed_by uuid, claimed_until bigint, pinned boolean, created_at bigint, updated_at bigint,
+    last_read_at bigint, active_at bigint, first_line text
+)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_setting text;
+BEGIN
+    v_setting := set_config('keepsake.tenant', p_tenant::text, true);
+    SELECT s.archived_at, s.purge_epoch, s.expires_unused_after, s.period_set_at
+      INTO archived_at, purge_epoch, expires_unused_after, period_set_at
+      FROM store s
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN NEXT;
+    IF p_after_name IS NULL THEN
+        RETURN QUERY
+            SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+                   m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256,
+                   m.claimed_by, m.claimed_until, m.pinned, m.created_at, m.updated_at, a.last_read_at, a.active_at,
+                   m.first_line
+              FROM (SELECT * FROM memory m
+                     WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path > p_from AND m.path < p_end
+                           AND m.deleted_at IS NULL
+                     ORDER BY m.path LIMIT p_limit) m
+              LEFT JOIN LATERAL (SELECT a.last_read_at, a.active_at FROM memory_access a
+                                  WHERE a.tenant_id = p_tenant AND a.store_id = p_store AND a.memory_id = m.memory_id
+                                  LIMIT 1) a ON true
+             ORDER BY m.path;
+        RETURN;
+    END IF;
+    RETURN QUERY
+        SELECT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+               item.path, item.size_bytes, item.memory_id, item.version_id, item.head_seq, item.blob_id, item.sha256,
+               item.claimed_by, item.claimed_until, item.pinned, item.created_at, item.updated_at,
+               a.last_read_at, a.active_at, item.first_line
+          FROM (SELECT * FROM (
+                    (SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256,
+                            m.claimed_by, m.claimed_until, m.pinned, m.created_at, m.updated_at, m.first_line
+                       FROM memory m
+                      WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.parent = p_directory
+                            AND m.name > p_after_name AND m.deleted_at IS NULL
+                      ORDER BY m.name LIMIT p_limit)
+                    UNION ALL
+                    (SELECT d.path, d.bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+                       FROM directory d
+                      WHERE d.tenant_id = p_tenant AND d.store_id = p_store
+                            AND (d.parent, d.path) > (p_directory, p_from) AND d.parent <= p_directory
+                            AND d.path <> '/'
+                      ORDER BY d.parent, d.path LIMIT p_limit)
+                ) merged ORDER BY merged.path LIMIT p_limit) item
+          LEFT JOIN LATERAL (SELECT a.last_read_at, a.active_at FROM memory_access a
+                              WHERE a.tenant_id = p_tenant AND a.store_id = p_store AND a.memory_id = item.memory_id
+                              LIMIT 1) a ON true
+         ORDER BY item.path;
+END
+$$;
