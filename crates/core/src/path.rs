@@ -14,6 +14,7 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 mod decode;
 mod tool;
 
+pub(crate) use tool::TOOL_ROOT;
 pub use tool::{ToolPath, ToolPathError, ToolRoot, tool_display};
 
 /// Bytes of one path.

@@ -73,14 +73,22 @@ const MOST_LISTED: usize = 10;
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, Finding { kind, line, .. }) in self.0.iter().take(MOST_LISTED).enumerate() {
-            let separator = if position == 0 { "" } else { ", " };
-            write!(f, "{separator}{kind} in line {line}")?;
-        }
-        match self.0.len().saturating_sub(MOST_LISTED) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        let found = self.0.iter().map(|finding| (finding.kind.as_str(), finding.line));
+        f.write_str(&list_kinds(found))
+    }
+}
+
+/// Names what was found, by its kinds and lines, as [`Listed`] does.
+pub(crate) fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>) -> String {
+    let more = found.len().saturating_sub(MOST_LISTED);
+    let listed: Vec<_> = found
+        .take(MOST_LISTED)
+        .map(|(kind, line)| format!("{kind} in line {line}"))
+        .collect();
+    let listed = listed.join(", ");
+    match more {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
     }
 }
 

@@ -14,6 +14,7 @@
 //!
 //! Every function takes time linear in what it is given, hostile or not.
 
+pub mod agent;
 mod command;
 mod edit;
 mod error;

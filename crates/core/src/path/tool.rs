@@ -8,7 +8,7 @@ use unicode_normalization::UnicodeNormalization;
 use super::{DirPath, Echo, MemoryPath, PathError, decode};
 
 /// What the memory tool calls the root.
-const TOOL_ROOT: &str = "/memories";
+pub(crate) const TOOL_ROOT: &str = "/memories";
 /// Where a session's stores are mounted for an agent with a file system; it
 /// means the same as [`TOOL_ROOT`].
 const MOUNT_ROOT: &str = "/mnt/memory";

@@ -1,5 +1,7 @@
 //! The two commands that edit a file: from a content to the next.
 
+use std::ops::Range;
+
 use super::error::ToolError;
 use super::view::push_numbered_lines;
 use crate::path::ToolPath;
@@ -57,7 +59,7 @@ impl Edit {
 }
 
 /// Where a line of `content` is once redaction made one line of several.
-fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
+pub(super) fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
     let lost_before = redacted.findings.iter().map(|finding| {
         let lines = count_newlines(&content[finding.range.clone()]);
         line.saturating_sub(finding.line).min(lines)
@@ -73,6 +75,28 @@ fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
 /// [`ToolError::EmptyOldStr`], [`ToolError::NoMatch`], or
 /// [`ToolError::ManyMatches`] (overlapping matches count).
 pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str) -> Result<Edit, ToolError> {
+    let Range { start, end } = only_match(path, content, old_str)?;
+    let rest = &content[end..];
+    let mut edited = String::with_capacity(start + new_str.len() + rest.len());
+    edited.extend([&content[..start], new_str, rest]);
+
+    let first_line = count_newlines(&content[..start]) + 1;
+    let last_line = first_line + count_newlines(new_str);
+    // What follows a line break was changed only if it did not start a line before.
+    let rest_kept_its_start = new_str.ends_with('\n') && old_str.ends_with('\n');
+    let last_line = last_line - usize::from(rest_kept_its_start);
+    Ok(Edit {
+        message: snippet(&edited, first_line, last_line),
+        content: edited,
+        shown_lines: Some((first_line, last_line)),
+    })
+}
+
+/// The bytes of the one place where `old_str` is in `content`.
+///
+/// # Errors
+/// As [`str_replace`].
+pub(super) fn only_match(path: &ToolPath, content: &str, old_str: &str) -> Result<Range<usize>, ToolError> {
     let Some(first_character) = old_str.chars().next() else {
         return Err(ToolError::EmptyOldStr);
     };
@@ -89,20 +113,7 @@ pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str)
             lines,
         });
     }
-    let rest = &content[start + old_str.len()..];
-    let mut edited = String::with_capacity(start + new_str.len() + rest.len());
-    edited.extend([&content[..start], new_str, rest]);
-
-    let first_line = count_newlines(&content[..start]) + 1;
-    let last_line = first_line + count_newlines(new_str);
-    // What follows a line break was changed only if it did not start a line before.
-    let rest_kept_its_start = new_str.ends_with('\n') && old_str.ends_with('\n');
-    let last_line = last_line - usize::from(rest_kept_its_start);
-    Ok(Edit {
-        message: snippet(&edited, first_line, last_line),
-        content: edited,
-        shown_lines: Some((first_line, last_line)),
-    })
+    Ok(start..start + old_str.len())
 }
 
 /// The result of an edit whose changed lines are `first_line..=last_line`.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::content::ContentHash;
 use crate::path::{Echo, PathError, ToolPathError};
 
 /// Why a call was not carried out; its text is what the model reads.
@@ -29,6 +30,87 @@ pub enum ToolError {
         /// What the field is, such as "a number".
         found: &'static str,
     },
+    /// A field of the call is of the right type, but breaks a rule.
+    #[error("Error: Field `{field}` {rule}")]
+    OutOfBounds {
+        /// The field's name.
+        field: &'static str,
+        /// The rule, as a phrase that follows the field.
+        rule: String,
+    },
+    /// One of several edits cannot be made.
+    #[error(
+        "Error: Edit {number} of {total} cannot be made, so none was: {}",
+        WithoutLabel(.error)
+    )]
+    InEdit {
+        /// Which, counted from 1.
+        number: usize,
+        /// How many there are.
+        total: usize,
+        /// Why; lines are those that the edits before it left.
+        error: Box<ToolError>,
+    },
+    /// A directory is where a file was expected.
+    #[error("Error: {path} is a directory, not a file. List what is in it with memory_list.")]
+    IsDirectory {
+        /// What was asked for.
+        path: String,
+    },
+    /// A file is where a directory was expected.
+    #[error("Error: {path} is a file, not a directory. Read it with memory_read.")]
+    IsFile {
+        /// What was asked for.
+        path: String,
+    },
+    /// `memory_read`: the file ends before.
+    #[error(
+        "Error: Invalid `offset` parameter: {offset}. It should be within the characters of the file: \
+         [0, {total_chars}]"
+    )]
+    OffsetPastEnd {
+        /// The character asked for.
+        offset: u64,
+        /// How many the file has.
+        total_chars: u64,
+    },
+    /// A file is at a path that was to be free.
+    #[error(
+        "Error: The precondition `not_exists` does not hold: {path} exists, with content_sha256 {current}. \
+         Nothing was changed. Read it, then decide whether to edit it."
+    )]
+    Exists {
+        /// What was to be made.
+        path: String,
+        /// What is there.
+        current: ContentHash,
+    },
+    /// A file holds other content than the call expects.
+    #[error(
+        "Error: The precondition does not hold: {path} has content_sha256 {current}. Nothing was changed. \
+         Read it again, then decide what to do with what others changed."
+    )]
+    ContentDiffers {
+        /// What was to be changed.
+        path: String,
+        /// What is there.
+        current: ContentHash,
+    },
+    /// `memory_delete` of a directory with the hash of a file.
+    #[error(
+        "Error: {path} is a directory, which has no content_sha256. Nothing was deleted. To delete it with \
+         everything in it, leave `expected_content_sha256` out."
+    )]
+    DirectoryHasNoHash {
+        /// The directory.
+        path: String,
+    },
+    /// No tool is called so.
+    #[error(
+        "Error: There is no tool of this name; the tools are {}",
+        super::agent::ToolNames
+    )]
+    UnknownTool,
     /// The field `command` names none of the six commands.
     #[error("Error: Field `command` must be {}, but is `{}`", super::command::NAMES, Echo(.command))]
     UnknownCommand {
@@ -255,6 +337,27 @@ pub enum ToolError {
         /// What the call was to change.
         path: String,
     },
+}
+
+impl ToolError {
+    /// The same of one of several edits.
+    pub(crate) fn in_edit(self, number: usize, total: usize) -> Self {
+        Self::InEdit {
+            number,
+            total,
+            error: Box::new(self),
+        }
+    }
+}
+
+/// Writes an error inside of another one.
+struct WithoutLabel<'a>(&'a ToolError);
+
+impl fmt::Display for WithoutLabel<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        f.write_str(text.strip_prefix("Error: ").unwrap_or(&text))
+    }
 }
 
 /// Writes numbers as `1, 3, 3`.

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::error::ToolError;
-use crate::path::{ToolPath, ToolRoot};
+use crate::content::{ContentHash, ContentHashError};
+use crate::path::{TOOL_ROOT, ToolPath, ToolRoot};
 
 pub(super) const STRING: &str = "a string";
 const INTEGER: &str = "an integer";
@@ -39,6 +40,71 @@ impl<'a> Fields<'a> {
 
     pub(super) fn path(&self, field: &'static str) -> Result<ToolPath, ToolError> {
         Ok(ToolPath::parse_in(self.text(field, STRING)?, self.root)?)
+    }
+
+    /// A path that may be left out, which stands for `/memories`.
+    pub(super) fn optional_path(&self, field: &'static str) -> Result<ToolPath, ToolError> {
+        let text = self.optional_text(field)?.unwrap_or(TOOL_ROOT);
+        Ok(ToolPath::parse_in(text, self.root)?)
+    }
+
+    pub(super) fn optional_object(
+        &self,
+        field: &'static str,
+        expected: &'static str,
+    ) -> Result<Option<&'a Map<String, Value>>, ToolError> {
+        self.optional(field)
+            .map(|value| {
+                value
+                    .as_object()
+                    .ok_or_else(|| wrong_type(field, expected, value))
+            })
+            .transpose()
+    }
+
+    pub(super) fn array(
+        &self,
+        field: &'static str,
+        expected: &'static str,
+    ) -> Result<&'a [Value], ToolError> {
+        let value = self.required(field, expected)?;
+        let items = value.as_array().map(Vec::as_slice);
+        items.ok_or_else(|| wrong_type(field, expected, value))
+    }
+
+    pub(super) fn optional_hash(&self, field: &'static str) -> Result<Option<ContentHash>, ToolError> {
+        let Some(text) = self.optional_text(field)? else {
+            return Ok(None);
+        };
+        text.parse()
+            .map(Some)
+            .map_err(|rule: ContentHashError| ToolError::OutOfBounds {
+                field,
+                rule: rule.to_string(),
+            })
+    }
+
+    /// A number that may be left out, from `least` to `most`.
+    pub(super) fn bounded(
+        &self,
+        field: &'static str,
+        least: u64,
+        most: u64,
+    ) -> Result<Option<u64>, ToolError> {
+        let Some(value) = self.optional(field) else {
+            return Ok(None);
+        };
+        let number = integer(value).ok_or_else(|| wrong_type(field, INTEGER, value))?;
+        match u64::try_from(number) {
+            Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            _ => Err(ToolError::OutOfBounds {
+                field,
+                rule: match most {
+                    u64::MAX => format!("must be {least} or more, but is {number}"),
+                    most => format!("must be {least} to {most}, but is {number}"),
+                },
+            }),
+        }
     }
 
     pub(super) fn integer(&self, field: &'static str) -> Result<i64, ToolError> {

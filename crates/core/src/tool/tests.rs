@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::path::PathError;
 
+mod agent;
 mod command;
 mod edit;
 mod view;

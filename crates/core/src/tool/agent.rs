@@ -1,0 +1,307 @@
+//! The agent tools: what a model asks of its memories beside the memory tool.
+//!
+//! Seven small tools over the same paths (`/memories/…`), each of which does
+//! one thing and answers with what a program can read too: a call is an
+//! [`AgentCall`], a result an [`AgentResult`], which is a text for a
+//! `tool_result` block by [`AgentResult::to_text`] and JSON by `serde`. What
+//! they are called and take is told to models by [`definitions`].
+
+mod content;
+mod result;
+mod schema;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::error::ToolError;
+use super::fields::{Fields, STRING};
+use crate::content::ContentHash;
+use crate::path::{ToolPath, ToolRoot};
+
+pub use content::{AgentEdit, Replacement, append, apply_edits, read, written};
+pub use result::{
+    AgentResult, Deletion, EditedFile, Listing, ListingEntry, PartOfFile, Redaction, Snippet, WriteOutcome,
+    WrittenFile, redactions,
+};
+pub use schema::{ToolDefinition, definitions, memory_definition};
+
+/// Edits that one call may make.
+const MAX_EDITS: usize = 100;
+/// Items of a page of a listing, at most.
+const MAX_LISTED: u64 = 100;
+
+const PRECONDITION: &str = "an object with `type`";
+const EDITS: &str = "an array of 1 to 100 objects, each with `old_str` and `new_str`";
+
+/// The agent tools there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AgentTool {
+    /// Lists memories with what each begins with.
+    List,
+    /// Reads a memory as it is.
+    Read,
+    /// Makes a memory or replaces what it holds.
+    Write,
+    /// Replaces texts in a memory, all or none.
+    Edit,
+    /// Adds lines at the end of a memory.
+    Append,
+    /// Removes a memory or a directory.
+    Delete,
+}
+
+impl AgentTool {
+    /// Every tool, in the order in which they are shown.
+    pub const ALL: [Self; 6] = [
+        Self::List,
+        Self::Read,
+        Self::Write,
+        Self::Edit,
+        Self::Append,
+        Self::Delete,
+    ];
+
+    /// What models call it by.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::List => "memory_list",
+            Self::Read => "memory_read",
+            Self::Write => "memory_write",
+            Self::Edit => "memory_edit",
+            Self::Append => "memory_append",
+            Self::Delete => "memory_delete",
+        }
+    }
+
+    /// The tool of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
+    }
+
+    /// Whether it changes the store when it succeeds.
+    pub const fn is_change(self) -> bool {
+        !matches!(self, Self::List | Self::Read)
+    }
+
+    /// Whether its answer shows what is in a file.
+    pub const fn shows_content(self) -> bool {
+        matches!(self, Self::List | Self::Read | Self::Edit)
+    }
+}
+
+/// Names every tool there is, the memory tool first.
+pub(super) struct ToolNames;
+
+impl fmt::Display for ToolNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`memory`")?;
+        AgentTool::ALL
+            .iter()
+            .try_for_each(|tool| write!(f, ", `{}`", tool.name()))
+    }
+}
+
+/// What must be so for a change to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilePrecondition {
+    /// Nothing is at the path.
+    NotExists,
+    /// The file holds content of this hash.
+    ContentSha256(ContentHash),
+}
+
+/// One call of an agent tool: its fields are there and of the right type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentCall {
+    /// Lists memories below a directory.
+    List {
+        /// The directory; the root where none was sent.
+        path: ToolPath,
+        /// Whether deeper memories are told by their directory alone.
+        is_shallow: bool,
+        /// Entries of the page.
+        limit: Option<u64>,
+        /// The cursor of the page before.
+        page: Option<String>,
+    },
+    /// Reads a part of a memory.
+    Read {
+        /// The file.
+        path: ToolPath,
+        /// The first character, counted from 0.
+        offset: u64,
+        /// Characters, at most.
+        limit: Option<u64>,
+    },
+    /// Makes a memory or replaces what it holds.
+    Write {
+        /// The file.
+        path: ToolPath,
+        /// What it is to hold.
+        content: String,
+        /// What must be so.
+        precondition: Option<FilePrecondition>,
+    },
+    /// Replaces texts, one after the other.
+    Edit {
+        /// The file.
+        path: ToolPath,
+        /// What is replaced by what.
+        edits: Vec<Replacement>,
+        /// The content that the file must hold.
+        expected: Option<ContentHash>,
+    },
+    /// Adds whole lines at the end.
+    Append {
+        /// The file; made where it is missing.
+        path: ToolPath,
+        /// The lines.
+        content: String,
+        /// What must be so.
+        precondition: Option<FilePrecondition>,
+    },
+    /// Removes a file, or a directory with everything in it.
+    Delete {
+        /// The file or directory.
+        path: ToolPath,
+        /// The content that the file must hold.
+        expected: Option<ContentHash>,
+    },
+}
+
+impl AgentCall {
+    /// Reads the input of a call whose paths lead to `root`.
+    ///
+    /// Fields that the tool does not know are ignored, and `null` is the same
+    /// as absent.
+    ///
+    /// # Errors
+    /// [`ToolError`] for the first field that is missing, of the wrong type or
+    /// outside of its bounds, or a path that is refused.
+    pub fn parse(tool: AgentTool, input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
+        let fields = Fields { input, root };
+        Ok(match tool {
+            AgentTool::List => Self::List {
+                path: fields.optional_path("path_prefix")?,
+                is_shallow: fields.bounded("depth", 0, 1)?.unwrap_or(0) == 1,
+                limit: fields.bounded("limit", 1, MAX_LISTED)?,
+                page: fields.optional_text("page")?.map(str::to_owned),
+            },
+            AgentTool::Read => Self::Read {
+                path: fields.path("path")?,
+                offset: fields.bounded("offset", 0, u64::MAX)?.unwrap_or(0),
+                limit: fields.bounded("limit", 1, u64::MAX)?,
+            },
+            AgentTool::Write => Self::Write {
+                path: fields.path("path")?,
+                content: fields.text("content", STRING)?.to_owned(),
+                precondition: precondition(&fields)?,
+            },
+            AgentTool::Edit => Self::Edit {
+                path: fields.path("path")?,
+                edits: edits(&fields)?,
+                expected: expected_before_edit(&fields)?,
+            },
+            AgentTool::Append => Self::Append {
+                path: fields.path("path")?,
+                content: fields.text("content", STRING)?.to_owned(),
+                precondition: precondition(&fields)?,
+            },
+            AgentTool::Delete => Self::Delete {
+                path: fields.path("path")?,
+                expected: fields.optional_hash("expected_content_sha256")?,
+            },
+        })
+    }
+
+    /// Whose call it is.
+    pub const fn tool(&self) -> AgentTool {
+        match self {
+            Self::List { .. } => AgentTool::List,
+            Self::Read { .. } => AgentTool::Read,
+            Self::Write { .. } => AgentTool::Write,
+            Self::Edit { .. } => AgentTool::Edit,
+            Self::Append { .. } => AgentTool::Append,
+            Self::Delete { .. } => AgentTool::Delete,
+        }
+    }
+
+    /// The path it acts on.
+    pub const fn path(&self) -> &ToolPath {
+        match self {
+            Self::List { path, .. }
+            | Self::Read { path, .. }
+            | Self::Write { path, .. }
+            | Self::Edit { path, .. }
+            | Self::Append { path, .. }
+            | Self::Delete { path, .. } => path,
+        }
+    }
+}
+
+fn precondition(fields: &Fields<'_>) -> Result<Option<FilePrecondition>, ToolError> {
+    let Some(precondition) = fields.optional_object("precondition", PRECONDITION)? else {
+        return Ok(None);
+    };
+    let inner = Fields {
+        input: precondition,
+        root: fields.root,
+    };
+    match inner.text("type", "`not_exists` or `content_sha256`")? {
+        "not_exists" => Ok(Some(FilePrecondition::NotExists)),
+        "content_sha256" => {
+            let hash = inner.optional_hash("content_sha256")?;
+            let missing = ToolError::MissingField {
+                field: "content_sha256",
+                expected: STRING,
+            };
+            hash.map(FilePrecondition::ContentSha256).map(Some).ok_or(missing)
+        }
+        _ => Err(ToolError::OutOfBounds {
+            field: "precondition.type",
+            rule: "must be `not_exists` or `content_sha256`".to_owned(),
+        }),
+    }
+}
+
+fn expected_before_edit(fields: &Fields<'_>) -> Result<Option<ContentHash>, ToolError> {
+    match precondition(fields)? {
+        None => Ok(None),
+        Some(FilePrecondition::ContentSha256(expected)) => Ok(Some(expected)),
+        Some(FilePrecondition::NotExists) => Err(ToolError::OutOfBounds {
+            field: "precondition.type",
+            rule: "must be `content_sha256`: only a file that exists can be edited".to_owned(),
+        }),
+    }
+}
+
+fn edits(fields: &Fields<'_>) -> Result<Vec<Replacement>, ToolError> {
+    let edits = fields.array("edits", EDITS)?;
+    if !(1..=MAX_EDITS).contains(&edits.len()) {
+        return Err(ToolError::OutOfBounds {
+            field: "edits",
+            rule: format!("must be {EDITS}, but has {}", edits.len()),
+        });
+    }
+    let read = |(position, edit): (usize, &Value)| {
+        let Some(edit) = edit.as_object() else {
+            return Err(ToolError::OutOfBounds {
+                field: "edits",
+                rule: format!("must be {EDITS}, but item {} is no object", position + 1),
+            });
+        };
+        let edit = Fields {
+            input: edit,
+            root: fields.root,
+        };
+        let replacement = || {
+            Ok(Replacement {
+                old_str: edit.text("old_str", STRING)?.to_owned(),
+                new_str: edit.optional_text("new_str")?.unwrap_or_default().to_owned(),
+            })
+        };
+        replacement().map_err(|error: ToolError| error.in_edit(position + 1, edits.len()))
+    };
+    edits.iter().enumerate().map(read).collect()
+}

@@ -1,0 +1,223 @@
+//! From a content to the next, or to the part of it that is shown.
+
+use std::ops::Range;
+
+use super::super::edit::{line_after, only_match};
+use super::super::error::ToolError;
+use super::super::view::push_numbered_lines;
+use super::result::{PartOfFile, Snippet};
+use crate::content::ContentHash;
+use crate::path::ToolPath;
+use crate::sensitive::{Finding, Redacted};
+
+/// Lines that a snippet shows before and after a change.
+const CONTEXT_LINES: usize = 2;
+
+/// One text that takes the place of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replacement {
+    /// What must be there exactly once.
+    pub old_str: String,
+    /// What takes its place.
+    pub new_str: String,
+}
+
+/// What a change of a file leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentEdit {
+    /// The file's new content.
+    pub content: String,
+    /// The first and last line of each change that the result shows, in their
+    /// order; none touches another.
+    shown_lines: Vec<(usize, usize)>,
+    /// What was redacted of it.
+    pub findings: Vec<Finding>,
+}
+
+impl AgentEdit {
+    /// The edit with what a redaction of its content left.
+    #[must_use]
+    pub fn redacted(self, redacted: Redacted) -> Self {
+        let after = |line| line_after(&self.content, &redacted, line);
+        let shown_lines = self.shown_lines.iter();
+        Self {
+            shown_lines: shown_lines
+                .map(|&(first, last)| (after(first), after(last)))
+                .collect(),
+            content: redacted.text,
+            findings: redacted.findings,
+        }
+    }
+
+    /// The changed lines with two more on either side, at most `max_chars`
+    /// characters of them; what comes close is one snippet.
+    pub fn snippets(&self, max_chars: u64) -> Vec<Snippet> {
+        let lines: Vec<&str> = self.content.split('\n').collect();
+        let mut wanted: Vec<Range<usize>> = Vec::new();
+        for &(first, last) in &self.shown_lines {
+            let from = first.saturating_sub(CONTEXT_LINES + 1);
+            let to = (last + CONTEXT_LINES).min(lines.len());
+            match wanted.last_mut() {
+                Some(before) if before.end >= from => before.end = to.max(before.end),
+                _ => wanted.push(from..to),
+            }
+        }
+        let mut left = max_chars;
+        let mut snippets = Vec::new();
+        for range in wanted {
+            let first_line = range.start + 1;
+            let fits = lines[range.clone()].iter().take_while(|line| {
+                let chars = line.chars().count() as u64 + 1;
+                let fits = chars <= left;
+                left = left.saturating_sub(chars);
+                fits
+            });
+            let fits = fits.count();
+            let is_cut = fits < range.len();
+            let shown = &lines[range.start..range.start + fits];
+            snippets.push(Snippet {
+                first_line,
+                text: shown.join("\n"),
+                is_cut,
+            });
+            if is_cut {
+                break;
+            }
+        }
+        snippets
+    }
+}
+
+/// The whole content of a file that was sent.
+pub fn written(content: String) -> AgentEdit {
+    AgentEdit {
+        content,
+        shown_lines: Vec::new(),
+        findings: Vec::new(),
+    }
+}
+
+/// Applies replacements one after the other, all of them or none.
+///
+/// Each `old_str` must be exactly once in what the ones before it left.
+///
+/// # Errors
+/// [`ToolError::InEdit`], which tells the first that cannot be made, and why.
+pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Result<AgentEdit, ToolError> {
+    let mut content = content.to_owned();
+    let mut changed: Vec<Range<usize>> = Vec::new();
+    for (position, edit) in edits.iter().enumerate() {
+        let place = only_match(path, &content, &edit.old_str)
+            .map_err(|error| error.in_edit(position + 1, edits.len()))?;
+        content.replace_range(place.clone(), &edit.new_str);
+        note_change(&mut changed, place, edit.new_str.len());
+    }
+    Ok(AgentEdit {
+        shown_lines: changed.iter().map(|range| lines_of(&content, range)).collect(),
+        content,
+        findings: Vec::new(),
+    })
+}
+
+/// Notes what a replacement of `place` by `new_bytes` bytes changed; what was
+/// noted before moves with it.
+fn note_change(changed: &mut Vec<Range<usize>>, place: Range<usize>, new_bytes: usize) {
+    let moved = |position: usize| position - place.len() + new_bytes;
+    let mut new = place.start..place.start + new_bytes;
+    let mut kept = Vec::with_capacity(changed.len() + 1);
+    for range in changed.drain(..) {
+        if range.end < place.start {
+            kept.push(range);
+        } else if range.start > place.end {
+            kept.push(moved(range.start)..moved(range.end));
+        } else {
+            let end = if range.end > place.end {
+                moved(range.end)
+            } else {
+                new.end
+            };
+            new = range.start.min(new.start)..end.max(new.end);
+        }
+    }
+    let at = kept.partition_point(|range| range.start < new.start);
+    kept.insert(at, new);
+    *changed = kept;
+}
+
+/// The first and last line of a range of bytes, counted from 1. A line break at
+/// its end changed no line after it.
+fn lines_of(content: &str, range: &Range<usize>) -> (usize, usize) {
+    let count = |text: &str| text.bytes().filter(|&byte| byte == b'\n').count();
+    let first = count(&content[..range.start]) + 1;
+    let inside = &content[range.clone()];
+    let is_whole_lines = inside.ends_with('\n') && content[..range.start].ends_with('\n');
+    let last = first + count(inside) - usize::from(is_whole_lines);
+    (first, last)
+}
+
+/// Adds `text` at the end as whole lines.
+///
+/// Its trailing newlines count as one, so that it is whole lines (one empty
+/// line if there is nothing else), and the new content ends with a newline.
+pub fn append(content: &str, text: &str) -> AgentEdit {
+    let text = text.trim_end_matches('\n');
+    let mut appended = String::with_capacity(content.len() + text.len() + 2);
+    appended.push_str(content);
+    if !content.is_empty() && !content.ends_with('\n') {
+        appended.push('\n');
+    }
+    appended.push_str(text);
+    appended.push('\n');
+    written(appended)
+}
+
+/// A part of a content, from the character `offset` on.
+///
+/// At most `limit` characters, and `max_chars` in any case.
+///
+/// # Errors
+/// [`ToolError::OffsetPastEnd`]; the end itself is none.
+pub fn read(
+    path: &ToolPath,
+    content: &str,
+    offset: u64,
+    limit: Option<u64>,
+    max_chars: u64,
+) -> Result<PartOfFile, ToolError> {
+    let total_chars = content.chars().count() as u64;
+    if offset > total_chars {
+        return Err(ToolError::OffsetPastEnd { offset, total_chars });
+    }
+    // Without one character there is no progress.
+    let most = limit.unwrap_or(u64::MAX).min(max_chars.max(1));
+    let end = offset.saturating_add(most).min(total_chars);
+    let from = byte_at(content, offset);
+    let length = byte_at(&content[from..], end - offset);
+    Ok(PartOfFile {
+        path: path.display().to_owned(),
+        content: content[from..from + length].to_owned(),
+        offset,
+        next_offset: (end < total_chars).then_some(end),
+        total_chars,
+        content_size_bytes: content.len() as u64,
+        content_sha256: ContentHash::of(content.as_bytes()).to_string(),
+    })
+}
+
+/// Where a character begins; past the last one, where the text ends.
+fn byte_at(text: &str, character: u64) -> usize {
+    let Ok(character) = usize::try_from(character) else {
+        return text.len();
+    };
+    if text.is_ascii() {
+        return character.min(text.len());
+    }
+    text.char_indices()
+        .nth(character)
+        .map_or(text.len(), |(position, _)| position)
+}
+
+/// A snippet's lines with their numbers.
+pub(super) fn push_snippet(text: &mut String, snippet: &Snippet) {
+    push_numbered_lines(text, snippet.first_line, snippet.text.split('\n'));
+}

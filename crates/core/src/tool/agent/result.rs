@@ -1,0 +1,303 @@
+//! What the agent tools answer: for models as text, for programs as JSON.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::super::view::format_size;
+use super::content::push_snippet;
+use crate::sensitive::{Finding, list_kinds};
+
+/// The result of a call that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum AgentResult {
+    /// Of `memory_list`.
+    List(Listing),
+    /// Of `memory_read`.
+    Read(PartOfFile),
+    /// Of `memory_write` and `memory_append`.
+    Write(WrittenFile),
+    /// Of `memory_edit`.
+    Edit(EditedFile),
+    /// Of `memory_delete`.
+    Delete(Deletion),
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listing {
+    /// The directory.
+    pub path: String,
+    /// What is there, in byte order of the paths.
+    pub entries: Vec<ListingEntry>,
+    /// The cursor of the next page, if there is one.
+    pub next_page: Option<String>,
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ListingEntry {
+    /// A file.
+    File {
+        /// Where it is.
+        path: String,
+        /// Bytes of its content.
+        content_size_bytes: u64,
+        /// When it last changed, in RFC 3339.
+        updated_at: String,
+        /// What it begins with, cut to 120 characters.
+        first_line: String,
+    },
+    /// A directory with files somewhere below it.
+    Directory {
+        /// Where it is; ends in `/`.
+        path: String,
+        /// Whether nothing below it may be changed.
+        read_only: bool,
+    },
+}
+
+/// A part of a file as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartOfFile {
+    /// The file.
+    pub path: String,
+    /// The part.
+    pub content: String,
+    /// Its first character, counted from 0.
+    pub offset: u64,
+    /// The character after its last one, if the file goes on.
+    pub next_offset: Option<u64>,
+    /// Characters of the whole file.
+    pub total_chars: u64,
+    /// Bytes of the whole file.
+    pub content_size_bytes: u64,
+    /// SHA-256 of the whole file.
+    pub content_sha256: String,
+}
+
+/// What became of a file that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteOutcome {
+    /// It is new.
+    Created,
+    /// It holds other content than before.
+    Replaced,
+    /// It holds more than before.
+    Appended,
+}
+
+/// A file that was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WrittenFile {
+    /// The file.
+    pub path: String,
+    /// What became of it.
+    pub outcome: WriteOutcome,
+    /// The memory's id in the API.
+    pub memory_id: String,
+    /// SHA-256 of what it holds; none where that was removed since.
+    pub content_sha256: Option<String>,
+    /// Bytes of what it holds; none where that was removed since.
+    pub content_size_bytes: Option<u64>,
+    /// What was replaced in what was sent.
+    pub redactions: Vec<Redaction>,
+}
+
+/// A file that was edited.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EditedFile {
+    /// The file.
+    pub path: String,
+    /// How many edits were made.
+    pub edits: usize,
+    /// The memory's id in the API.
+    pub memory_id: String,
+    /// SHA-256 of what it holds; none where that was removed since.
+    pub content_sha256: Option<String>,
+    /// Bytes of what it holds; none where that was removed since.
+    pub content_size_bytes: Option<u64>,
+    /// The changed lines with what is around them.
+    pub snippets: Vec<Snippet>,
+    /// What was replaced in what was sent.
+    pub redactions: Vec<Redaction>,
+}
+
+/// Lines of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Snippet {
+    /// The number of the first one, counted from 1.
+    pub first_line: usize,
+    /// The lines.
+    pub text: String,
+    /// Whether there were too many to be shown.
+    pub is_cut: bool,
+}
+
+/// A secret that was replaced by a marker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Redaction {
+    /// What it is.
+    pub kind: String,
+    /// The line of what was sent that it started in.
+    pub line: usize,
+}
+
+/// What was deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Deletion {
+    /// The file or directory.
+    pub path: String,
+    /// Always so.
+    pub deleted: bool,
+}
+
+/// What programs are told of findings.
+pub fn redactions(findings: &[Finding]) -> Vec<Redaction> {
+    let told = |finding: &Finding| Redaction {
+        kind: finding.kind.as_str().to_owned(),
+        line: finding.line,
+    };
+    findings.iter().map(told).collect()
+}
+
+impl AgentResult {
+    /// What the model reads.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::List(listing) => listing.to_text(),
+            Self::Read(part) => part.to_text(),
+            Self::Write(written) => written.to_text(),
+            Self::Edit(edited) => edited.to_text(),
+            Self::Delete(Deletion { path, .. }) => format!("Successfully deleted {path}"),
+        }
+    }
+}
+
+impl Listing {
+    fn to_text(&self) -> String {
+        if self.entries.is_empty() {
+            return format!("There is nothing in {} yet.", self.path);
+        }
+        let mut text = format!(
+            "Files below {} (size, time of the last change, path, first line); a path that ends in / is a \
+             directory:",
+            self.path
+        );
+        for entry in &self.entries {
+            // Writing to a text cannot fail, here and below.
+            let _ = match entry {
+                ListingEntry::File {
+                    path,
+                    content_size_bytes,
+                    updated_at,
+                    first_line,
+                } => {
+                    let size = format_size(*content_size_bytes);
+                    write!(text, "\n{size}\t{updated_at}\t{path}\t{first_line}")
+                }
+                ListingEntry::Directory {
+                    path,
+                    read_only: true,
+                } => write!(text, "\n{path}\t(read-only)"),
+                ListingEntry::Directory { path, .. } => write!(text, "\n{path}"),
+            };
+        }
+        if let Some(page) = &self.next_page {
+            let _ = write!(text, "\n\n[There are more. Continue with page `{page}`.]");
+        }
+        text
+    }
+}
+
+impl PartOfFile {
+    fn to_text(&self) -> String {
+        let Self {
+            path,
+            content,
+            offset,
+            total_chars,
+            content_size_bytes,
+            content_sha256,
+            ..
+        } = self;
+        let mut text = format!("{path}: {content_size_bytes} bytes, content_sha256 {content_sha256}");
+        let end = self.next_offset.unwrap_or(*total_chars);
+        let _ = match self.next_offset {
+            None if *offset == 0 => write!(text, ", the whole content follows:"),
+            None => write!(
+                text,
+                ", characters {offset} to {end} of {total_chars}, the last, follow:"
+            ),
+            Some(next) => write!(
+                text,
+                ", characters {offset} to {end} of {total_chars} follow; continue with offset {next}:"
+            ),
+        };
+        text.extend(["\n", content]);
+        text
+    }
+}
+
+impl WrittenFile {
+    fn to_text(&self) -> String {
+        let path = &self.path;
+        let mut text = match self.outcome {
+            WriteOutcome::Created => format!("File {path} has been created"),
+            WriteOutcome::Replaced => format!("The content of {path} has been replaced"),
+            WriteOutcome::Appended => format!("The text has been added at the end of {path}"),
+        };
+        push_state(&mut text, self.content_size_bytes, self.content_sha256.as_deref());
+        push_redactions(&mut text, &self.redactions);
+        text
+    }
+}
+
+impl EditedFile {
+    fn to_text(&self) -> String {
+        let edits = if self.edits == 1 { "edit" } else { "edits" };
+        let mut text = format!("The file {} has been edited, {} {edits}", self.path, self.edits);
+        push_state(&mut text, self.content_size_bytes, self.content_sha256.as_deref());
+        if !self.snippets.is_empty() {
+            text.push_str("\nHere are the changed lines with what is around them (with line numbers):");
+        }
+        for (position, snippet) in self.snippets.iter().enumerate() {
+            text.push_str(if position == 0 { "\n" } else { "\n\n" });
+            if !snippet.text.is_empty() || !snippet.is_cut {
+                push_snippet(&mut text, snippet);
+            }
+            if snippet.is_cut {
+                text.push_str("\n[More lines were changed than are shown.]");
+            }
+        }
+        push_redactions(&mut text, &self.redactions);
+        text
+    }
+}
+
+fn push_state(text: &mut String, size_bytes: Option<u64>, sha256: Option<&str>) {
+    let _ = match size_bytes.zip(sha256) {
+        Some((size_bytes, sha256)) => write!(text, " ({size_bytes} bytes, content_sha256 {sha256})."),
+        None => write!(text, "; what it held then was removed since."),
+    };
+}
+
+fn push_redactions(text: &mut String, redactions: &[Redaction]) {
+    if redactions.is_empty() {
+        return;
+    }
+    let count = redactions.len();
+    let secrets = if count == 1 { "secret" } else { "secrets" };
+    let _ = write!(
+        text,
+        "\n{count} {secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: {}.",
+        list_kinds(
+            redactions
+                .iter()
+                .map(|redaction| (redaction.kind.as_str(), redaction.line))
+        )
+    );
+}

@@ -1,0 +1,543 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::content::ContentHash;
+use crate::sensitive::Scanner;
+use crate::tool::agent::*;
+
+fn call(tool: AgentTool, input: &Value) -> Result<AgentCall, ToolError> {
+    AgentCall::parse(tool, input.as_object().unwrap(), &ToolRoot::Store)
+}
+
+fn refused(tool: AgentTool, input: &Value) -> String {
+    call(tool, input).unwrap_err().to_string()
+}
+
+fn edit(old_str: &str, new_str: &str) -> Replacement {
+    Replacement {
+        old_str: old_str.to_owned(),
+        new_str: new_str.to_owned(),
+    }
+}
+
+fn edited(content: &str, edits: &[Replacement]) -> Result<AgentEdit, ToolError> {
+    apply_edits(&at("/memories/a"), content, edits)
+}
+
+/// First lines and texts of an edit's snippets.
+fn snippets(edit: &AgentEdit, max_chars: u64) -> Vec<(usize, String, bool)> {
+    let snippets = edit.snippets(max_chars).into_iter();
+    snippets
+        .map(|snippet| (snippet.first_line, snippet.text, snippet.is_cut))
+        .collect()
+}
+
+#[test]
+fn every_tool_is_found_by_its_name() {
+    for tool in AgentTool::ALL {
+        assert_eq!(AgentTool::of_name(tool.name()), Some(tool));
+    }
+    assert_eq!(AgentTool::of_name("memory"), None);
+}
+
+#[test]
+fn fields_that_may_be_left_out_have_their_defaults() {
+    let root = AgentCall::List {
+        path: at("/memories"),
+        is_shallow: false,
+        limit: None,
+        page: None,
+    };
+    for input in [
+        json!({}),
+        json!({"path_prefix": null, "depth": null, "limit": null, "page": null, "other": 3}),
+        json!({"path_prefix": "/memories/", "depth": 0.0}),
+    ] {
+        assert_eq!(call(AgentTool::List, &input), Ok(root.clone()), "{input}");
+    }
+    assert_eq!(
+        call(AgentTool::Read, &json!({"path": "/memories/a"})),
+        Ok(AgentCall::Read {
+            path: at("/memories/a"),
+            offset: 0,
+            limit: None
+        })
+    );
+    assert_eq!(
+        call(
+            AgentTool::Edit,
+            &json!({"path": "/memories/a", "edits": [{"old_str": "x"}]})
+        ),
+        Ok(AgentCall::Edit {
+            path: at("/memories/a"),
+            edits: vec![edit("x", "")],
+            expected: None
+        })
+    );
+}
+
+#[test]
+fn preconditions_are_read_by_their_type() {
+    let hash = ContentHash::of(b"x");
+    for (precondition, read) in [
+        (json!({"type": "not_exists"}), Some(FilePrecondition::NotExists)),
+        (
+            json!({"type": "content_sha256", "content_sha256": hash.to_string(), "more": 1}),
+            Some(FilePrecondition::ContentSha256(hash)),
+        ),
+        (Value::Null, None),
+    ] {
+        let input = json!({"path": "/memories/a", "content": "c", "precondition": precondition});
+        for tool in [AgentTool::Write, AgentTool::Append] {
+            let (AgentCall::Write { precondition, .. } | AgentCall::Append { precondition, .. }) =
+                call(tool, &input).unwrap()
+            else {
+                panic!("{input} is of another tool");
+            };
+            assert_eq!(precondition, read);
+        }
+    }
+}
+
+#[test]
+fn wrong_fields_are_named() {
+    let edits = |edits: Value| json!({"path": "/memories/a", "edits": edits});
+    let write =
+        |precondition: Value| json!({"path": "/memories/a", "content": "c", "precondition": precondition});
+    let many = vec![json!({"old_str": "a"}); 101];
+    for (tool, input, text) in [
+        (
+            AgentTool::Read,
+            json!({}),
+            "Error: Field `path` is missing; it must be a string",
+        ),
+        (
+            AgentTool::List,
+            json!({"path_prefix": 3}),
+            "Error: Field `path_prefix` must be a string, but is a number",
+        ),
+        (
+            AgentTool::List,
+            json!({"limit": 101}),
+            "Error: Field `limit` must be 1 to 100, but is 101",
+        ),
+        (
+            AgentTool::List,
+            json!({"depth": 2}),
+            "Error: Field `depth` must be 0 to 1, but is 2",
+        ),
+        (
+            AgentTool::Read,
+            json!({"path": "/memories/a", "offset": -1}),
+            "Error: Field `offset` must be 0 or more, but is -1",
+        ),
+        (
+            AgentTool::Read,
+            json!({"path": "/memories/a", "limit": 1.5}),
+            "Error: Field `limit` must be an integer, but is a number with a fraction",
+        ),
+        (
+            AgentTool::Write,
+            json!({"path": "/memories/a"}),
+            "Error: Field `content` is missing; it must be a string",
+        ),
+        (
+            AgentTool::Write,
+            write(json!("not_exists")),
+            "Error: Field `precondition` must be an object with `type`, but is a string",
+        ),
+        (
+            AgentTool::Write,
+            write(json!({"type": "newer"})),
+            "Error: Field `precondition.type` must be `not_exists` or `content_sha256`",
+        ),
+        (
+            AgentTool::Append,
+            write(json!({"type": "content_sha256"})),
+            "Error: Field `content_sha256` is missing; it must be a string",
+        ),
+        (
+            AgentTool::Append,
+            write(json!({"type": "content_sha256", "content_sha256": "ABC"})),
+            "Error: Field `content_sha256` must be a SHA-256 as 64 lowercase hexadecimal characters",
+        ),
+        (
+            AgentTool::Edit,
+            edits(json!([])),
+            "Error: Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 0",
+        ),
+        (
+            AgentTool::Edit,
+            edits(json!(many)),
+            "Error: Field `edits` must be an array of 1 to 100 objects, each with `old_str` and `new_str`, but has 101",
+        ),
+        (
+            AgentTool::Edit,
+            edits(json!([{"old_str": "a"}, {"new_str": "b"}])),
+            "Error: Edit 2 of 2 cannot be made, so none was: Field `old_str` is missing; it must be a string",
+        ),
+        (
+            AgentTool::Delete,
+            json!({"path": "/elsewhere"}),
+            "Error: Path must start with /memories, got: /elsewhere",
+        ),
+    ] {
+        assert_eq!(refused(tool, &input), text, "{input}");
+    }
+}
+
+#[test]
+fn edits_build_on_each_other() {
+    let edit = edited(
+        "a\nb\nc\n",
+        &[edit("a", "b2"), edit("b2\nb", "x"), edit("c", "c!")],
+    )
+    .unwrap();
+    assert_eq!(edit.content, "x\nc!\n");
+    assert_eq!(snippets(&edit, 1_000), [(1, "x\nc!\n".to_owned(), false)]);
+}
+
+#[test]
+fn far_edits_have_snippets_of_their_own_in_the_order_of_the_file() {
+    let lines: Vec<_> = (1..=30).map(|number| format!("line {number};")).collect();
+    let content = lines.join("\n");
+    let edit = edited(&content, &[edit("line 25;", "y\nz"), edit("line 5;", "")]).unwrap();
+    assert_eq!(
+        snippets(&edit, 1_000),
+        [
+            (3, "line 3;\nline 4;\n\nline 6;\nline 7;".to_owned(), false),
+            (
+                23,
+                "line 23;\nline 24;\ny\nz\nline 26;\nline 27;".to_owned(),
+                false
+            ),
+        ]
+    );
+    // What does not fit is said to be missing.
+    assert_eq!(snippets(&edit, 20), [(3, "line 3;\nline 4;\n".to_owned(), true)]);
+}
+
+#[test]
+fn first_edit_that_cannot_be_made_is_told() {
+    let error = edited("one two two", &[edit("one", "1"), edit("two", "2")]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Error: Edit 2 of 2 cannot be made, so none was: No replacement was performed. Multiple occurrences of \
+         old_str `two` in lines: 1, 1. Please ensure it is unique"
+    );
+    let error = edited("one", &[edit("", "1")]).unwrap_err();
+    assert!(
+        error.to_string().starts_with(
+            "Error: Edit 1 of 1 cannot be made, so none was: No replacement was performed, because"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn appended_text_becomes_whole_lines() {
+    for (content, text, appended) in [
+        ("", "a", "a\n"),
+        ("a", "b", "a\nb\n"),
+        ("a\n", "b\n\n\n", "a\nb\n"),
+        ("a\n", "", "a\n\n"),
+    ] {
+        assert_eq!(append(content, text).content, appended, "{content:?} {text:?}");
+    }
+}
+
+#[test]
+fn parts_of_a_file_tell_where_to_go_on() {
+    let text = "häß\nlich";
+    let part = |offset, limit, max_chars| {
+        let part = read(&at("/memories/a"), text, offset, limit, max_chars).unwrap();
+        (part.content, part.next_offset)
+    };
+    assert_eq!(part(0, None, 100), (text.to_owned(), None));
+    assert_eq!(part(0, Some(2), 100), ("hä".to_owned(), Some(2)));
+    assert_eq!(part(2, None, 3), ("ß\nl".to_owned(), Some(5)));
+    assert_eq!(part(5, Some(u64::MAX), 3), ("ich".to_owned(), None));
+    assert_eq!(part(8, None, 3), (String::new(), None));
+    // Whatever the limit, there is progress.
+    assert_eq!(part(0, None, 0), ("h".to_owned(), Some(1)));
+    assert_eq!(
+        read(&at("/memories/a"), text, 9, None, 3)
+            .unwrap_err()
+            .to_string(),
+        "Error: Invalid `offset` parameter: 9. It should be within the characters of the file: [0, 8]"
+    );
+}
+
+#[test]
+fn result_says_what_a_model_needs_to_go_on() {
+    let part = read(&at("/memories/a"), "hello", 1, Some(2), 100).unwrap();
+    let hash = ContentHash::of(b"hello");
+    assert_eq!(
+        AgentResult::Read(part).to_text(),
+        format!(
+            "/memories/a: 5 bytes, content_sha256 {hash}, characters 1 to 3 of 5 follow; continue with offset 3:\nel"
+        )
+    );
+    let listing = AgentResult::List(Listing {
+        path: "/memories".to_owned(),
+        entries: vec![
+            ListingEntry::File {
+                path: "/memories/a.md".to_owned(),
+                content_size_bytes: 1_536,
+                updated_at: "2026-11-21T00:00:00.000000Z".to_owned(),
+                first_line: "# A".to_owned(),
+            },
+            ListingEntry::Directory {
+                path: "/memories/b/".to_owned(),
+                read_only: true,
+            },
+        ],
+        next_page: Some("page_x".to_owned()),
+    });
+    assert_eq!(
+        listing.to_text(),
+        "Files below /memories (size, time of the last change, path, first line); a path that ends in / is a \
+         directory:\n1.5K\t2026-11-21T00:00:00.000000Z\t/memories/a.md\t# A\n/memories/b/\t(read-only)\n\n\
+         [There are more. Continue with page `page_x`.]"
+    );
+}
+
+#[test]
+fn redaction_moves_the_snippets_with_it() {
+    let token = "ghp_q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
+    let content = "a\nb\nc\nd\ne\nf\ng\nh\ni\nsecret: X\n";
+    let edit = edited(content, &[edit("X", token)]).unwrap();
+    let redacted = Scanner::default()
+        .redact_change(Some(content), &edit.content)
+        .unwrap();
+    let edit = edit.redacted(redacted);
+    assert!(!edit.content.contains(token));
+    assert_eq!(
+        snippets(&edit, 1_000),
+        [(8, "h\ni\nsecret: [redacted:github_token]\n".to_owned(), false)]
+    );
+    assert_eq!(
+        redactions(&edit.findings),
+        [Redaction {
+            kind: "github_token".to_owned(),
+            line: 10
+        }]
+    );
+}
+
+/// A value of the kinds that the tools' schemas use.
+fn fits(schema: &Value, value: &Value) -> bool {
+    if let Some(alternatives) = schema.get("anyOf").and_then(Value::as_array) {
+        return alternatives.iter().any(|schema| fits(schema, value));
+    }
+    if let Some(only) = schema.get("const") {
+        return only == value;
+    }
+    let is_of = |kind: &str| match kind {
+        "object" => {
+            let properties = schema["properties"].as_object().unwrap();
+            let fields = value.as_object();
+            fields.is_some_and(|fields| {
+                let known = |(name, value): (&String, &Value)| {
+                    properties.get(name).is_some_and(|schema| fits(schema, value))
+                };
+                let required = schema["required"].as_array().unwrap();
+                fields.iter().all(known)
+                    && required
+                        .iter()
+                        .all(|name| fields.contains_key(name.as_str().unwrap()))
+            })
+        }
+        "array" => value
+            .as_array()
+            .is_some_and(|items| items.iter().all(|item| fits(&schema["items"], item))),
+        "string" => value.as_str().is_some_and(|text| {
+            schema
+                .get("enum")
+                .is_none_or(|names| names.as_array().unwrap().contains(&json!(text)))
+        }),
+        "integer" => value.is_u64(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        unknown => panic!("{unknown}"),
+    };
+    match &schema["type"] {
+        Value::String(kind) => is_of(kind),
+        Value::Array(kinds) => kinds.iter().any(|kind| is_of(kind.as_str().unwrap())),
+        other => panic!("{other} of {schema}"),
+    }
+}
+
+#[test]
+fn results_are_what_their_schemas_say() {
+    let definitions = definitions();
+    let holds = |tool: AgentTool, result: &AgentResult| {
+        let definition = definitions
+            .iter()
+            .find(|definition| definition.name == tool.name())
+            .unwrap();
+        let (schema, value) = (
+            definition.output_schema.as_ref().unwrap(),
+            serde_json::to_value(result).unwrap(),
+        );
+        assert!(fits(schema, &value), "{schema:#} {value:#}");
+    };
+    for next_page in [None, Some("page_x".to_owned())] {
+        let file = ListingEntry::File {
+            path: "/memories/a".to_owned(),
+            content_size_bytes: 1,
+            updated_at: "2026".to_owned(),
+            first_line: String::new(),
+        };
+        let directory = ListingEntry::Directory {
+            path: "/memories/b/".to_owned(),
+            read_only: false,
+        };
+        let listing = Listing {
+            path: "/memories".to_owned(),
+            entries: vec![file, directory],
+            next_page,
+        };
+        holds(AgentTool::List, &AgentResult::List(listing));
+    }
+    for limit in [None, Some(1)] {
+        let part = read(&at("/memories/a"), "text", 0, limit, 100).unwrap();
+        holds(AgentTool::Read, &AgentResult::Read(part));
+    }
+    for known in [None, Some(3)] {
+        let redaction = || Redaction {
+            kind: "jwt".to_owned(),
+            line: 1,
+        };
+        for outcome in [
+            WriteOutcome::Created,
+            WriteOutcome::Replaced,
+            WriteOutcome::Appended,
+        ] {
+            let written = AgentResult::Write(WrittenFile {
+                path: "/memories/a".to_owned(),
+                outcome,
+                memory_id: "mem_1".to_owned(),
+                content_sha256: known.map(|_| "ab".to_owned()),
+                content_size_bytes: known,
+                redactions: vec![redaction()],
+            });
+            holds(AgentTool::Write, &written);
+            holds(AgentTool::Append, &written);
+        }
+        let edited = AgentResult::Edit(EditedFile {
+            path: "/memories/a".to_owned(),
+            edits: 1,
+            memory_id: "mem_1".to_owned(),
+            content_sha256: known.map(|_| "ab".to_owned()),
+            content_size_bytes: known,
+            snippets: edited("a", &[edit("a", "b")]).unwrap().snippets(10),
+            redactions: vec![redaction()],
+        });
+        holds(AgentTool::Edit, &edited);
+    }
+    let deletion = Deletion {
+        path: "/memories/a".to_owned(),
+        deleted: true,
+    };
+    holds(AgentTool::Delete, &AgentResult::Delete(deletion));
+}
+
+#[test]
+fn inputs_that_parse_are_what_their_schemas_say() {
+    for (tool, input) in [
+        (
+            AgentTool::List,
+            json!({"path_prefix": "/memories", "depth": 1, "limit": 3, "page": "page_x"}),
+        ),
+        (
+            AgentTool::Read,
+            json!({"path": "/memories/a", "offset": 1, "limit": 3}),
+        ),
+        (
+            AgentTool::Write,
+            json!({"path": "/memories/a", "content": "", "precondition": {"type": "not_exists"}}),
+        ),
+        (
+            AgentTool::Edit,
+            json!({"path": "/memories/a", "edits": [{"old_str": "a", "new_str": "b"}],
+                "precondition": {"type": "content_sha256", "content_sha256": ContentHash::of(b"").to_string()}}),
+        ),
+        (AgentTool::Append, json!({"path": "/memories/a", "content": "x"})),
+        (
+            AgentTool::Delete,
+            json!({"path": "/memories/a", "expected_content_sha256": ContentHash::of(b"").to_string()}),
+        ),
+    ] {
+        call(tool, &input).unwrap();
+        let definition = definitions()
+            .into_iter()
+            .find(|definition| definition.name == tool.name());
+        assert!(fits(&definition.unwrap().input_schema, &input), "{input}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn edits_do_what_single_replacements_do(
+        content in "[ab\n]{0,30}", edits in prop::collection::vec(("[ab\n]{0,4}", "[abc\n]{0,4}"), 1..6)
+    ) {
+        let edits: Vec<_> = edits.iter().map(|(old_str, new_str)| edit(old_str, new_str)).collect();
+        let mut expected = Ok(content.clone());
+        for edit in &edits {
+            expected = expected.and_then(|text: String| {
+                let replaced = str_replace(&at("/memories/a"), &text, &edit.old_str, &edit.new_str);
+                replaced.map(|edit| edit.content)
+            });
+        }
+        match (edited(&content, &edits), expected) {
+            (Ok(edit), Ok(expected)) => {
+                prop_assert_eq!(&edit.content, &expected);
+                let lines: Vec<_> = expected.split('\n').collect();
+                let mut shown_to = 0;
+                for snippet in edit.snippets(1_000) {
+                    let first = snippet.first_line - 1;
+                    let text: Vec<_> = snippet.text.split('\n').collect();
+                    prop_assert!(first >= shown_to && !snippet.is_cut);
+                    prop_assert_eq!(&lines[first..first + text.len()], &text[..]);
+                    shown_to = first + text.len();
+                }
+                // A line that is nowhere shown was there before.
+                let old: Vec<_> = content.split('\n').collect();
+                let shown: Vec<_> = edit.snippets(1_000).iter()
+                    .flat_map(|snippet| snippet.first_line..snippet.first_line + snippet.text.split('\n').count())
+                    .collect();
+                for (number, line) in (1..).zip(&lines) {
+                    prop_assert!(shown.contains(&number) || old.contains(line), "{} {:?}", number, line);
+                }
+            }
+            (Err(ToolError::InEdit { .. }), Err(_)) => {}
+            (edited, expected) => prop_assert!(false, "{edited:?} {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn append_is_an_insert_after_the_last_line(content in "[aä\n]{0,20}", text in "[b\n]{0,8}") {
+        let lines = content.matches('\n').count() + usize::from(!content.is_empty() && !content.ends_with('\n'));
+        let inserted = insert(&at("/memories/a"), &content, i64::try_from(lines).unwrap(), &text).unwrap();
+        prop_assert_eq!(append(&content, &text).content, inserted.content);
+    }
+
+    #[test]
+    fn parts_read_one_after_the_other_are_the_content(content in "[aä😀\n]{0,40}", limit in 1_u64..9) {
+        let (mut all, mut offset) = (String::new(), 0);
+        loop {
+            let part = read(&at("/memories/a"), &content, offset, Some(limit), 7).unwrap();
+            prop_assert!(part.content.chars().count() as u64 <= limit.min(7));
+            all.push_str(&part.content);
+            match part.next_offset {
+                Some(next) => {
+                    prop_assert!(next > offset);
+                    offset = next;
+                }
+                None => break,
+            }
+        }
+        prop_assert_eq!(all, content);
+    }
+}
