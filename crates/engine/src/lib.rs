@@ -68,7 +68,7 @@ pub use purge::RedactedVersion;
 pub use readiness::Readiness;
 pub use signing::{NewToken, Rotation};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
-pub use tool::{ToolAnswer, ToolCall};
+pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall};
 pub use usage::{MemoryUse, StoreUsageReport};
 pub use verify::{Problem, Progress, Verification};
 pub use versions::{Restoration, ShownVersion, VersionQuery};

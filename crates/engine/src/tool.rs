@@ -3,11 +3,13 @@
 //! What the model can mend is an answer with `is_error`; what the caller must
 //! mend is an [`EngineError`].
 
+mod agent;
 mod changes;
 mod replay;
 
 use std::sync::Arc;
 
+use keepsake_core::tool::agent::{AgentResult, AgentTool};
 use keepsake_core::tool::{
     Command, DirectoryEntry, ToolError, ToolPath, max_entries_shown, view_directory, view_file,
 };
@@ -36,6 +38,8 @@ pub struct ToolAnswer {
     pub content: String,
     /// Whether the call was not carried out.
     pub is_error: bool,
+    /// The same for programs, where the tool has results of that kind.
+    pub result: Option<AgentResult>,
 }
 
 impl From<Result<String, ToolError>> for ToolAnswer {
@@ -44,11 +48,32 @@ impl From<Result<String, ToolError>> for ToolAnswer {
             Ok(content) => Self {
                 content,
                 is_error: false,
+                result: None,
             },
-            Err(error) => Self {
-                content: error.to_string(),
-                is_error: true,
+            Err(error) => error.into(),
+        }
+    }
+}
+
+impl From<Result<AgentResult, ToolError>> for ToolAnswer {
+    fn from(outcome: Result<AgentResult, ToolError>) -> Self {
+        match outcome {
+            Ok(result) => Self {
+                content: result.to_text(),
+                is_error: false,
+                result: Some(result),
             },
+            Err(error) => error.into(),
+        }
+    }
+}
+
+impl From<ToolError> for ToolAnswer {
+    fn from(error: ToolError) -> Self {
+        Self {
+            content: error.to_string(),
+            is_error: true,
+            result: None,
         }
     }
 }
@@ -83,7 +108,38 @@ enum Found {
 /// two edits and two removals, more is none.
 const LOOKS: u32 = 3;
 
+/// The memory tool's name in a block.
+pub const MEMORY_TOOL: &str = "memory";
+
 impl Engine {
+    /// Carries out one call of a tool by its name: the memory tool, or one of
+    /// the agent tools.
+    ///
+    /// A change runs to its end even when this future is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::call_tool`].
+    pub async fn call_tool_named(
+        &self,
+        principal: &Arc<Principal>,
+        mounts: impl Into<Mounts>,
+        name: &str,
+        call: ToolCall,
+    ) -> Result<ToolAnswer, EngineError> {
+        if let Some(tool) = AgentTool::of_name(name) {
+            return self.call_agent_tool(principal, mounts, tool, call).await;
+        }
+        if name == MEMORY_TOOL {
+            return self.call_tool(principal, mounts, call).await;
+        }
+        let mounts = mounts.into();
+        mounts.require(principal)?;
+        if let Some(store_id) = mounts.single() {
+            self.store(principal, store_id).await?;
+        }
+        Ok(ToolError::UnknownTool.into())
+    }
+
     /// Carries out one call of the memory tool.
     ///
     /// A change runs to its end even when this future is dropped.
@@ -108,7 +164,7 @@ impl Engine {
                     // A missing store is the caller's to mend, and comes first.
                     self.store(principal, store_id).await?;
                 }
-                return Ok(Err(error).into());
+                return Ok(error.into());
             }
         };
         let Some(Mounted {
@@ -120,7 +176,7 @@ impl Engine {
             return Ok(settle(shown)?.into());
         };
         if let Some(refusal) = refusal_of_mount(&command, is_read_only) {
-            return Ok(Err(refusal).into());
+            return Ok(refusal.into());
         }
         let outcome = if command.is_change() {
             principal.require(Scope::MemoryWrite)?;
@@ -326,9 +382,9 @@ fn refusal_of_mount(command: &Command, is_read_only: bool) -> Option<ToolError> 
     (is_read_only && command.is_change()).then(|| ToolError::ReadOnly { path: named() })
 }
 
-fn settle(outcome: Result<String, Stop>) -> Result<Result<String, ToolError>, EngineError> {
+fn settle<T>(outcome: Result<T, Stop>) -> Result<Result<T, ToolError>, EngineError> {
     match outcome {
-        Ok(content) => Ok(Ok(content)),
+        Ok(result) => Ok(Ok(result)),
         Err(Stop::Tool(error)) => Ok(Err(error)),
         Err(Stop::Engine(error)) => Err(error),
     }

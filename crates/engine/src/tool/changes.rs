@@ -1,23 +1,24 @@
 //! The five commands that change something.
 
-use keepsake_core::sensitive::Listed;
+use keepsake_core::sensitive::{Listed, Redacted};
 use keepsake_core::tool::{
     Command, Edit, ToolError, ToolPath, created_message, deleted_message, insert, renamed_message,
     str_replace,
 };
-use keepsake_core::{Content, ContentError, MemoryPath, SensitiveDataPolicy, StoreId};
-use keepsake_index::{Guard, Head, Idempotency, Lookup, Target};
+use keepsake_core::{Content, ContentError, ContentHash, MemoryPath, SensitiveDataPolicy, StoreId};
+use keepsake_index::{Change, Guard, Head, Idempotency, Lookup, Target};
 use keepsake_telemetry::Conflict;
 
 use super::{Found, Stop};
 use crate::claims::Patience;
+use crate::edits::Turn;
 use crate::protocol::{CAS_ATTEMPTS, Committed, Proposal, Proposed, WriteRefusal};
 use crate::sensitive::Verdict;
 use crate::{Engine, EngineError, Principal};
 
 /// How one try ended.
-enum Try {
-    Done(String),
+pub(super) enum Try<T> {
+    Done(T),
     /// Something changed since the read: read again.
     Again,
     /// The same call was made before.
@@ -25,11 +26,11 @@ enum Try {
 }
 
 /// One change's surroundings.
-struct Call<'a> {
-    engine: &'a Engine,
-    principal: &'a Principal,
-    store_id: StoreId,
-    idempotency: Option<Idempotency>,
+pub(super) struct Call<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) principal: &'a Principal,
+    pub(super) store_id: StoreId,
+    pub(super) idempotency: Option<Idempotency>,
 }
 
 impl Engine {
@@ -60,12 +61,8 @@ impl Engine {
 
 impl Call<'_> {
     async fn run(&self, command: &Command) -> Result<String, Stop> {
-        // Commands on one path take turns; a rename takes that of its source.
-        // The place is named as in the store, so that the API's changes queue too.
-        let path = command.path().display().to_owned();
-        let in_store = command.path().memory().map_or("/", MemoryPath::as_str).to_owned();
-        let place = (self.principal.tenant_id, self.store_id, in_store);
-        let _turn = self.engine.0.edits.turn(place).await;
+        // A rename takes the turn of its source.
+        let _turn = self.turn(command.path()).await;
         for _ in 0..CAS_ATTEMPTS {
             let tried = match command {
                 Command::View { .. } => {
@@ -96,7 +93,7 @@ impl Call<'_> {
                     })
                     .await?
                 }
-                Command::Delete { path } => self.delete(path).await?,
+                Command::Delete { path } => self.delete(path, None, deleted_message).await?,
                 Command::Rename { old_path, new_path } => self.rename(old_path, new_path).await?,
             };
             match tried {
@@ -110,11 +107,25 @@ impl Call<'_> {
                 }
             }
         }
-        self.engine.0.metrics.conflicted(Conflict::Contended);
-        Err(ToolError::Conflict { path }.into())
+        Err(self.lost_again_and_again(command.path()).into())
     }
 
-    async fn create(&self, path: &ToolPath, file_text: &str) -> Result<Try, Stop> {
+    /// Changes of one path take turns. The place is named as in the store, so
+    /// that the API's changes queue too.
+    pub(super) async fn turn(&self, path: &ToolPath) -> Turn {
+        let in_store = path.memory().map_or("/", MemoryPath::as_str).to_owned();
+        let place = (self.principal.tenant_id, self.store_id, in_store);
+        self.engine.0.edits.turn(place).await
+    }
+
+    pub(super) fn lost_again_and_again(&self, path: &ToolPath) -> ToolError {
+        self.engine.0.metrics.conflicted(Conflict::Contended);
+        ToolError::Conflict {
+            path: path.display().to_owned(),
+        }
+    }
+
+    async fn create(&self, path: &ToolPath, file_text: &str) -> Result<Try<String>, Stop> {
         let Some(memory_path) = path.memory() else {
             return Err(ToolError::AlreadyExists {
                 path: path.display().to_owned(),
@@ -134,7 +145,7 @@ impl Call<'_> {
                 path: path.display().to_owned(),
             }
             .into()),
-            outcome => self.conclude(path, outcome, || edit.message),
+            outcome => self.conclude(path, outcome, |_| edit.message),
         }
     }
 
@@ -143,7 +154,7 @@ impl Call<'_> {
         path: &ToolPath,
         missing: ToolError,
         apply: impl Fn(&str) -> Result<Edit, ToolError>,
-    ) -> Result<Try, Stop> {
+    ) -> Result<Try<String>, Stop> {
         let (store, found) = self.find_unclaimed(path).await?;
         let Found::Memory(head, text) = found else {
             return Err(missing.into());
@@ -163,11 +174,11 @@ impl Call<'_> {
                 .claim(self.principal, self.store_id, memory_id)
                 .await?;
         }
-        self.conclude(path, outcome, || edit.message)
+        self.conclude(path, outcome, |_| edit.message)
     }
 
     /// Reads a memory once no other replica claims its next edit.
-    async fn find_unclaimed(
+    pub(super) async fn find_unclaimed(
         &self,
         path: &ToolPath,
     ) -> Result<(keepsake_index::StoreState, Found), EngineError> {
@@ -184,7 +195,13 @@ impl Call<'_> {
         }
     }
 
-    async fn delete(&self, path: &ToolPath) -> Result<Try, Stop> {
+    /// Deletes a file, one with the content that is expected, or a directory.
+    pub(super) async fn delete<T>(
+        &self,
+        path: &ToolPath,
+        expected: Option<ContentHash>,
+        done: impl FnOnce(&ToolPath) -> T,
+    ) -> Result<Try<T>, Stop> {
         if path.is_root() {
             return Err(ToolError::CannotDeleteRoot.into());
         }
@@ -196,7 +213,20 @@ impl Call<'_> {
                 }
                 .into());
             }
+            Target::Memory(head) if expected.is_some_and(|expected| expected != head.sha256) => {
+                return Err(ToolError::ContentDiffers {
+                    path: path.display().to_owned(),
+                    current: head.sha256,
+                }
+                .into());
+            }
             Target::Memory(head) => (vec![Proposed::Delete { before: head }], None),
+            Target::Directory(_) if expected.is_some() => {
+                return Err(ToolError::DirectoryHasNoHash {
+                    path: path.display().to_owned(),
+                }
+                .into());
+            }
             Target::Directory(directory) => {
                 let heads = self.heads_below(path).await?;
                 let guard = Guard {
@@ -216,10 +246,10 @@ impl Call<'_> {
             }
         };
         let outcome = self.commit(changes, guard, None).await?;
-        self.conclude(path, outcome, || deleted_message(path))
+        self.conclude(path, outcome, |_| done(path))
     }
 
-    async fn rename(&self, old_path: &ToolPath, new_path: &ToolPath) -> Result<Try, Stop> {
+    async fn rename(&self, old_path: &ToolPath, new_path: &ToolPath) -> Result<Try<String>, Stop> {
         if old_path.is_root() {
             return Err(ToolError::CannotRenameRoot.into());
         }
@@ -261,7 +291,7 @@ impl Call<'_> {
         };
         match self.commit(changes, guard, None).await? {
             Committed::Refused(WriteRefusal::PathTaken { .. }) => Err(destination_exists().into()),
-            outcome => self.conclude(new_path, outcome, || renamed_message(old_path, new_path)),
+            outcome => self.conclude(new_path, outcome, |_| renamed_message(old_path, new_path)),
         }
     }
 
@@ -282,7 +312,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    async fn look_up(&self, path: &ToolPath) -> Result<Lookup, EngineError> {
+    pub(super) async fn look_up(&self, path: &ToolPath) -> Result<Lookup, EngineError> {
         self.look_up_memory(path.memory()).await
     }
 
@@ -306,7 +336,7 @@ impl Call<'_> {
     }
 
     /// Checks new content against the rules of the tenant.
-    fn content(&self, path: &ToolPath, text: String) -> Result<Content, ToolError> {
+    pub(super) fn content(&self, path: &ToolPath, text: String) -> Result<Content, ToolError> {
         Content::new(text, self.principal.limits.bytes_per_memory).map_err(|error| {
             let path = path.display().to_owned();
             match error {
@@ -331,13 +361,29 @@ impl Call<'_> {
         before: Option<&str>,
         edit: Edit,
     ) -> Result<(Edit, Option<SensitiveDataPolicy>), Stop> {
+        let (redacted, policy) = self.judge_text(path, before, &edit.content).await?;
+        let edit = match redacted {
+            Some(redacted) => edit.redacted(redacted),
+            None => edit,
+        };
+        Ok((edit, policy))
+    }
+
+    /// What is to be kept instead of a new content, if it is another text, and
+    /// the policy to be committed under.
+    pub(super) async fn judge_text(
+        &self,
+        path: &ToolPath,
+        before: Option<&str>,
+        text: &str,
+    ) -> Result<(Option<Redacted>, Option<SensitiveDataPolicy>), Stop> {
         let verdict = self
             .engine
-            .judge(self.principal, self.store_id, before, &edit.content)
+            .judge(self.principal, self.store_id, before, text)
             .await?;
         match verdict {
-            Verdict::Keep(policy) => Ok((edit, policy)),
-            Verdict::Redact(redacted) => Ok((edit.redacted(redacted), Some(SensitiveDataPolicy::Redact))),
+            Verdict::Keep(policy) => Ok((None, policy)),
+            Verdict::Redact(redacted) => Ok((Some(redacted), Some(SensitiveDataPolicy::Redact))),
             Verdict::Refuse(findings) => Err(ToolError::Sensitive {
                 path: path.display().to_owned(),
                 found: Listed(&findings).to_string(),
@@ -346,7 +392,7 @@ impl Call<'_> {
         }
     }
 
-    async fn commit(
+    pub(super) async fn commit(
         &self,
         changes: Vec<Proposed>,
         guard: Option<Guard>,
@@ -365,15 +411,15 @@ impl Call<'_> {
     }
 
     /// What a commit's outcome means to the model.
-    fn conclude(
+    pub(super) fn conclude<T>(
         &self,
         path: &ToolPath,
         outcome: Committed,
-        message: impl FnOnce() -> String,
-    ) -> Result<Try, Stop> {
+        done: impl FnOnce(&[Change]) -> T,
+    ) -> Result<Try<T>, Stop> {
         let limits = &self.principal.limits;
         let refusal = match outcome {
-            Committed::Done { .. } => return Ok(Try::Done(message())),
+            Committed::Done { made, .. } => return Ok(Try::Done(done(&made))),
             Committed::Replayed { seq } => return Ok(Try::Replayed(seq)),
             Committed::Refused(refusal) => refusal,
         };

@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// The content that the version `seq` was made from, while it is kept.
-    async fn content_before(
+    pub(super) async fn content_before(
         &self,
         principal: &Principal,
         store_id: StoreId,

@@ -1,0 +1,264 @@
+//! The agent tools on a store, or on a session's stores.
+//!
+//! They go the memory tool's ways: reads by `find`, changes by the same turns
+//! and the same commit. What they answer is typed, for models and programs.
+
+mod changes;
+mod replay;
+
+use std::sync::Arc;
+
+use keepsake_core::StoreId;
+use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, Listing, ListingEntry, read};
+use keepsake_core::tool::{ToolError, ToolPath};
+use keepsake_index::{Depth, Idempotency, MemoryItem, MemoryListing, Scope, Target};
+use serde_json::{Map, Value};
+
+use super::{Found, Stop, ToolAnswer, ToolCall, settle};
+use crate::cursor::Query;
+use crate::{Engine, EngineError, Mounted, Mounts, Page, PageRequest, Principal};
+
+impl Engine {
+    /// Carries out one call of an agent tool.
+    ///
+    /// A change runs to its end even when this future is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::call_tool`].
+    #[tracing::instrument(name = "engine.call_agent_tool", level = "debug", skip_all)]
+    pub async fn call_agent_tool(
+        &self,
+        principal: &Arc<Principal>,
+        mounts: impl Into<Mounts>,
+        tool: AgentTool,
+        call: ToolCall,
+    ) -> Result<ToolAnswer, EngineError> {
+        let mounts = mounts.into();
+        mounts.require(principal)?;
+        if tool.is_change() {
+            principal.require(Scope::MemoryWrite)?;
+        }
+        if tool.shows_content() {
+            principal.require(Scope::MemoryRead)?;
+        }
+        let agent_call = match AgentCall::parse(tool, &call.input, mounts.root()) {
+            Ok(agent_call) => agent_call,
+            Err(error) => {
+                if let Some(store_id) = mounts.single() {
+                    // A missing store is the caller's to mend, and comes first.
+                    self.store(principal, store_id).await?;
+                }
+                return Ok(error.into());
+            }
+        };
+        let Some(Mounted {
+            store_id,
+            is_read_only,
+        }) = mounts.store_of(agent_call.path())
+        else {
+            return Ok(on_mounts(&mounts, &agent_call).into());
+        };
+        if let Some(refusal) = refusal_of_mount(&agent_call, is_read_only) {
+            return Ok(refusal.into());
+        }
+        let outcome = if tool.is_change() {
+            let idempotency = call.idempotency.or_else(|| {
+                let tool_use_id = call.tool_use_id.as_deref()?;
+                Some(self.agent_call_key(store_id, tool, tool_use_id, &call.input))
+            });
+            let (engine, principal) = (self.clone(), Arc::clone(principal));
+            self.run_to_end(async move {
+                let changed = engine.change_for_agent(&principal, store_id, agent_call, idempotency);
+                settle(changed.await)
+            })
+            .await?
+        } else {
+            settle(self.show_to_agent(principal, store_id, agent_call).await)?
+        };
+        Ok(outcome.into())
+    }
+
+    /// A block's id with its name and input names the call.
+    fn agent_call_key(
+        &self,
+        store_id: StoreId,
+        tool: AgentTool,
+        tool_use_id: &str,
+        input: &Map<String, Value>,
+    ) -> Idempotency {
+        let input = serde_json::to_vec(input).unwrap_or_default();
+        self.idempotency(&[
+            b"agent_tool",
+            store_id.uuid().as_bytes(),
+            tool.name().as_bytes(),
+            tool_use_id.as_bytes(),
+            &input,
+        ])
+    }
+
+    async fn show_to_agent(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        call: AgentCall,
+    ) -> Result<AgentResult, Stop> {
+        match call {
+            AgentCall::List {
+                path,
+                is_shallow,
+                limit,
+                page,
+            } => {
+                let page = PageRequest { limit, page };
+                let listing = self.list_for_agent(principal, store_id, &path, is_shallow, &page);
+                Ok(AgentResult::List(listing.await?))
+            }
+            AgentCall::Read { path, offset, limit } => {
+                let found = self.find(principal, store_id, path.memory(), 0).await?.1;
+                let (head, text) = match found {
+                    Found::Memory(head, text) => (head, text),
+                    Found::Directory(_) => return Err(is_directory(&path).into()),
+                    Found::Missing => return Err(missing(&path).into()),
+                };
+                let part = read(&path, &text, offset, limit, principal.limits.max_view_chars)?;
+                self.note_read(principal, store_id, head.memory_id);
+                Ok(AgentResult::Read(part))
+            }
+            AgentCall::Write { .. }
+            | AgentCall::Edit { .. }
+            | AgentCall::Append { .. }
+            | AgentCall::Delete { .. } => Err(EngineError::Internal("a change was taken for a read").into()),
+        }
+    }
+
+    async fn list_for_agent(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        path: &ToolPath,
+        is_shallow: bool,
+        request: &PageRequest,
+    ) -> Result<Listing, Stop> {
+        let tenant_id = principal.tenant_id;
+        let below = path.dir();
+        let limit = request.limit(false)?;
+        let query = Query::of(&[
+            b"memory_list",
+            tenant_id.uuid().as_bytes(),
+            store_id.uuid().as_bytes(),
+            below.as_str().as_bytes(),
+            &[u8::from(is_shallow)],
+        ]);
+        let after = match &request.page {
+            Some(page) => Some(self.path_after(query, page).await?),
+            None => None,
+        };
+        let is_first = after.is_none();
+        let listing = MemoryListing {
+            below,
+            depth: if is_shallow { Depth::Children } else { Depth::All },
+            after,
+            // One more tells whether there is another page.
+            limit: limit + 1,
+        };
+        let found = self.0.index.list_memories(tenant_id, store_id, &listing).await?;
+        let items = found.ok_or(EngineError::StoreNotFound)?.items;
+        if items.is_empty() && is_first && path.memory().is_some() {
+            return Err(self.why_nothing_is_below(principal, store_id, path).await?.into());
+        }
+        let position = |item: &MemoryItem| crate::memories::path_of(item).as_bytes().to_vec();
+        let Page { items, next } = self.page_of(query, items, limit, position).await?;
+        Ok(Listing {
+            path: path.display().to_owned(),
+            entries: items.into_iter().map(|item| entry(path, item)).collect(),
+            next_page: next,
+        })
+    }
+
+    /// The path that a page's cursor stands behind.
+    async fn path_after(&self, query: Query, page: &str) -> Result<String, Stop> {
+        let position = self.unseal(query, page).await.map_err(|error| match error {
+            EngineError::Invalid { field, rule } => Stop::Tool(ToolError::OutOfBounds { field, rule }),
+            error => Stop::Engine(error),
+        })?;
+        String::from_utf8(position).map_err(|_| EngineError::Internal("a cursor of no path").into())
+    }
+
+    async fn why_nothing_is_below(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        path: &ToolPath,
+    ) -> Result<ToolError, EngineError> {
+        let tenant_id = principal.tenant_id;
+        let lookup = self.0.index.head(tenant_id, store_id, path.memory(), 0).await?;
+        Ok(match lookup.ok_or(EngineError::StoreNotFound)?.target {
+            Target::Memory(_) => ToolError::IsFile {
+                path: path.display().to_owned(),
+            },
+            Target::Missing | Target::Directory(_) => missing(path),
+        })
+    }
+}
+
+/// Carries out a call on `/memories` of a session, the directory of mounts.
+fn on_mounts(mounts: &Mounts, call: &AgentCall) -> Result<AgentResult, ToolError> {
+    match call {
+        AgentCall::List { path, .. } => {
+            let entry = |(slug, mounted): (Option<&str>, Mounted)| ListingEntry::Directory {
+                path: format!("{path}/{}/", slug.unwrap_or_default()),
+                read_only: mounted.is_read_only,
+            };
+            Ok(AgentResult::List(Listing {
+                path: path.display().to_owned(),
+                entries: mounts.iter().map(entry).collect(),
+                next_page: None,
+            }))
+        }
+        AgentCall::Delete { .. } => Err(ToolError::CannotDeleteRoot),
+        AgentCall::Read { path, .. }
+        | AgentCall::Write { path, .. }
+        | AgentCall::Edit { path, .. }
+        | AgentCall::Append { path, .. } => Err(is_directory(path)),
+    }
+}
+
+/// Why a call cannot be meant for the store its path lies in.
+fn refusal_of_mount(call: &AgentCall, is_read_only: bool) -> Option<ToolError> {
+    let path = call.path();
+    let named = || path.display().to_owned();
+    if path.mount().is_some() && path.is_root() && matches!(call, AgentCall::Delete { .. }) {
+        return Some(ToolError::CannotDeleteMount { path: named() });
+    }
+    (is_read_only && call.tool().is_change()).then(|| ToolError::ReadOnly { path: named() })
+}
+
+fn is_directory(path: &ToolPath) -> ToolError {
+    ToolError::IsDirectory {
+        path: path.display().to_owned(),
+    }
+}
+
+fn missing(path: &ToolPath) -> ToolError {
+    ToolError::NotFoundEdit {
+        path: path.display().to_owned(),
+    }
+}
+
+/// An item as the tool names it.
+fn entry(path: &ToolPath, item: MemoryItem) -> ListingEntry {
+    match item {
+        MemoryItem::Memory { memory, first_line } => ListingEntry::File {
+            path: path.display_of(&memory.head.path),
+            content_size_bytes: memory.head.size_bytes,
+            updated_at: memory.updated_at.to_rfc3339(),
+            first_line,
+        },
+        MemoryItem::Prefix(directory) => ListingEntry::Directory {
+            path: directory
+                .as_file()
+                .map_or_else(|| path.display().to_owned(), |name| path.display_of(&name) + "/"),
+            read_only: false,
+        },
+    }
+}

@@ -1,0 +1,732 @@
+//! The agent tools: what they do to a store, and what they never do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures::future::join_all;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::tool::agent::{AgentResult, ListingEntry, WriteOutcome};
+use keepsake_core::{ContentHash, StoreId};
+use keepsake_engine::{
+    Engine, EngineError, Mounted, Mounts, NewKey, Principal, StoreDraft, StoreEdit, ToolAnswer,
+};
+use keepsake_index::Scope;
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, tool_call, view};
+
+crate::on_both_pairs! {
+    files_are_written_read_edited_appended_to_and_deleted,
+    listing_tells_what_each_file_begins_with_and_pages_tell_each_once,
+    directory_that_is_none_is_told_apart,
+    preconditions_are_held_against_what_is_there,
+    long_file_is_read_in_parts,
+    reads_count_as_access_and_lists_do_not,
+    appends_of_two_replicas_all_take_effect,
+    write_whose_precondition_broke_meanwhile_is_refused,
+    same_block_sent_again_gets_the_same_answer_and_does_nothing_twice,
+    answer_of_a_redacted_write_is_the_same_when_sent_again,
+    secrets_are_refused_or_redacted_as_the_policy_asks,
+    limits_are_told_to_the_model,
+    archived_store_can_only_be_read,
+    paths_lead_into_the_stores_of_a_session,
+    credential_that_may_not_is_refused_and_unknown_tools_are_told,
+}
+
+/// Calls a tool as a block.
+async fn answer_of(
+    engine: &Engine,
+    principal: &Arc<Principal>,
+    mounts: impl Into<Mounts>,
+    name: &str,
+    id: Option<&str>,
+    input: Value,
+) -> Result<ToolAnswer, EngineError> {
+    engine
+        .call_tool_named(principal, mounts, name, tool_call(id, input))
+        .await
+}
+
+impl Bed {
+    async fn agent(&self, name: &str, input: Value) -> ToolAnswer {
+        self.agent_block(&self.engine, name, None, input).await
+    }
+
+    async fn agent_block(&self, engine: &Engine, name: &str, id: Option<&str>, input: Value) -> ToolAnswer {
+        answer_of(engine, &self.principal, self.store_id, name, id, input)
+            .await
+            .unwrap()
+    }
+
+    /// The result of a call that must succeed.
+    async fn done(&self, name: &str, input: Value) -> AgentResult {
+        let answer = self.agent(name, input).await;
+        assert!(!answer.is_error, "{}", answer.content);
+        let result = answer.result.unwrap();
+        assert_eq!(answer.content, result.to_text());
+        result
+    }
+
+    /// The text of a call that must not.
+    async fn not_done(&self, name: &str, input: Value) -> String {
+        let answer = self.agent(name, input).await;
+        assert!(answer.is_error && answer.result.is_none(), "{}", answer.content);
+        answer.content
+    }
+
+    async fn content_at(&self, path: &str) -> String {
+        let AgentResult::Read(part) = self.done("memory_read", json!({"path": path})).await else {
+            panic!("not a part of a file");
+        };
+        assert_eq!(part.next_offset, None);
+        part.content
+    }
+
+    async fn entries(&self, input: Value) -> (Vec<String>, Option<String>) {
+        let AgentResult::List(listing) = self.done("memory_list", input).await else {
+            panic!("not a listing");
+        };
+        let told = listing.entries.into_iter().map(|entry| match entry {
+            ListingEntry::File {
+                path,
+                content_size_bytes,
+                first_line,
+                ..
+            } => format!("{path} {content_size_bytes} {first_line}"),
+            ListingEntry::Directory { path, read_only } => {
+                format!("{path}{}", if read_only { " read-only" } else { "" })
+            }
+        });
+        (told.collect(), listing.next_page)
+    }
+}
+
+fn write(path: &str, content: &str) -> Value {
+    json!({"path": path, "content": content})
+}
+
+/// Outcome, hash and size of a file that was written.
+fn written(result: AgentResult) -> (WriteOutcome, String, u64) {
+    match result {
+        AgentResult::Write(file) => {
+            assert!(file.memory_id.starts_with("mem_"));
+            let (hash, size) = (file.content_sha256.unwrap(), file.content_size_bytes.unwrap());
+            (file.outcome, hash, size)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hash(text: &str) -> String {
+    ContentHash::of(text.as_bytes()).to_string()
+}
+
+async fn files_are_written_read_edited_appended_to_and_deleted(bed: Bed) {
+    let path = "/memories/notes/a.md";
+    for (content, outcome) in [
+        ("one\n", WriteOutcome::Created),
+        ("two\n", WriteOutcome::Replaced),
+    ] {
+        let result = bed.done("memory_write", write(path, content)).await;
+        assert_eq!(written(result), (outcome, hash(content), 4));
+        assert_eq!(bed.content_at(path).await, content);
+    }
+    let edits = json!([{"old_str": "two", "new_str": "2"}, {"old_str": "2\n", "new_str": "2\n3\n"}]);
+    let result = bed
+        .done("memory_edit", json!({"path": path, "edits": edits}))
+        .await;
+    let AgentResult::Edit(edited) = result else {
+        panic!("{result:?}")
+    };
+    assert_eq!(edited.content_sha256, Some(hash("2\n3\n")));
+    assert_eq!(edited.snippets[0].text, "2\n3\n");
+    let result = bed.done("memory_append", write(path, "4")).await;
+    assert_eq!(written(result), (WriteOutcome::Appended, hash("2\n3\n4\n"), 6));
+    let result = bed
+        .done("memory_append", write("/memories/log.md", "began\n\n"))
+        .await;
+    assert_eq!(written(result), (WriteOutcome::Created, hash("began\n"), 6));
+    // Both families see the same files.
+    assert_eq!(bed.text_at(&bed.engine, path).await, "2\n3\n4\n");
+
+    bed.done("memory_delete", json!({"path": "/memories/notes"}))
+        .await;
+    assert_eq!(
+        bed.entries(json!({})).await,
+        (vec!["/memories/log.md 6 began".to_owned()], None)
+    );
+    for (tool, input) in [
+        ("memory_read", json!({"path": path})),
+        ("memory_delete", json!({"path": path})),
+        ("memory_edit", json!({"path": path, "edits": [{"old_str": "a"}]})),
+    ] {
+        let text = bed.not_done(tool, input).await;
+        assert!(text.contains("/memories/notes/a.md does not exist"), "{text}");
+    }
+    let text = bed.not_done("memory_delete", json!({"path": "/memories"})).await;
+    assert_eq!(text, "Error: Cannot delete the /memories directory itself");
+}
+
+async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(bed: Bed) {
+    assert_eq!(bed.entries(json!({})).await, (vec![], None));
+    for number in 0..7 {
+        bed.create(&format!("/memories/d/{number}.md"), &format!("# {number}\nmore"))
+            .await;
+    }
+    bed.create("/memories/d/deep/x.md", "x").await;
+    bed.create("/memories/.hidden", "").await;
+    let all = [
+        "/memories/.hidden 0 ",
+        "/memories/d/0.md 8 # 0",
+        "/memories/d/1.md 8 # 1",
+        "/memories/d/2.md 8 # 2",
+        "/memories/d/3.md 8 # 3",
+        "/memories/d/4.md 8 # 4",
+        "/memories/d/5.md 8 # 5",
+        "/memories/d/6.md 8 # 6",
+        "/memories/d/deep/x.md 1 x",
+    ];
+    let (mut told, mut page) = (Vec::new(), Value::Null);
+    loop {
+        let (entries, next) = bed.entries(json!({"limit": 4, "page": page})).await;
+        assert!(!entries.is_empty());
+        told.extend(entries);
+        match next {
+            Some(next) => page = json!(next),
+            None => break,
+        }
+    }
+    assert_eq!(told, all);
+    let shallow = bed.entries(json!({"path_prefix": "/memories", "depth": 1})).await;
+    assert_eq!(shallow.0, ["/memories/.hidden 0 ", "/memories/d/"]);
+    let deep = bed.entries(json!({"path_prefix": "/memories/d/deep/"})).await;
+    assert_eq!(deep.0, ["/memories/d/deep/x.md 1 x"]);
+
+    // A cursor is good for its own listing alone.
+    let (_, next) = bed.entries(json!({"limit": 1})).await;
+    let text = bed
+        .not_done("memory_list", json!({"page": next, "depth": 1}))
+        .await;
+    assert_eq!(
+        text,
+        "Error: Field `page` must be the `next_page` of an answer to the same query"
+    );
+}
+
+async fn directory_that_is_none_is_told_apart(bed: Bed) {
+    bed.create("/memories/d/a.md", "a").await;
+    for (tool, input, text) in [
+        (
+            "memory_list",
+            json!({"path_prefix": "/memories/nowhere"}),
+            "Error: The path /memories/nowhere does not exist. Please provide a valid path.",
+        ),
+        (
+            "memory_list",
+            json!({"path_prefix": "/memories/d/a.md"}),
+            "Error: /memories/d/a.md is a file, not a directory. Read it with memory_read.",
+        ),
+        (
+            "memory_read",
+            json!({"path": "/memories/d"}),
+            "Error: /memories/d is a directory, not a file. List what is in it with memory_list.",
+        ),
+        (
+            "memory_write",
+            write("/memories/d", "x"),
+            "Error: /memories/d is a directory, not a file. List what is in it with memory_list.",
+        ),
+        (
+            "memory_append",
+            write("/memories", "x"),
+            "Error: /memories is a directory, not a file. List what is in it with memory_list.",
+        ),
+        (
+            "memory_write",
+            write("/memories/d/a.md/b", "x"),
+            "Error: Path /memories/d/a.md/b cannot be created, because /memories/d/a.md is a file and not a directory",
+        ),
+    ] {
+        assert_eq!(bed.not_done(tool, input).await, text);
+    }
+    assert_eq!(bed.operations().await, ["created"]);
+}
+
+async fn preconditions_are_held_against_what_is_there(bed: Bed) {
+    let not_exists = json!({"type": "not_exists"});
+    let holds = |text: &str| json!({"type": "content_sha256", "content_sha256": hash(text)});
+    let write = |content: &str, precondition: &Value| json!({"path": "/memories/a", "content": content, "precondition": precondition});
+    let text = bed.not_done("memory_write", write("x", &holds("x"))).await;
+    assert!(text.contains("/memories/a does not exist"), "{text}");
+    bed.done("memory_write", write("one", &not_exists)).await;
+    for tool in ["memory_write", "memory_append"] {
+        let text = bed.not_done(tool, write("x", &not_exists)).await;
+        assert!(
+            text.contains(&format!(
+                "/memories/a exists, with content_sha256 {}",
+                hash("one")
+            )),
+            "{text}"
+        );
+        let text = bed.not_done(tool, write("x", &holds("other"))).await;
+        assert!(
+            text.contains(&format!("/memories/a has content_sha256 {}", hash("one"))),
+            "{text}"
+        );
+    }
+    let edit = |expected: &str| json!({"path": "/memories/a", "edits": [{"old_str": "one", "new_str": "two"}], "precondition": holds(expected)});
+    bed.not_done("memory_edit", edit("other")).await;
+    bed.done("memory_edit", edit("one")).await;
+    bed.done("memory_append", write("three", &holds("two"))).await;
+    // A retry of a write that was made finds what it asks for.
+    bed.done("memory_write", write("four", &holds("two\nthree\n")))
+        .await;
+    bed.done("memory_write", write("four", &holds("two\nthree\n")))
+        .await;
+
+    let delete =
+        |path: &str, expected: &str| json!({"path": path, "expected_content_sha256": hash(expected)});
+    bed.create("/memories/d/b", "b").await;
+    let text = bed.not_done("memory_delete", delete("/memories/d", "b")).await;
+    assert!(text.contains("has no content_sha256"), "{text}");
+    bed.not_done("memory_delete", delete("/memories/a", "two")).await;
+    bed.done("memory_delete", delete("/memories/a", "four")).await;
+    assert!(bed.head("/a").await.is_none());
+}
+
+async fn long_file_is_read_in_parts(bed: Bed) {
+    let limits = LimitOverrides {
+        max_view_chars: Some(10),
+        ..LimitOverrides::default()
+    };
+    let (principal, store_id) = bed.tenant_with(limits).await;
+    let content = "äöü🙂 is more than ten characters\n".repeat(3);
+    let made = answer_of(
+        &bed.engine,
+        &principal,
+        store_id,
+        "memory_write",
+        None,
+        write("/memories/a", &content),
+    );
+    assert!(!made.await.unwrap().is_error);
+    let (mut read, mut offset) = (String::new(), 0);
+    loop {
+        let input = json!({"path": "/memories/a", "offset": offset, "limit": 50});
+        let answer = answer_of(&bed.engine, &principal, store_id, "memory_read", None, input);
+        let Some(AgentResult::Read(part)) = answer.await.unwrap().result else {
+            panic!("not a part of a file");
+        };
+        assert!(part.content.chars().count() <= 10);
+        assert_eq!(part.content_sha256, hash(&content));
+        read.push_str(&part.content);
+        match part.next_offset {
+            Some(next) => offset = next,
+            None => break,
+        }
+    }
+    assert_eq!(read, content);
+}
+
+async fn reads_count_as_access_and_lists_do_not(bed: Bed) {
+    bed.create("/memories/a", "a").await;
+    bed.entries(json!({})).await;
+    bed.not_done("memory_read", json!({"path": "/memories/a", "offset": 9}))
+        .await;
+    assert_eq!(bed.engine.flush_access().await.unwrap(), 0);
+    bed.content_at("/memories/a").await;
+    assert_eq!(bed.engine.flush_access().await.unwrap(), 1);
+}
+
+async fn appends_of_two_replicas_all_take_effect(bed: Bed) {
+    let other = bed.replica();
+    let appends = (0..16).map(|number| {
+        let engine = if number % 2 == 0 { &bed.engine } else { &other };
+        bed.agent_block(
+            engine,
+            "memory_append",
+            None,
+            write("/memories/log", &format!("line {number}")),
+        )
+    });
+    for answer in join_all(appends).await {
+        assert!(!answer.is_error, "{}", answer.content);
+    }
+    let content = bed.content_at("/memories/log").await;
+    let mut lines: Vec<_> = content.lines().map(str::to_owned).collect();
+    lines.sort();
+    let mut expected: Vec<_> = (0..16).map(|number| format!("line {number}")).collect();
+    expected.sort();
+    assert_eq!(lines, expected);
+}
+
+async fn write_whose_precondition_broke_meanwhile_is_refused(bed: Bed) {
+    bed.create("/memories/a", "one").await;
+    let (other, principal, store_id) = (bed.replica(), Arc::clone(&bed.principal), bed.store_id);
+    let raced = Arc::new(AtomicU32::new(0));
+    bed.blobs.before_put(move |_| {
+        let (other, principal, raced) = (other.clone(), Arc::clone(&principal), Arc::clone(&raced));
+        async move {
+            if raced.fetch_add(1, Ordering::SeqCst) == 0 {
+                let theirs = answer_of(
+                    &other,
+                    &principal,
+                    store_id,
+                    "memory_write",
+                    None,
+                    write("/memories/a", "theirs"),
+                );
+                assert!(!theirs.await.unwrap().is_error);
+            }
+            Ok(())
+        }
+    });
+    let precondition = json!({"type": "content_sha256", "content_sha256": hash("one")});
+    let input = json!({"path": "/memories/a", "content": "ours", "precondition": precondition});
+    let text = bed.not_done("memory_write", input).await;
+    assert!(text.contains(&hash("theirs")), "{text}");
+    assert_eq!(bed.content_at("/memories/a").await, "theirs");
+}
+
+async fn same_block_sent_again_gets_the_same_answer_and_does_nothing_twice(bed: Bed) {
+    let edits = json!([{"old_str": "one", "new_str": "1"}]);
+    let calls = [
+        ("memory_write", write("/memories/a", "one\n")),
+        ("memory_append", write("/memories/a", "two")),
+        ("memory_edit", json!({"path": "/memories/a", "edits": edits})),
+        ("memory_append", write("/memories/b", "new")),
+        ("memory_write", write("/memories/a", "three")),
+        (
+            "memory_delete",
+            json!({"path": "/memories/a", "expected_content_sha256": hash("three")}),
+        ),
+    ];
+    let mut told = Vec::new();
+    for (position, (tool, input)) in calls.iter().enumerate() {
+        let id = format!("toolu_{position}");
+        let answer = bed.agent_block(&bed.engine, tool, Some(&id), input.clone()).await;
+        assert!(!answer.is_error, "{}", answer.content);
+        told.push((id, tool, input.clone(), answer));
+    }
+    let operations = bed.operations().await;
+    assert_eq!(operations.len(), calls.len());
+    // Long after, on another replica too.
+    let other = bed.replica();
+    for engine in [&bed.engine, &other] {
+        for (id, tool, input, answer) in &told {
+            let again = bed.agent_block(engine, tool, Some(id), input.clone()).await;
+            assert_eq!(&again, answer);
+        }
+    }
+    assert_eq!(bed.operations().await, operations);
+    // The same id and input of another tool is another call.
+    let (id, _, input, _) = &told[3];
+    let answer = bed
+        .agent_block(&bed.engine, "memory_write", Some(id), input.clone())
+        .await;
+    assert!(
+        answer
+            .content
+            .starts_with("The content of /memories/b has been replaced"),
+        "{}",
+        answer.content
+    );
+}
+
+fn token() -> String {
+    format!("ghp_{}", "q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu")
+}
+
+async fn set_policy(bed: &Bed, policy: &str) {
+    let edit = StoreEdit {
+        policy: Some(policy.to_owned()),
+        ..StoreEdit::default()
+    };
+    let store = bed.engine.update_store(&bed.principal, bed.store_id, edit, None);
+    store.await.unwrap();
+}
+
+async fn answer_of_a_redacted_write_is_the_same_when_sent_again(bed: Bed) {
+    set_policy(&bed, "redact").await;
+    let edits = json!([{"old_str": "kept", "new_str": format!("kept\nuse {}", token())}]);
+    for (position, (tool, input)) in [
+        (
+            "memory_write",
+            write("/memories/a", &format!("kept\n{}", token())),
+        ),
+        ("memory_append", write("/memories/a", &token())),
+        ("memory_edit", json!({"path": "/memories/a", "edits": edits})),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("toolu_{position}");
+        let first = bed.agent_block(&bed.engine, tool, Some(&id), input.clone()).await;
+        assert!(
+            first.content.contains("1 secret replaced by `[redacted:…]`"),
+            "{}",
+            first.content
+        );
+        let again = bed.agent_block(&bed.replica(), tool, Some(&id), input).await;
+        assert_eq!(again, first);
+    }
+    let content = bed.content_at("/memories/a").await;
+    assert!(!content.contains(&token()));
+    assert_eq!(content.matches("[redacted:github_token]").count(), 3);
+}
+
+async fn secrets_are_refused_or_redacted_as_the_policy_asks(bed: Bed) {
+    bed.done("memory_write", write("/memories/old", &format!("{}\n", token())))
+        .await;
+    set_policy(&bed, "reject").await;
+    let text = bed
+        .not_done("memory_write", write("/memories/a", &format!("\n{}", token())))
+        .await;
+    assert!(
+        text.contains("refuses github_token in line 2 of /memories/a") && !text.contains(&token()),
+        "{text}"
+    );
+    // What was there before is not judged again, in a whole content neither.
+    bed.done("memory_append", write("/memories/old", "more")).await;
+    bed.done(
+        "memory_write",
+        write("/memories/old", &format!("before\n{}\n", token())),
+    )
+    .await;
+    assert!(bed.head("/a").await.is_none());
+}
+
+async fn limits_are_told_to_the_model(bed: Bed) {
+    let limits = LimitOverrides {
+        bytes_per_memory: Some(20),
+        memories_per_store: Some(2),
+        bytes_per_store: Some(30),
+        ..LimitOverrides::default()
+    };
+    let (principal, store_id) = bed.tenant_with(limits).await;
+    let call = async |tool: &str, input: Value| {
+        let answer = answer_of(&bed.engine, &principal, store_id, tool, None, input);
+        answer.await.unwrap()
+    };
+    let refused = async |tool: &str, input: Value, text: &str| {
+        let answer = call(tool, input).await;
+        assert!(
+            answer.is_error && answer.content.contains(text),
+            "{}",
+            answer.content
+        );
+    };
+    let long = "x".repeat(21);
+    refused(
+        "memory_write",
+        write("/memories/a", &long),
+        "21 bytes, over the limit of 20 bytes per file",
+    )
+    .await;
+    assert!(
+        !call("memory_write", write("/memories/a", &"x".repeat(19)))
+            .await
+            .is_error
+    );
+    refused(
+        "memory_append",
+        write("/memories/a", "y"),
+        "22 bytes, over the limit of 20",
+    )
+    .await;
+    let grown = json!({"path": "/memories/a", "edits": [{"old_str": &long[..19], "new_str": long}]});
+    refused("memory_edit", grown, "over the limit of 20").await;
+    refused(
+        "memory_append",
+        write("/memories/b", &"y".repeat(18)),
+        "over its limit of 30 bytes",
+    )
+    .await;
+    assert!(!call("memory_append", write("/memories/b", "y")).await.is_error);
+    refused(
+        "memory_write",
+        write("/memories/c", "z"),
+        "over its limit of 2 files",
+    )
+    .await;
+    refused("memory_write", write("/memories/b", "a\0"), "NUL").await;
+}
+
+async fn archived_store_can_only_be_read(bed: Bed) {
+    bed.create("/memories/a", "a").await;
+    bed.engine
+        .archive_store(&bed.principal, bed.store_id)
+        .await
+        .unwrap();
+    for (tool, input) in [
+        ("memory_write", write("/memories/a", "b")),
+        ("memory_write", write("/memories/b", "b")),
+        ("memory_append", write("/memories/a", "b")),
+        (
+            "memory_edit",
+            json!({"path": "/memories/a", "edits": [{"old_str": "a", "new_str": "b"}]}),
+        ),
+    ] {
+        let text = bed.not_done(tool, input).await;
+        assert!(text.contains("archived"), "{text}");
+    }
+    assert_eq!(bed.content_at("/memories/a").await, "a");
+    bed.done("memory_delete", json!({"path": "/memories/a"})).await;
+}
+
+async fn other_store(bed: &Bed) -> StoreId {
+    let draft = StoreDraft {
+        name: "other".to_owned(),
+        ..StoreDraft::default()
+    };
+    let store = bed
+        .engine
+        .create_store(&bed.principal, draft, None)
+        .await
+        .unwrap();
+    store.store_id
+}
+
+async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
+    let other = other_store(&bed).await;
+    let mounted = |store_id, is_read_only| Mounted {
+        store_id,
+        is_read_only,
+    };
+    let mounts = Mounts::of_session([
+        ("notes".to_owned(), mounted(bed.store_id, false)),
+        ("handbook".to_owned(), mounted(other, true)),
+    ]);
+    let put = answer_of(
+        &bed.engine,
+        &bed.principal,
+        other,
+        "memory_write",
+        None,
+        write("/memories/rules.md", "# Rules"),
+    );
+    assert!(!put.await.unwrap().is_error);
+    let call = async |tool: &str, input: Value| {
+        let answer = answer_of(&bed.engine, &bed.principal, mounts.clone(), tool, None, input);
+        answer.await.unwrap()
+    };
+    let root = call("memory_list", json!({})).await;
+    assert!(
+        root.content
+            .ends_with(":\n/memories/notes/\n/memories/handbook/\t(read-only)"),
+        "{}",
+        root.content
+    );
+    let read = call("memory_read", json!({"path": "/memories/handbook/rules.md"})).await;
+    assert!(read.content.ends_with(":\n# Rules"), "{}", read.content);
+    let list = call("memory_list", json!({"path_prefix": "/mnt/memory/handbook"})).await;
+    assert!(
+        list.content.contains("\t/mnt/memory/handbook/rules.md\t# Rules"),
+        "{}",
+        list.content
+    );
+    let made = call("memory_append", write("/memories/notes/log", "x")).await;
+    assert!(!made.is_error, "{}", made.content);
+    assert_eq!(bed.content_at("/memories/log").await, "x\n");
+
+    let edits = json!([{"old_str": "R", "new_str": "r"}]);
+    let rules = "/memories/handbook/rules.md";
+    for (tool, input) in [
+        ("memory_write", write(rules, "x")),
+        ("memory_append", write(rules, "x")),
+        ("memory_edit", json!({"path": rules, "edits": edits})),
+        ("memory_delete", json!({"path": rules})),
+    ] {
+        let answer = call(tool, input).await;
+        assert!(
+            answer.is_error && answer.content.contains("attached read-only"),
+            "{}",
+            answer.content
+        );
+    }
+    for (tool, input, text) in [
+        (
+            "memory_delete",
+            json!({"path": "/memories/notes"}),
+            "it is where a memory store is mounted",
+        ),
+        (
+            "memory_delete",
+            json!({"path": "/memories"}),
+            "Cannot delete the /memories directory itself",
+        ),
+        ("memory_write", write("/memories", "x"), "is a directory"),
+        ("memory_write", write("/memories/notes", "x"), "is a directory"),
+        (
+            "memory_read",
+            json!({"path": "/memories/elsewhere/a"}),
+            "is in no memory store of this session",
+        ),
+    ] {
+        let answer = call(tool, input).await;
+        assert!(
+            answer.is_error && answer.content.contains(text),
+            "{}",
+            answer.content
+        );
+    }
+}
+
+async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(bed: Bed) {
+    let principal_with = async |scopes: &[Scope]| {
+        let new = NewKey {
+            tenant_id: bed.principal.tenant_id,
+            name: "bound".to_owned(),
+            scopes: scopes.to_vec(),
+            store_ids: None,
+            expires_at: None,
+        };
+        let (_, secret) = bed.engine.operator().create_key(new).await.unwrap();
+        bed.engine.authenticate(secret.expose()).await.unwrap()
+    };
+    bed.create("/memories/a", "a").await;
+    let reader = principal_with(&[Scope::MemoryRead]).await;
+    let writer = principal_with(&[Scope::MemoryWrite]).await;
+    let edit = json!({"path": "/memories/a", "edits": [{"old_str": "a", "new_str": "b"}]});
+    for (principal, tool, input) in [
+        (&reader, "memory_write", write("/memories/a", "x")),
+        (&reader, "memory_append", write("/memories/a", "x")),
+        (&reader, "memory_edit", edit.clone()),
+        (&reader, "memory_delete", json!({"path": "/memories/a"})),
+        // Its answer would show what is there.
+        (&writer, "memory_edit", edit),
+        (&writer, "memory_read", json!({"path": "/memories/a"})),
+        (&writer, "memory_list", json!({})),
+    ] {
+        let answer = answer_of(&bed.engine, principal, bed.store_id, tool, None, input).await;
+        assert!(
+            matches!(answer, Err(EngineError::PermissionDenied(_))),
+            "{tool} {answer:?}"
+        );
+    }
+    assert_eq!(bed.operations().await, ["created"]);
+
+    let answer = bed.agent("memory_forget", json!({})).await;
+    assert_eq!(
+        answer.content,
+        "Error: There is no tool of this name; the tools are `memory`, `memory_list`, `memory_read`, `memory_write`, \
+         `memory_edit`, `memory_append`, `memory_delete`"
+    );
+    assert!(answer.is_error);
+    let nowhere = StoreId::from_uuid(bed.engine.new_uuid());
+    for (tool, input) in [
+        ("memory_forget", json!({})),
+        ("memory_read", json!({})),
+        ("memory_list", json!({})),
+        ("memory_read", json!({"path": "/memories/a"})),
+        ("memory_write", write("/memories/a", "x")),
+        ("memory_delete", json!({"path": "/memories/a"})),
+        ("memory", view("/memories")),
+    ] {
+        let answer = answer_of(&bed.engine, &bed.principal, nowhere, tool, None, input).await;
+        assert!(
+            matches!(answer, Err(EngineError::StoreNotFound)),
+            "{tool} {answer:?}"
+        );
+    }
+}
