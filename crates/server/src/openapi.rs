@@ -30,8 +30,8 @@ const TAGS: [(&str, &str); 8] = [
     ("Memories", "Text files in a store, by path."),
     ("Memory versions", "Every change of a memory, as it is kept."),
     (
-        "Memory tool",
-        "The file-like tool that models are trained to use.",
+        "Tools",
+        "The file-like tool that models are trained to use, and small ones beside it.",
     ),
     ("Erasures", "What is to be gone for good, and the receipts."),
     ("API keys", "What clients present."),

@@ -9,6 +9,7 @@ mod memory_stores;
 mod memory_versions;
 mod reference;
 mod tool_calls;
+mod tools;
 mod usage;
 
 use keepsake_engine::Engine;
@@ -36,6 +37,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_versions::redact))
         .routes(routes!(memory_versions::restore))
         .routes(routes!(tool_calls::call))
+        .routes(routes!(tools::list))
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::retrieve))
         .routes(routes!(api_keys::revoke))

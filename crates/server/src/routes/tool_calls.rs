@@ -1,11 +1,16 @@
 //! `POST /v1/memory_stores/{memory_store_id}/tool_calls`
 //!
-//! Takes a whole `tool_use` block or its bare input, and answers with a
-//! `tool_result` block that a harness appends to the next user message as it is.
+//! Takes a whole `tool_use` block of the memory tool or an agent tool, or the
+//! memory tool's bare input, and answers with a `tool_result` block that a
+//! harness appends to the next user message as it is.
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use keepsake_engine::{Engine, ToolAnswer, ToolCall};
+use keepsake_core::tool::agent::AgentTool;
+use keepsake_engine::{Engine, MEMORY_TOOL, Mounts, Principal, ToolAnswer, ToolCall};
+use keepsake_index::Idempotency;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema};
@@ -17,9 +22,6 @@ use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::path::InStore;
 use crate::schemas::{self, ToolResultType};
-
-/// The tool's name in a block.
-const MEMORY: &str = "memory";
 
 /// A `tool_result` block.
 #[derive(Debug, Serialize, ToSchema)]
@@ -49,7 +51,9 @@ impl PartialSchema for ToolCallBody {
         let input = || {
             ObjectBuilder::new()
                 .title(Some("Input"))
-                .description(Some("The tool's input; other fields depend on the command."))
+                .description(Some(
+                    "The memory tool's input; other fields depend on the command.",
+                ))
                 .property("command", text().enum_values(Some(commands)))
                 .required("command")
         };
@@ -63,8 +67,16 @@ impl PartialSchema for ToolCallBody {
                     .min_length(Some(1))
                     .description(Some("With the input it makes a change idempotent.")),
             )
-            .property("name", text().description(Some("`memory`.")))
-            .property("input", input())
+            .property(
+                "name",
+                text()
+                    .enum_values(Some(names()))
+                    .description(Some("The tool, as `GET /v1/tools` describes it.")),
+            )
+            .property(
+                "input",
+                ObjectBuilder::new().description(Some("The tool's input; its fields depend on the tool.")),
+            )
             .required("type")
             .required("name")
             .required("input");
@@ -74,15 +86,20 @@ impl PartialSchema for ToolCallBody {
 
 impl ToSchema for ToolCallBody {}
 
-/// Call the memory tool
+/// Every tool that a block may name.
+fn names() -> impl Iterator<Item = &'static str> {
+    std::iter::once(MEMORY_TOOL).chain(AgentTool::ALL.map(AgentTool::name))
+}
+
+/// Call a tool
 ///
-/// Takes a `tool_use` block or its bare input, and answers with a `tool_result`
-/// block to append to the next user message as it is.
+/// Takes a `tool_use` block of the memory tool or an agent tool, or the memory tool's bare input, and answers with a
+/// `tool_result` block to append to the next user message as it is.
 #[utoipa::path(
     post,
     path = "/memory_stores/{memory_store_id}/tool_calls",
     operation_id = "tool_calls.create",
-    tag = "Memory tool",
+    tag = "Tools",
     params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     request_body = ToolCallBody,
     responses((status = 200, description = "What the model is told.", body = ToolResult)),
@@ -96,20 +113,23 @@ pub(crate) async fn call(
         call: idempotency,
     }: JsonBody<Map<String, Value>>,
 ) -> Result<Json<ToolResult>, ApiError> {
+    answer(&engine, &principal, store_id, body, idempotency).await
+}
+
+/// Carries out the call that a body holds, on one store or a session's.
+pub(crate) async fn answer(
+    engine: &Engine,
+    principal: &Arc<Principal>,
+    mounts: impl Into<Mounts>,
+    body: Map<String, Value>,
+    idempotency: Option<Idempotency>,
+) -> Result<Json<ToolResult>, ApiError> {
     let (name, call) = parse(body)?;
     let call = ToolCall { idempotency, ..call };
     let tool_use_id = call.tool_use_id.clone();
-    let answer = if name == MEMORY {
-        engine.call_tool(&principal, store_id, call).await?
-    } else {
-        engine.store(&principal, store_id).await?;
-        let content = format!("Error: There is no tool of this name; the tool is `{MEMORY}`");
-        ToolAnswer {
-            content,
-            is_error: true,
-        }
-    };
-    let ToolAnswer { content, is_error } = answer;
+    let ToolAnswer {
+        content, is_error, ..
+    } = engine.call_tool_named(principal, mounts, &name, call).await?;
     Ok(Json(ToolResult {
         r#type: ToolResultType::Result,
         tool_use_id,
@@ -123,7 +143,7 @@ fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
     if body.get("type").and_then(Value::as_str) != Some("tool_use") {
         if body.contains_key("command") {
             return Ok((
-                MEMORY.to_owned(),
+                MEMORY_TOOL.to_owned(),
                 ToolCall {
                     tool_use_id: None,
                     input: body,
@@ -182,7 +202,7 @@ mod tests {
         assert_eq!((name.as_str(), call.tool_use_id.as_deref()), ("x", Some("t")));
         assert_eq!(Value::Object(call.input), input);
         let (name, call) = parse(body(&input)).unwrap();
-        assert_eq!((name.as_str(), call.tool_use_id), (MEMORY, None));
+        assert_eq!((name.as_str(), call.tool_use_id), (MEMORY_TOOL, None));
         assert_eq!(Value::Object(call.input), input);
     }
 

@@ -77,6 +77,29 @@ const TOOL_CALLS: &[Body] = &[
         let input = json!({"command": "insert", "path": ids.path(), "insert_line": 0, "insert_text": "y"});
         json!({"type": "tool_use", "id": "toolu_1", "name": "memory", "input": input})
     }),
+    body(&[], |_| block("memory_list", &json!({}))),
+    body(&[Kind::Path], |ids| {
+        block("memory_read", &json!({"path": ids.path()}))
+    }),
+    body(&[Kind::Path], |ids| {
+        let edits = json!([{"old_str": "third", "new_str": "fourth"}]);
+        block("memory_edit", &json!({"path": ids.path(), "edits": edits}))
+    }),
+    body(&[], |_| {
+        block(
+            "memory_append",
+            &json!({"path": "/memories/written", "content": "y"}),
+        )
+    }),
+    body(&[], |_| {
+        block(
+            "memory_write",
+            &json!({"path": "/memories/written", "content": "z"}),
+        )
+    }),
+    body(&[], |_| {
+        block("memory_delete", &json!({"path": "/memories/written"}))
+    }),
     body(
         &[Kind::Path],
         |ids| json!({"command": "rename", "old_path": ids.path(), "new_path": "/memories/moved"}),
@@ -115,6 +138,7 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_versions.redact", EMPTY),
     ("memory_versions.restore", RESTORATIONS),
     ("tool_calls.create", TOOL_CALLS),
+    ("tools.list", NO_BODY),
     (
         "api_keys.create",
         &[body(
@@ -169,6 +193,11 @@ pub(super) fn bodies(operation_id: &str) -> &'static [Body] {
     let case = CASES.iter().find(|(id, _)| *id == operation_id);
     case.unwrap_or_else(|| panic!("{operation_id} has no case in isolation/cases.rs"))
         .1
+}
+
+/// A block of an agent tool; without an id, so that each is a call of its own.
+fn block(name: &str, input: &Value) -> Value {
+    json!({"type": "tool_use", "name": name, "input": input})
 }
 
 fn holds(ids: &Ids) -> Value {
