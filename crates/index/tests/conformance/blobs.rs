@@ -40,7 +40,7 @@ pub(crate) async fn orphan_is_condemned_and_due_in_time(subject: &Subject) {
         [DueDeletion {
             key,
             attempts: 0,
-            is_for_good: true
+            is_for_good: false
         }]
     );
 }
@@ -160,7 +160,7 @@ pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
         [DueDeletion {
             key: other,
             attempts: 0,
-            is_for_good: true
+            is_for_good: false
         }]
     );
     place
@@ -174,12 +174,12 @@ pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
             DueDeletion {
                 key: other,
                 attempts: 0,
-                is_for_good: true
+                is_for_good: false
             },
             DueDeletion {
                 key,
                 attempts: 2,
-                is_for_good: true
+                is_for_good: false
             }
         ]
     );
@@ -264,7 +264,7 @@ pub(crate) async fn queues_of_stores_do_not_mix(subject: &Subject) {
     let expected = DueDeletion {
         key: mine.blob(change.version_id),
         attempts: 0,
-        is_for_good: true,
+        is_for_good: false,
     };
     assert_eq!(due(&mine, 0).await, [expected]);
 }

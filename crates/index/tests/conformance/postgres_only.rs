@@ -431,12 +431,11 @@ async fn migration_steps_back_from_a_table_in_use_and_tries_again() {
     const WAITING: &str =
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let (_index, raw, database) = postgres_index().await;
-    let mut dump = raw.begin().await.unwrap();
-    sqlx::query("LOCK TABLE _sqlx_migrations IN ACCESS EXCLUSIVE MODE")
-        .execute(&mut *dump)
+    let url = database.database.url();
+    let mut dump = PgConnection::connect(&url).await.unwrap();
+    dump.execute("BEGIN; LOCK TABLE _sqlx_migrations IN ACCESS EXCLUSIVE MODE")
         .await
         .unwrap();
-    let url = database.database.url();
     // Each try has a connection of its own: the second began when the first gave up.
     let in_use_until_it_tries_again = async {
         let mut waiting = BTreeSet::new();
@@ -444,7 +443,7 @@ async fn migration_steps_back_from_a_table_in_use_and_tries_again() {
             let seen: Vec<i32> = sqlx::query_scalar(WAITING).fetch_all(&raw).await.unwrap();
             waiting.extend(seen);
         }
-        dump.rollback().await.unwrap();
+        dump.close().await.unwrap();
     };
     let (migrated, ()) = tokio::join!(PostgresIndex::migrate(&url), in_use_until_it_tries_again);
     migrated.unwrap();

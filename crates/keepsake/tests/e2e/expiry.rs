@@ -17,7 +17,7 @@ use crate::support::{Deployment, Pair, binary, eventually};
 
 /// More than some batches of the job.
 const UNUSED: i64 = 600;
-const SHOWN_WITHIN: Duration = Duration::from_secs(60);
+const SHOWN_WITHIN: Duration = Duration::from_mins(1);
 
 /// Makes all memories as old as can be, in a store that keeps them for a day.
 const GROW_OLD: &str = "UPDATE memory SET created_at = 1, updated_at = 1; \
