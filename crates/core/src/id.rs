@@ -49,6 +49,10 @@ id_kinds! {
     ApiKeyId, ApiKeyKind, "apikey_";
     /// A session: an attachment of stores with a life of its own.
     SessionId, SessionKind, "sesn_";
+    /// A store's attachment to a session.
+    ResourceId, ResourceKind, "sesrsc_";
+    /// What happened in a session: one call of a tool.
+    EventId, EventKind, "sevt_";
     /// A removal of all that was stored of something, and its receipt.
     ErasureId, ErasureKind, "erasure_";
     /// One HTTP request.

@@ -15,13 +15,16 @@ pub mod limits;
 pub mod path;
 pub mod policy;
 pub mod sensitive;
+pub mod slug;
 pub mod time;
 pub mod tool;
 
 pub use actor::Actor;
 pub use blob_key::BlobKey;
 pub use content::{Content, ContentError, ContentHash};
-pub use id::{ApiKeyId, ErasureId, Id, IdKind, MemoryId, SessionId, StoreId, TenantId, VersionId};
+pub use id::{
+    ApiKeyId, ErasureId, EventId, Id, IdKind, MemoryId, ResourceId, SessionId, StoreId, TenantId, VersionId,
+};
 pub use limits::Limits;
 pub use path::{DirPath, MemoryPath, PathError};
 pub use policy::SensitiveDataPolicy;

@@ -168,6 +168,10 @@ pub struct Receipt {
     pub search_documents: u64,
     /// Times of access.
     pub access_times: u64,
+    /// Attachments of the stores to sessions.
+    pub session_resources: u64,
+    /// Events of sessions.
+    pub session_events: u64,
     /// What idempotent calls had recorded.
     pub idempotency_records: u64,
     /// Blobs, those included that no version named any more.
@@ -191,6 +195,8 @@ impl Receipt {
             + self.versions
             + self.search_documents
             + self.access_times
+            + self.session_resources
+            + self.session_events
             + self.idempotency_records
             > 0
     }

@@ -21,6 +21,7 @@ mod operator;
 pub mod postgres;
 mod retention;
 mod secrets;
+mod sessions;
 pub mod sqlite;
 mod statements;
 mod updates;
@@ -58,6 +59,11 @@ pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
 pub use postgres::PostgresIndex;
 pub use retention::{History, Outdated, RetentionIndex, VersionBatch, VersionsTaken};
 pub use secrets::{SecretIndex, ServerSecret};
+pub use sessions::{
+    Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace,
+    MOST_ATTACHMENTS, NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
+    SessionIndex, SessionListing, SessionRefusal, SessionUpdate, SessionUse,
+};
 pub use sqlite::SqliteIndex;
 pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
 pub use usage::{StoreUsage, UsageIndex, UsedMemory};
@@ -77,6 +83,17 @@ pub trait MemoryIndex: Send + Sync {
         path: Option<&MemoryPath>,
         max_entries: u64,
     ) -> Result<Option<Lookup>, IndexError>;
+
+    /// What is directly in a store's root, hidden ones left out, in display order;
+    /// `None`: no such store.
+    ///
+    /// At most `max_entries` come along; `total_entries` counts them all.
+    async fn root(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        max_entries: u64,
+    ) -> Result<Option<Directory>, IndexError>;
 
     /// Every live memory below a directory, in path order.
     async fn heads_below(
@@ -438,6 +455,7 @@ pub trait Index:
     + PurgeIndex
     + ErasureIndex
     + StoreIndex
+    + SessionIndex
     + UsageIndex
     + CredentialIndex
     + SecretIndex

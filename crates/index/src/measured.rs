@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use keepsake_core::{
-    ApiKeyId, BlobKey, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, StoreId, TenantId, Timestamp,
-    VersionId,
+    ApiKeyId, BlobKey, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, SessionId, StoreId, TenantId,
+    Timestamp, VersionId,
 };
 use keepsake_telemetry::{Metrics, Outcome};
 use tracing::Instrument;
@@ -17,16 +17,18 @@ use uuid::Uuid;
 
 use crate::{
     AccessFlush, AccessRow, ApiKey, AuditEntry, AuditIndex, AuditPlace, Audited, CallKey, Commit,
-    CommitOutcome, Credential, CredentialIndex, DueDeletion, ErasedBlobs, Erasure, ErasureCreation,
-    ErasureIndex, ErasureListing, Expiration, ExpiryIndex, FoundMemory, FoundVersion, Grant, Head, History,
-    Idempotency, IdleStore, IdleStores, Index, IndexError, IssuedKey, JobIndex, JobRun, KeyCreation,
-    KeyIndex, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing, MemoryPage, NamedBlob,
-    NewErasure, NewStore, OperatorIndex, Pin, PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction,
-    RedactionOutcome, Replayed, RetentionIndex, RowsErased, RunPlace, SecretIndex, ServerSecret, Store,
-    StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing, StorePurge, StoreUpdate, StoreUsage,
-    Tenant, TenantChange, TenantCount, TenantDeletion, TenantDeletionIndex, TenantName, TenantPurge,
-    TenantStanding, TenantUpdate, TenantUsage, UpkeepIndex, UsageIndex, Version, VersionBatch, VersionCounts,
-    VersionIndex, VersionListing, VersionPage, VersionsTaken,
+    CommitOutcome, Credential, CredentialIndex, Directory, DueDeletion, ErasedBlobs, Erasure,
+    ErasureCreation, ErasureIndex, ErasureListing, EventListing, Expiration, ExpiryIndex, FoundMemory,
+    FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, Index, IndexError, IssuedKey,
+    JobIndex, JobRun, KeyCreation, KeyIndex, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex,
+    MemoryListing, MemoryPage, NamedBlob, NewErasure, NewSession, NewStore, OperatorIndex, Pin, PinOutcome,
+    Prunable, PrunedCalls, PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex, RowsErased,
+    RunPlace, SecretIndex, ServerSecret, Session, SessionChange, SessionCreation, SessionEvent, SessionIndex,
+    SessionListing, SessionUpdate, SessionUse, Store, StoreChange, StoreCount, StoreCreation, StoreIndex,
+    StoreListing, StorePurge, StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount, TenantDeletion,
+    TenantDeletionIndex, TenantName, TenantPurge, TenantStanding, TenantUpdate, TenantUsage, UpkeepIndex,
+    UsageIndex, Version, VersionBatch, VersionCounts, VersionIndex, VersionListing, VersionPage,
+    VersionsTaken,
 };
 
 /// Measures every call of the index that it passes on.
@@ -81,6 +83,7 @@ measured! {
     head(
         tenant_id: TenantId, store_id: StoreId, path: Option<&MemoryPath>, max_entries: u64
     ) -> Option<Lookup>;
+    root(tenant_id: TenantId, store_id: StoreId, max_entries: u64) -> Option<Directory>;
     heads_below(tenant_id: TenantId, store_id: StoreId, directory: &DirPath) -> Vec<Head>;
     commit(tenant_id: TenantId, commit: &Commit) -> CommitOutcome;
     claim_edit(
@@ -122,6 +125,24 @@ measured! {
     archive_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> Option<Store>;
     store(tenant_id: TenantId, store_id: StoreId) -> Option<Store>;
     grant_bytes(tenant_id: TenantId, store_id: StoreId, needed_bytes: u64, tenant_limit_bytes: u64) -> Grant;
+}
+
+measured! {
+    SessionIndex:
+    create_session(
+        tenant_id: TenantId, session: &NewSession, idempotency: Option<&Idempotency>
+    ) -> SessionCreation;
+    session(tenant_id: TenantId, session_id: SessionId) -> Option<Session>;
+    list_sessions(tenant_id: TenantId, listing: &SessionListing) -> Vec<Session>;
+    change_session(
+        tenant_id: TenantId, session_id: SessionId, change: &SessionChange, idempotency: Option<&Idempotency>
+    ) -> SessionUpdate;
+    delete_session(tenant_id: TenantId, session_id: SessionId, now: Timestamp) -> bool;
+    list_session_events(
+        tenant_id: TenantId, session_id: SessionId, listing: &EventListing
+    ) -> Vec<SessionEvent>;
+    flush_session_events(events: &[SessionEvent]) -> ();
+    flush_session_use(uses: &[SessionUse]) -> ();
 }
 
 measured! {

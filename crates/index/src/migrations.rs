@@ -56,6 +56,9 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/postgres/0009_job_runs.sql"),
     ),
     (
+        11,
+        "sessions",
+        include_str!("../../../migrations/postgres/0011_sessions.sql"),
         12,
         "first lines",
         include_str!("../../../migrations/postgres/0012_first_lines.sql"),
@@ -92,6 +95,11 @@ const SQLITE: &[(i64, &str, &str)] = &[
         9,
         "job runs",
         include_str!("../../../migrations/sqlite/0009_job_runs.sql"),
+    ),
+    (
+        11,
+        "sessions",
+        include_str!("../../../migrations/sqlite/0011_sessions.sql"),
     ),
 ];
 

@@ -7,6 +7,7 @@
 pub(crate) mod expiry;
 pub(crate) mod operator;
 pub(crate) mod retention;
+pub(crate) mod sessions;
 pub(crate) mod upkeep;
 
 /// A store. In this order its row is read everywhere.
@@ -110,7 +111,7 @@ pub(crate) const BYTES_PURGED: &str = "SELECT CAST(coalesce(sum(CASE WHEN v.blob
 
 /// Removes a batch of a deleted store's rows from each of its tables; the
 /// versions first, which are the last to name the blobs.
-pub(crate) const PURGE: [&str; 5] = [
+pub(crate) const PURGE: [&str; 7] = [
     "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN (SELECT v.seq FROM version v \
         WHERE v.tenant_id = $1 AND v.store_id = $2 ORDER BY v.seq LIMIT $3)",
     "DELETE FROM memory WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT m.memory_id FROM memory m \
@@ -121,6 +122,12 @@ pub(crate) const PURGE: [&str; 5] = [
         FROM search_doc d WHERE d.tenant_id = $1 AND d.store_id = $2 ORDER BY d.memory_id LIMIT $3)",
     "DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN (SELECT d.path FROM directory d \
         WHERE d.tenant_id = $1 AND d.store_id = $2 ORDER BY d.path LIMIT $3)",
+    "DELETE FROM session_resource WHERE tenant_id = $1 AND store_id = $2 AND (session_id, resource_id) IN ( \
+        SELECT r.session_id, r.resource_id FROM session_resource r WHERE r.tenant_id = $1 AND r.store_id = $2 \
+        ORDER BY r.session_created_at, r.session_id LIMIT $3)",
+    "DELETE FROM session_event WHERE tenant_id = $1 AND store_id = $2 AND (session_id, at, event_id) IN ( \
+        SELECT e.session_id, e.at, e.event_id FROM session_event e WHERE e.tenant_id = $1 AND e.store_id = $2 \
+        ORDER BY e.path LIMIT $3)",
 ];
 
 /// Removes the row of a store of which nothing else is left.

@@ -109,6 +109,14 @@ pub enum Prunable {
     ChangeFeed,
     /// Replicas, by their last sign of life.
     Replicas,
+    /// Events of sessions, by when they were.
+    SessionEvents,
+    /// Events of sessions that ended: archived before, or deleted.
+    EventsOfEndedSessions,
+    /// Attachments of sessions that ended.
+    ResourcesOfEndedSessions,
+    /// Sessions that ended and that nothing belongs to any more.
+    EndedSessions,
 }
 
 /// A counter's value, and what was counted.

@@ -190,6 +190,11 @@ pub enum ToolError {
         /// What was to be changed.
         path: String,
     },
+    /// The store that a path leads to was deleted a moment ago.
+    #[error(
+        "Error: The memory store of this path is not there any more. View /memories to see those that are."
+    )]
+    StoreGone,
     /// `rename` of a directory to a place below it.
     #[error("Error: Cannot rename {from} to {to}: a directory cannot be moved into itself")]
     IntoItself {

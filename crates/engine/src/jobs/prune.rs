@@ -1,9 +1,10 @@
 //! `prune`: drops rows that nothing needs any more.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keepsake_core::TenantId;
+use keepsake_core::{TenantId, Timestamp};
 use keepsake_index::{CallKey, Prunable};
 use serde_json::{Value, json};
 
@@ -21,9 +22,31 @@ const CHANGES_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 /// How long a replica that fell silent may come back as it was.
 const REPLICAS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 
+/// How long events of sessions are kept, and sessions that were archived.
+const SESSIONS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
+
+/// Rows that go by their age: what belongs to a session before the session.
+const OLD: [(Prunable, Duration, &str); 7] = [
+    (Prunable::JobRuns, RUNS_KEPT_FOR, "job_runs"),
+    (Prunable::ChangeFeed, CHANGES_KEPT_FOR, "changes"),
+    (Prunable::Replicas, REPLICAS_KEPT_FOR, "replicas"),
+    (Prunable::SessionEvents, SESSIONS_KEPT_FOR, "session_events"),
+    (
+        Prunable::EventsOfEndedSessions,
+        SESSIONS_KEPT_FOR,
+        "session_events",
+    ),
+    (
+        Prunable::ResourcesOfEndedSessions,
+        SESSIONS_KEPT_FOR,
+        "session_resources",
+    ),
+    (Prunable::EndedSessions, SESSIONS_KEPT_FOR, "sessions"),
+];
+
 /// Drops, once a day, old records of idempotent calls, runs of jobs, entries of
-/// the change feed, replicas that are no more, and keys that nothing alive was
-/// signed with.
+/// the change feed, replicas that are no more, events of sessions and sessions
+/// that ended, and keys that nothing alive was signed with.
 #[derive(Debug, Clone, Copy)]
 pub struct Prune {
     /// Rows of one batch: one transaction.
@@ -56,61 +79,25 @@ impl Job for Prune {
     }
 
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let mut pruned = Pruned::default();
-        let goes_on = self.prune_calls(engine, lease, &mut pruned).await?
-            && self
-                .prune_rows(
-                    engine,
-                    lease,
-                    Prunable::JobRuns,
-                    RUNS_KEPT_FOR,
-                    &mut pruned.job_runs,
-                )
-                .await?
-            && self
-                .prune_rows(
-                    engine,
-                    lease,
-                    Prunable::ChangeFeed,
-                    CHANGES_KEPT_FOR,
-                    &mut pruned.changes,
-                )
-                .await?
-            && self
-                .prune_rows(
-                    engine,
-                    lease,
-                    Prunable::Replicas,
-                    REPLICAS_KEPT_FOR,
-                    &mut pruned.replicas,
-                )
-                .await?;
-        if goes_on {
-            pruned.token_keys = engine.drop_outlived_keys(lease.dry_run()).await?;
+        let mut counts: BTreeMap<_, u64> = OLD.iter().map(|(_, _, name)| (*name, 0)).collect();
+        let mut goes_on = self
+            .prune_calls(engine, lease, counts.entry("idempotency_records").or_default())
+            .await?;
+        for (what, kept_for, name) in OLD {
+            if goes_on {
+                let before = engine.now().minus(kept_for);
+                goes_on = self
+                    .prune_rows(engine, lease, what, before, counts.entry(name).or_default())
+                    .await?;
+            }
         }
-        Ok(pruned.counts())
-    }
-}
-
-/// What a run has dropped.
-#[derive(Debug, Default)]
-struct Pruned {
-    calls: u64,
-    job_runs: u64,
-    changes: u64,
-    replicas: u64,
-    token_keys: u64,
-}
-
-impl Pruned {
-    fn counts(&self) -> Value {
-        json!({
-            "idempotency_records": self.calls,
-            "job_runs": self.job_runs,
-            "changes": self.changes,
-            "replicas": self.replicas,
-            "token_keys": self.token_keys,
-        })
+        let token_keys = if goes_on {
+            engine.drop_outlived_keys(lease.dry_run()).await?
+        } else {
+            0
+        };
+        counts.insert("token_keys", token_keys);
+        Ok(json!(counts))
     }
 }
 
@@ -121,7 +108,7 @@ impl Prune {
         &self,
         engine: &Engine,
         lease: &Lease<'_>,
-        pruned: &mut Pruned,
+        pruned: &mut u64,
     ) -> Result<bool, EngineError> {
         let before = engine.now().minus(CALLS_KEPT_FOR);
         let mut after = lease.cursor().await?.as_deref().and_then(key_of);
@@ -131,7 +118,7 @@ impl Prune {
                 .index
                 .prune_calls(after.as_ref(), before, self.batch, lease.dry_run())
                 .await?;
-            pruned.calls += batch.rows;
+            *pruned += batch.rows;
             after = batch.last;
             let cursor = after.as_ref().map(text_of);
             if !lease.renew(cursor.as_deref()).await? {
@@ -148,10 +135,9 @@ impl Prune {
         engine: &Engine,
         lease: &Lease<'_>,
         what: Prunable,
-        kept_for: Duration,
+        before: Timestamp,
         pruned: &mut u64,
     ) -> Result<bool, EngineError> {
-        let before = engine.now().minus(kept_for);
         loop {
             let index = &engine.0.index;
             let rows = index.prune(what, before, self.batch, lease.dry_run()).await?;

@@ -4,7 +4,8 @@
 //! deleted stores takes batch after batch. Of a directory, the history is read
 //! in its order up to the place it had at the request; the memories found go
 //! first, with all that is known of them besides, so that nobody finds them any
-//! more, then their versions. After the stores come the records of idempotent
+//! more, then the events of sessions that name where they stood, then their
+//! versions. After the stores come the records of idempotent
 //! calls, whose hashes would let a guess be confirmed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,6 +165,8 @@ pub(crate) struct Purged {
     pub(crate) access_times: u64,
     pub(crate) search_documents: u64,
     pub(crate) directories: u64,
+    pub(crate) session_resources: u64,
+    pub(crate) session_events: u64,
     /// The store's own row.
     pub(crate) stores: u64,
     /// Blobs queued.
@@ -182,6 +185,8 @@ impl Purged {
             2 => &mut self.access_times,
             3 => &mut self.search_documents,
             4 => &mut self.directories,
+            5 => &mut self.session_resources,
+            6 => &mut self.session_events,
             _ => &mut self.stores,
         };
         *counted += rows;
@@ -193,6 +198,8 @@ impl Purged {
             + self.access_times
             + self.search_documents
             + self.directories
+            + self.session_resources
+            + self.session_events
             + self.stores
     }
 }
@@ -250,6 +257,24 @@ pub(crate) trait Ground: Send {
 
     /// Moves the directories that a plan says.
     async fn move_directories(&mut self, store_id: StoreId, plan: &CommitPlan) -> Result<(), IndexError>;
+
+    /// Removes events of sessions that name where versions of memories stood, at
+    /// most `limit`.
+    async fn take_events_of(
+        &mut self,
+        store_id: StoreId,
+        memories: &[Uuid],
+        limit: i64,
+    ) -> Result<u64, IndexError>;
+
+    /// Removes events of sessions that name a directory, or what is below it, at
+    /// most `limit`.
+    async fn take_events_below(
+        &mut self,
+        store_id: StoreId,
+        below: &DirPath,
+        limit: i64,
+    ) -> Result<u64, IndexError>;
 
     /// Removes versions of memories, at most `limit`.
     async fn take_versions(
@@ -342,6 +367,8 @@ async fn erase_whole(
     receipt.memories += purged.memories;
     receipt.access_times += purged.access_times;
     receipt.search_documents += purged.search_documents;
+    receipt.session_resources += purged.session_resources;
+    receipt.session_events += purged.session_events;
     receipt.memory_stores += purged.stores;
     receipt.bytes += purged.bytes;
     if purged.is_done {
@@ -363,7 +390,8 @@ async fn erase_below(
         // Without the store's lock: versions up to the last one are as they are.
         let found = find(ground, &mut open.progress, store_id, below, limit).await?;
         if found.is_empty() {
-            return Ok(open.progress.seq >= open.progress.through);
+            let is_through = open.progress.seq >= open.progress.through;
+            return Ok(is_through && take_events_below(ground, open, store_id, below, limit).await?);
         }
         open.progress.pending = found.into_iter().map(MemoryId::from_uuid).collect();
         return take_memories(ground, open, store_id).await.map(|()| false);
@@ -425,6 +453,22 @@ async fn take_memories(
     Ok(())
 }
 
+/// Takes events that name what stood below; answers whether those were the last.
+async fn take_events_below(
+    ground: &mut dyn Ground,
+    open: &mut Open,
+    store_id: StoreId,
+    below: &DirPath,
+    limit: u32,
+) -> Result<bool, IndexError> {
+    let limit = limit.max(1);
+    let taken = ground
+        .take_events_below(store_id, below, i64::from(limit))
+        .await?;
+    open.receipt.session_events += taken;
+    Ok(taken < u64::from(limit))
+}
+
 async fn take_versions(
     ground: &mut dyn Ground,
     open: &mut Open,
@@ -437,6 +481,14 @@ async fn take_versions(
         return Ok(());
     }
     let limit = i64::from(limit.max(1));
+    // First: only the versions tell where else the memories stood.
+    let events = ground
+        .take_events_of(store_id, &open.progress.pending(), limit)
+        .await?;
+    open.receipt.session_events += events;
+    if i64::try_from(events).is_ok_and(|events| events >= limit) {
+        return Ok(());
+    }
     let taken = ground
         .take_versions(store_id, &open.progress.pending(), limit)
         .await?;

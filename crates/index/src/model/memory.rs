@@ -1,7 +1,7 @@
 //! Memories: what stands where, and lists of them.
 
 use keepsake_core::{
-    ApiKeyId, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, StoreId, Timestamp, VersionId,
+    ApiKeyId, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, SessionId, StoreId, Timestamp, VersionId,
 };
 use uuid::Uuid;
 
@@ -105,6 +105,12 @@ impl Replayed {
     pub(crate) fn same_key(&self, call: &Idempotency) -> Option<ApiKeyId> {
         let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
         self.object_id.filter(|_| is_same).map(ApiKeyId::from_uuid)
+    }
+
+    /// The session that the same call made or changed; `None`: it was another.
+    pub(crate) fn same_session(&self, call: &Idempotency) -> Option<SessionId> {
+        let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
+        self.object_id.filter(|_| is_same).map(SessionId::from_uuid)
     }
 
     /// The erasure that the same call made; `None`: it was another call. Once

@@ -9,7 +9,9 @@ use super::PostgresIndex;
 use super::memories::expiry_of;
 use super::reads::unsigned;
 use crate::commit::{Commit, CommitOutcome, CommitPlan, Refusal};
-use crate::model::{FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed};
+use crate::model::{
+    Directory, FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed,
+};
 use crate::{IndexError, MemoryIndex};
 
 /// The changes of a commit, a column at a time.
@@ -210,6 +212,15 @@ impl MemoryIndex for PostgresIndex {
         max_entries: u64,
     ) -> Result<Option<Lookup>, IndexError> {
         self.read_head(tenant_id, store_id, path, max_entries).await
+    }
+
+    async fn root(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        max_entries: u64,
+    ) -> Result<Option<Directory>, IndexError> {
+        self.read_root(tenant_id, store_id, max_entries).await
     }
 
     async fn heads_below(

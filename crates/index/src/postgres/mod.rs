@@ -17,6 +17,7 @@ mod purge;
 mod reads;
 mod retention;
 mod secrets;
+mod sessions;
 mod stores;
 mod tenant_deletions;
 mod tenants;

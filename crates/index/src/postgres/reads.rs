@@ -59,6 +59,40 @@ impl PostgresIndex {
         Ok(Some(Lookup { store, target }))
     }
 
+    pub(super) async fn read_root(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        max_entries: u64,
+    ) -> Result<Option<Directory>, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        let root = sqlx::query(
+            "SELECT d.files, d.bytes, d.visible_children FROM store s JOIN directory d \
+                 ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = '/' \
+             WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL",
+        )
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_optional(&mut *transaction)
+        .await?;
+        let Some(root) = root else {
+            return Ok(None);
+        };
+        let rows = sqlx::query("SELECT kind, path, size_bytes FROM visible_children_v1($1, $2, '/', $3)")
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(i64::try_from(max_entries).unwrap_or(i64::MAX))
+            .fetch_all(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(Some(Directory {
+            files: unsigned(root.try_get(0)?),
+            size_bytes: unsigned(root.try_get(1)?),
+            total_entries: unsigned(root.try_get(2)?),
+            entries: rows.iter().map(entry_of).collect::<Result<_, _>>()?,
+        }))
+    }
+
     pub(super) async fn read_heads_below(
         &self,
         tenant_id: TenantId,

@@ -21,7 +21,9 @@ use super::reads::unsigned;
 use super::{SqliteIndex, Writer};
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Refusal};
 use crate::directories::Directories;
-use crate::model::{FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed};
+use crate::model::{
+    Directory, FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed,
+};
 use crate::{IndexError, MemoryIndex};
 
 /// Commits that share one transaction, at most: it bounds how long one waits.
@@ -137,6 +139,15 @@ impl MemoryIndex for SqliteIndex {
         max_entries: u64,
     ) -> Result<Option<Lookup>, IndexError> {
         self.read_head(tenant_id, store_id, path, max_entries).await
+    }
+
+    async fn root(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        max_entries: u64,
+    ) -> Result<Option<Directory>, IndexError> {
+        self.read_root(tenant_id, store_id, max_entries).await
     }
 
     async fn heads_below(

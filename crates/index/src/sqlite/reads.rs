@@ -81,6 +81,24 @@ impl SqliteIndex {
         Ok(found)
     }
 
+    pub(super) async fn read_root(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        max_entries: u64,
+    ) -> Result<Option<Directory>, IndexError> {
+        let mut connection = self.readers.acquire().await?;
+        let mut snapshot = connection.begin().await?;
+        let found = lookup(&mut snapshot, tenant_id, store_id, None).await?;
+        let Some(Target::Directory(mut directory)) = found.map(|found| found.target) else {
+            return Ok(None);
+        };
+        let limit = usize::try_from(max_entries).unwrap_or(usize::MAX);
+        directory.entries = children(&mut snapshot, tenant_id, store_id, "/", limit).await?;
+        snapshot.commit().await?;
+        Ok(Some(directory))
+    }
+
     pub(super) async fn read_heads_below(
         &self,
         tenant_id: TenantId,

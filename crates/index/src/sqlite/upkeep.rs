@@ -12,6 +12,10 @@ use super::SqliteIndex;
 use super::reads::{hash_of, unsigned};
 use crate::IndexError;
 use crate::commit::DirectoryDelta;
+use crate::statements::sessions::{
+    COUNT_ENDED_SESSIONS, COUNT_EVENTS, COUNT_EVENTS_OF_SESSIONS, COUNT_RESOURCES_OF_SESSIONS, PRUNE_EVENTS,
+    PRUNE_EVENTS_OF_SESSIONS, PRUNE_RESOURCES_OF_SESSIONS, PRUNE_SESSIONS,
+};
 use crate::statements::upkeep::{
     BLOB_IS_NAMED_LIVE, CALLS_UP_TO, COUNT_CALLS, COUNT_CHANGES, COUNT_REPLICAS, COUNT_RUNS, DIRECTORIES,
     DROP_DIRECTORY, GRANT_TENANT, LIVE_MEMORIES, LOST_HEADS, MEND_DIRECTORY, MEND_STORE, MEND_TENANT,
@@ -199,6 +203,10 @@ impl UpkeepIndex for SqliteIndex {
             Prunable::JobRuns => (COUNT_RUNS, PRUNE_RUNS),
             Prunable::ChangeFeed => (COUNT_CHANGES, PRUNE_CHANGES),
             Prunable::Replicas => (COUNT_REPLICAS, PRUNE_REPLICAS),
+            Prunable::SessionEvents => (COUNT_EVENTS, PRUNE_EVENTS),
+            Prunable::EventsOfEndedSessions => (COUNT_EVENTS_OF_SESSIONS, PRUNE_EVENTS_OF_SESSIONS),
+            Prunable::ResourcesOfEndedSessions => (COUNT_RESOURCES_OF_SESSIONS, PRUNE_RESOURCES_OF_SESSIONS),
+            Prunable::EndedSessions => (COUNT_ENDED_SESSIONS, PRUNE_SESSIONS),
         };
         if is_dry {
             let count: i64 = sqlx::query_scalar(count)

@@ -107,13 +107,16 @@ pub(crate) const DELETE_TENANT: &str = "DELETE FROM tenant WHERE tenant_id = $1"
 /// deletion, with the rest of its key: the versions first, which name the blobs.
 ///
 /// A test asks the databases for tables that are missing here.
-pub(crate) const TENANT_TABLES: [(&str, &str); 13] = [
+pub(crate) const TENANT_TABLES: [(&str, &str); 16] = [
     ("version", "store_id, seq"),
     ("memory", "store_id, memory_id"),
     ("memory_access", "store_id, memory_id"),
     ("search_doc", "store_id, memory_id"),
     ("directory", "store_id, path"),
     ("blob_deletion", "store_id, blob_id"),
+    ("session_event", "session_id, at, event_id"),
+    ("session_resource", "session_id, resource_id"),
+    ("session", "session_id"),
     ("store", "store_id"),
     ("idempotency", "scope_sha256"),
     ("erasure", "id"),

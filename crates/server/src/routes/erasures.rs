@@ -82,6 +82,10 @@ struct Removed {
     search_documents: u64,
     /// When memories were read last, and by whom.
     access_times: u64,
+    /// Attachments of the stores to sessions.
+    session_resources: u64,
+    /// Events of sessions that name what went.
+    session_events: u64,
     idempotency_records: u64,
     /// Blobs, verified to be gone from the object store.
     blobs: u64,
@@ -143,6 +147,8 @@ impl From<&Receipt> for Removed {
             content_bytes: receipt.bytes,
             search_documents: receipt.search_documents,
             access_times: receipt.access_times,
+            session_resources: receipt.session_resources,
+            session_events: receipt.session_events,
             idempotency_records: receipt.idempotency_records,
             blobs: receipt.blobs,
         }

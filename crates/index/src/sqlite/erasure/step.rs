@@ -17,6 +17,7 @@ use crate::commit::CommitPlan;
 use crate::directories::Directories;
 use crate::erasure::{FORGOTTEN, Ground, Purged, TakenMemories, TakenVersion};
 use crate::listing::end_of;
+use crate::statements::sessions::TAKE_EVENTS_BELOW;
 use crate::statements::{CALLS_THROUGH, CLAIM_BLOBS, COUNT_ERASED, FORGET_REQUEST, HISTORY_BELOW};
 
 /// The memories of a batch, and what they tell beside.
@@ -33,6 +34,12 @@ const TAKE_BESIDE: [&str; 2] = [
 const TAKE_VERSIONS: &str = "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN ( \
     SELECT v.seq FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN (SELECT unhex(value) FROM json_each($3)) LIMIT $4) \
     RETURNING version_id, blob_id, size_bytes";
+
+/// Events that name where versions of some memories stood.
+const TAKE_EVENTS_OF: &str = "DELETE FROM session_event WHERE tenant_id = $1 AND (session_id, at, event_id) IN ( \
+    SELECT e.session_id, e.at, e.event_id FROM (SELECT DISTINCT v.path FROM version v \
+        WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN (SELECT unhex(value) FROM json_each($3)) AND v.path IS NOT NULL) p \
+    JOIN session_event e ON e.tenant_id = $1 AND e.store_id = $2 AND (e.path = p.path OR e.new_path = p.path) LIMIT $4)";
 
 /// Queues blobs that no version names any more: the one that brought it, or one
 /// that shares it.
@@ -181,6 +188,40 @@ impl Ground for Step<'_> {
         .execute(&mut *self.connection)
         .await?;
         Ok(())
+    }
+
+    async fn take_events_of(
+        &mut self,
+        store_id: StoreId,
+        memories: &[Uuid],
+        limit: i64,
+    ) -> Result<u64, IndexError> {
+        let taken = sqlx::query(TAKE_EVENTS_OF)
+            .bind(self.tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(json_of(memories))
+            .bind(limit)
+            .execute(&mut *self.connection)
+            .await?;
+        Ok(taken.rows_affected())
+    }
+
+    async fn take_events_below(
+        &mut self,
+        store_id: StoreId,
+        below: &DirPath,
+        limit: i64,
+    ) -> Result<u64, IndexError> {
+        let taken = sqlx::query(TAKE_EVENTS_BELOW)
+            .bind(self.tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(below.as_str().trim_end_matches('/'))
+            .bind(below.as_str())
+            .bind(end_of(below))
+            .bind(limit)
+            .execute(&mut *self.connection)
+            .await?;
+        Ok(taken.rows_affected())
     }
 
     async fn take_versions(

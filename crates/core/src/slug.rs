@@ -1,0 +1,72 @@
+//! The name of a store's directory in a session.
+
+/// What a name without a letter or digit becomes.
+const NAMELESS: &str = "memory";
+
+/// The directory of a store of this name, beside those that are taken.
+///
+/// The name in lower case, each run of other than ASCII letters and digits one
+/// hyphen, without hyphens at the ends; `-2`, `-3` and so on where it is taken.
+pub fn slug_of(name: &str, taken: &[&str]) -> String {
+    let lower = name.to_lowercase();
+    let words: Vec<_> = lower
+        .split(|letter: char| !letter.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let slug = if words.is_empty() {
+        NAMELESS.to_owned()
+    } else {
+        words.join("-")
+    };
+    let numbered = (2_u32..).map(|number| format!("{slug}-{number}"));
+    let mut candidates = std::iter::once(slug.clone()).chain(numbered);
+    let free = candidates.find(|candidate| !taken.contains(&candidate.as_str()));
+    free.unwrap_or(slug)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn name_becomes_a_directory() {
+        for (name, slug) in [
+            ("User Preferences", "user-preferences"),
+            ("  --a__b!!  ", "a-b"),
+            ("Notizen 2026/Q1", "notizen-2026-q1"),
+            ("Größe", "gr-e"),
+            ("\u{212a}elvin", "kelvin"),
+            ("노트", "memory"),
+            ("---", "memory"),
+            ("memory", "memory"),
+        ] {
+            assert_eq!(slug_of(name, &[]), slug, "{name}");
+        }
+    }
+
+    #[test]
+    fn taken_name_is_numbered() {
+        assert_eq!(slug_of("Notes", &["notes"]), "notes-2");
+        assert_eq!(slug_of("notes", &["notes", "notes-2"]), "notes-3");
+        // A store that is called like a number that was given.
+        assert_eq!(slug_of("notes 2", &["notes", "notes-2"]), "notes-2-2");
+        assert_eq!(slug_of("!", &["memory"]), "memory-2");
+    }
+
+    proptest! {
+        #[test]
+        fn slug_is_one_plain_segment_that_is_free(name: String, others: Vec<String>) {
+            let mut taken: Vec<String> = Vec::new();
+            for other in others.iter().chain([&name, &name]) {
+                let slugs: Vec<_> = taken.iter().map(String::as_str).collect();
+                let slug = slug_of(other, &slugs);
+                prop_assert!(!taken.contains(&slug));
+                prop_assert!(!slug.starts_with('-') && !slug.ends_with('-') && !slug.contains("--"));
+                prop_assert!(slug.bytes().all(|byte| byte == b'-' || byte.is_ascii_lowercase() || byte.is_ascii_digit()));
+                taken.push(slug);
+            }
+        }
+    }
+}

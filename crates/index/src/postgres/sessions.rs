@@ -1,0 +1,473 @@
+//! Sessions of a tenant, their attachments and events.
+
+use async_trait::async_trait;
+use keepsake_core::{EventId, ResourceId, SessionId, StoreId, TenantId, Timestamp};
+use serde_json::{Map, Value};
+use sqlx::postgres::PgRow;
+use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
+use uuid::Uuid;
+
+use super::PostgresIndex;
+use super::reads::earlier_call;
+use super::stores::record_call;
+use super::tenants::stays;
+use crate::commit::{CallMade, Idempotency};
+use crate::sessions::{
+    Access, Attachment, EventListing, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
+    SessionListing, SessionUpdate, SessionUse, StoreToAttach,
+};
+use crate::statements::sessions::{
+    DELETE_SESSION, DROP_ATTACHMENT, INSERT_SESSION, PUT_ATTACHMENT, SESSION, STORE_TO_ATTACH,
+    UPDATE_SESSION, list_events, list_sessions,
+};
+use crate::{IndexError, SessionIndex};
+
+/// A session under the lock of its changes.
+const LOCK_SESSION: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
+    s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM session s \
+    WHERE s.tenant_id = $1 AND s.session_id = $2 AND s.deleted_at IS NULL FOR NO KEY UPDATE";
+
+/// Attachments of sessions to stores that are there.
+const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.store_id, r.position, r.slug, r.access, \
+    r.instructions, r.name, r.description, r.created_at, r.updated_at FROM session_resource r \
+    WHERE r.tenant_id = $1 AND r.session_id = ANY($2) AND EXISTS (SELECT FROM store t \
+        WHERE t.tenant_id = $1 AND t.store_id = r.store_id AND t.deleted_at IS NULL)";
+
+/// That a session has no store but some.
+const ONLY: &str = "$10::uuid[] IS NULL OR NOT EXISTS (SELECT FROM session_resource o JOIN store t \
+    ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
+    WHERE o.tenant_id = $1 AND o.session_id = s.session_id AND o.store_id <> ALL($10))";
+
+/// Events, each once; not those of what was deleted or erased meanwhile.
+const FLUSH_EVENTS: &str = "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, \
+        name, input) \
+    SELECT e.* FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::uuid[], $5::uuid[], $6::text[], $7::text[], \
+        $8::text[], $9::text[]) AS e(tenant_id, session_id, at, event_id, store_id, path, new_path, name, input) \
+    WHERE EXISTS (SELECT FROM session s WHERE s.tenant_id = e.tenant_id AND s.session_id = e.session_id \
+            AND s.deleted_at IS NULL) \
+        AND (e.store_id IS NULL OR EXISTS (SELECT FROM store t WHERE t.tenant_id = e.tenant_id \
+            AND t.store_id = e.store_id AND t.deleted_at IS NULL)) \
+        AND NOT EXISTS (SELECT FROM erasure x WHERE x.tenant_id = e.tenant_id AND x.store_id = e.store_id \
+            AND x.created_at >= e.at) \
+    ON CONFLICT (tenant_id, session_id, at, event_id) DO NOTHING";
+
+/// When sessions were used. Locked in one order by every replica; the lock sees
+/// what another wrote.
+const FLUSH_USE: &str = "WITH u AS (SELECT t, id, max(at) AS at FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) \
+        AS u(t, id, at) GROUP BY t, id), \
+    locked AS (SELECT s.tenant_id, s.session_id, u.at FROM session s \
+        JOIN u ON s.tenant_id = u.t AND s.session_id = u.id \
+        WHERE s.last_used_at IS NULL OR s.last_used_at < u.at \
+        ORDER BY s.tenant_id, s.session_id FOR NO KEY UPDATE OF s) \
+    UPDATE session s SET last_used_at = l.at FROM locked l \
+    WHERE s.tenant_id = l.tenant_id AND s.session_id = l.session_id";
+
+#[async_trait]
+impl SessionIndex for PostgresIndex {
+    async fn create_session(
+        &self,
+        tenant_id: TenantId,
+        session: &NewSession,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<SessionCreation, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        if !stays(&mut transaction, tenant_id).await? {
+            return Ok(SessionCreation::NoTenant);
+        }
+        if let Some(call) = idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *transaction, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_session(call) {
+                Some(session_id) => SessionCreation::Replayed { session_id },
+                None => SessionCreation::KeyReused,
+            });
+        }
+        let mut made = session.bare();
+        for new in &session.attachments {
+            let store = store_to_attach(&mut transaction, tenant_id, new.store_id).await?;
+            if let Err(refusal) = made.attach(new, store, session.created_at) {
+                return Ok(SessionCreation::Refused(refusal));
+            }
+        }
+        insert(&mut transaction, tenant_id, session).await?;
+        for attachment in &made.attachments {
+            put(&mut transaction, tenant_id, &made, attachment).await?;
+        }
+        let call = CallMade::object(session.session_id.uuid());
+        record_call(&mut transaction, tenant_id, call, idempotency, session.created_at).await?;
+        transaction.commit().await?;
+        Ok(SessionCreation::Created(Box::new(made)))
+    }
+
+    async fn session(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+    ) -> Result<Option<Session>, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        let found = find(&mut transaction, SESSION, tenant_id, session_id).await?;
+        transaction.commit().await?;
+        Ok(found)
+    }
+
+    async fn list_sessions(
+        &self,
+        tenant_id: TenantId,
+        listing: &SessionListing,
+    ) -> Result<Vec<Session>, IndexError> {
+        let (at, id) = match listing.after {
+            Some((at, session_id)) => (at.as_micros(), session_id.uuid()),
+            None if listing.oldest_first => (i64::MIN, Uuid::nil()),
+            None => (i64::MAX, Uuid::max()),
+        };
+        let only = listing.only.as_ref();
+        let only = only.map(|only| only.iter().map(|store_id| store_id.uuid()).collect::<Vec<_>>());
+        let mut transaction = self.begin(tenant_id).await?;
+        let mut query = sqlx::query(AssertSqlSafe(list_sessions(listing, ONLY)))
+            .bind(tenant_id.uuid())
+            .bind(listing.created_from.map_or(i64::MIN, Timestamp::as_micros))
+            .bind(listing.created_to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(at)
+            .bind(id)
+            .bind(listing.live)
+            .bind(listing.archived)
+            .bind(listing.agent_version)
+            .bind(&listing.agent_id)
+            .bind(only)
+            .bind(i64::from(listing.limit));
+        if let Some(store_id) = listing.store_id {
+            query = query.bind(store_id.uuid());
+        }
+        let rows = query.fetch_all(&mut *transaction).await?;
+        let sessions: Result<Vec<_>, _> = rows.iter().map(session_of).collect();
+        let mut sessions = sessions?;
+        furnish(&mut transaction, tenant_id, &mut sessions).await?;
+        transaction.commit().await?;
+        Ok(sessions)
+    }
+
+    async fn change_session(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+        change: &SessionChange,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<SessionUpdate, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        let Some(before) = find(&mut transaction, LOCK_SESSION, tenant_id, session_id).await? else {
+            return Ok(SessionUpdate::NoSession);
+        };
+        if let Some(call) = idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *transaction, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_session(call) {
+                Some(same) if same == session_id => SessionUpdate::Replayed(Box::new(before)),
+                _ => SessionUpdate::KeyReused,
+            });
+        }
+        let store = match change.store_id() {
+            Some(store_id) => store_to_attach(&mut transaction, tenant_id, store_id).await?,
+            None => None,
+        };
+        let after = match before.changed(change, store) {
+            Ok(after) => after,
+            Err(refusal) => return Ok(SessionUpdate::Refused(refusal)),
+        };
+        replace(&mut transaction, tenant_id, &before, &after).await?;
+        let call = CallMade::object(session_id.uuid());
+        record_call(&mut transaction, tenant_id, call, idempotency, change.now).await?;
+        transaction.commit().await?;
+        Ok(SessionUpdate::Done(Box::new(after)))
+    }
+
+    async fn delete_session(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+        now: Timestamp,
+    ) -> Result<bool, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        let deleted = sqlx::query(DELETE_SESSION)
+            .bind(tenant_id.uuid())
+            .bind(session_id.uuid())
+            .bind(now.as_micros())
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    async fn list_session_events(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+        listing: &EventListing,
+    ) -> Result<Vec<SessionEvent>, IndexError> {
+        let (at, id) = match listing.after {
+            Some((at, event_id)) => (at.as_micros(), event_id.uuid()),
+            None if listing.newest_first => (i64::MAX, Uuid::max()),
+            None => (i64::MIN, Uuid::nil()),
+        };
+        let mut transaction = self.begin(tenant_id).await?;
+        let rows = sqlx::query(AssertSqlSafe(list_events(listing.newest_first)))
+            .bind(tenant_id.uuid())
+            .bind(session_id.uuid())
+            .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
+            .bind(listing.to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(at)
+            .bind(id)
+            .bind(i64::from(listing.limit))
+            .fetch_all(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        rows.iter()
+            .map(|row| event_of(row, tenant_id, session_id))
+            .collect()
+    }
+
+    async fn flush_session_events(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
+        let of = |uuid: fn(&SessionEvent) -> Uuid| events.iter().map(uuid).collect::<Vec<_>>();
+        let places: Vec<_> = events.iter().map(|event| event.place.as_ref()).collect();
+        let stores = places
+            .iter()
+            .map(|place| place.map(|place| place.store_id.uuid()));
+        let paths = places.iter().map(|place| place.map(|place| place.path.as_str()));
+        let new_paths = places
+            .iter()
+            .map(|place| place.and_then(|place| place.new_path.as_deref()));
+        let inputs = events
+            .iter()
+            .map(|event| Value::Object(event.input.clone()).to_string());
+        sqlx::query(FLUSH_EVENTS)
+            .bind(of(|event| event.tenant_id.uuid()))
+            .bind(of(|event| event.session_id.uuid()))
+            .bind(
+                events
+                    .iter()
+                    .map(|event| event.at.as_micros())
+                    .collect::<Vec<_>>(),
+            )
+            .bind(of(|event| event.event_id.uuid()))
+            .bind(stores.collect::<Vec<_>>())
+            .bind(paths.collect::<Vec<_>>())
+            .bind(new_paths.collect::<Vec<_>>())
+            .bind(events.iter().map(|event| event.name.as_str()).collect::<Vec<_>>())
+            .bind(inputs.collect::<Vec<_>>())
+            .execute(&self.jobs)
+            .await?;
+        Ok(())
+    }
+
+    async fn flush_session_use(&self, uses: &[SessionUse]) -> Result<(), IndexError> {
+        let tenants: Vec<_> = uses.iter().map(|used| used.tenant_id.uuid()).collect();
+        let sessions: Vec<_> = uses.iter().map(|used| used.session_id.uuid()).collect();
+        let times: Vec<_> = uses.iter().map(|used| used.used_at.as_micros()).collect();
+        sqlx::query(FLUSH_USE)
+            .bind(tenants)
+            .bind(sessions)
+            .bind(times)
+            .execute(&self.jobs)
+            .await?;
+        Ok(())
+    }
+}
+
+async fn find(
+    transaction: &mut Transaction<'static, Postgres>,
+    statement: &'static str,
+    tenant_id: TenantId,
+    session_id: SessionId,
+) -> Result<Option<Session>, IndexError> {
+    let row = sqlx::query(statement)
+        .bind(tenant_id.uuid())
+        .bind(session_id.uuid())
+        .fetch_optional(&mut **transaction)
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let mut found = vec![session_of(&row)?];
+    furnish(transaction, tenant_id, &mut found).await?;
+    Ok(found.pop())
+}
+
+/// Gives sessions their attachments.
+async fn furnish(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    sessions: &mut [Session],
+) -> Result<(), IndexError> {
+    let ids: Vec<_> = sessions.iter().map(|session| session.session_id.uuid()).collect();
+    let rows = sqlx::query(ATTACHMENTS)
+        .bind(tenant_id.uuid())
+        .bind(ids)
+        .fetch_all(&mut **transaction)
+        .await?;
+    for row in &rows {
+        let of = SessionId::from_uuid(row.try_get(0)?);
+        if let Some(session) = sessions.iter_mut().find(|session| session.session_id == of) {
+            session.attachments.push(attachment_of(row)?);
+        }
+    }
+    for session in sessions {
+        session.attachments.sort_by_key(|attachment| attachment.position);
+    }
+    Ok(())
+}
+
+async fn store_to_attach(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<StoreToAttach>, IndexError> {
+    let row = sqlx::query(STORE_TO_ATTACH)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_optional(&mut **transaction)
+        .await?;
+    row.map(|row| {
+        Ok(StoreToAttach {
+            name: row.try_get(0)?,
+            description: row.try_get(1)?,
+            is_archived: row.try_get(2)?,
+        })
+    })
+    .transpose()
+}
+
+async fn insert(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    session: &NewSession,
+) -> Result<(), IndexError> {
+    sqlx::query(INSERT_SESSION)
+        .bind(tenant_id.uuid())
+        .bind(session.session_id.uuid())
+        .bind(Value::Object(session.agent.clone()).to_string())
+        .bind(&session.agent_id)
+        .bind(session.agent_version)
+        .bind(&session.environment_id)
+        .bind(&session.title)
+        .bind(Json(&session.metadata))
+        .bind(Json(&session.vault_ids))
+        .bind(session.created_at.as_micros())
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
+}
+
+async fn put(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    session: &Session,
+    attachment: &Attachment,
+) -> Result<(), IndexError> {
+    sqlx::query(PUT_ATTACHMENT)
+        .bind(tenant_id.uuid())
+        .bind(session.session_id.uuid())
+        .bind(attachment.resource_id.uuid())
+        .bind(attachment.position)
+        .bind(attachment.store_id.uuid())
+        .bind(session.created_at.as_micros())
+        .bind(&attachment.slug)
+        .bind(attachment.access.name())
+        .bind(&attachment.instructions)
+        .bind(&attachment.name)
+        .bind(&attachment.description)
+        .bind(attachment.created_at.as_micros())
+        .bind(attachment.updated_at.as_micros())
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
+}
+
+/// Writes what differs of a session; nothing where nothing does.
+async fn replace(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    before: &Session,
+    after: &Session,
+) -> Result<(), IndexError> {
+    if before == after {
+        return Ok(());
+    }
+    sqlx::query(UPDATE_SESSION)
+        .bind(tenant_id.uuid())
+        .bind(after.session_id.uuid())
+        .bind(&after.title)
+        .bind(Json(&after.metadata))
+        .bind(after.updated_at.as_micros())
+        .bind(after.archived_at.map(Timestamp::as_micros))
+        .execute(&mut **transaction)
+        .await?;
+    for attachment in after.attached_since(before) {
+        put(transaction, tenant_id, after, attachment).await?;
+    }
+    for gone in before.detached_by(after) {
+        sqlx::query(DROP_ATTACHMENT)
+            .bind(tenant_id.uuid())
+            .bind(after.session_id.uuid())
+            .bind(gone.uuid())
+            .execute(&mut **transaction)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Reads a session's row, in the order of the columns of [`SESSION`].
+fn session_of(row: &PgRow) -> Result<Session, IndexError> {
+    Ok(Session {
+        session_id: SessionId::from_uuid(row.try_get(0)?),
+        agent: object(row.try_get(1)?, "session")?,
+        environment_id: row.try_get(2)?,
+        title: row.try_get(3)?,
+        metadata: row.try_get::<Json<_>, _>(4)?.0,
+        vault_ids: row.try_get::<Json<_>, _>(5)?.0,
+        attachments: Vec::new(),
+        created_at: Timestamp::from_micros(row.try_get(6)?),
+        updated_at: Timestamp::from_micros(row.try_get(7)?),
+        archived_at: row.try_get::<Option<i64>, _>(8)?.map(Timestamp::from_micros),
+        last_used_at: row.try_get::<Option<i64>, _>(9)?.map(Timestamp::from_micros),
+    })
+}
+
+fn attachment_of(row: &PgRow) -> Result<Attachment, IndexError> {
+    Ok(Attachment {
+        resource_id: ResourceId::from_uuid(row.try_get(1)?),
+        store_id: StoreId::from_uuid(row.try_get(2)?),
+        position: row.try_get(3)?,
+        slug: row.try_get(4)?,
+        access: Access::parse(row.try_get(5)?).ok_or(IndexError::Corrupt {
+            table: "session_resource",
+            what: "unknown access",
+        })?,
+        instructions: row.try_get(6)?,
+        name: row.try_get(7)?,
+        description: row.try_get(8)?,
+        created_at: Timestamp::from_micros(row.try_get(9)?),
+        updated_at: Timestamp::from_micros(row.try_get(10)?),
+    })
+}
+
+fn event_of(row: &PgRow, tenant_id: TenantId, session_id: SessionId) -> Result<SessionEvent, IndexError> {
+    Ok(SessionEvent {
+        tenant_id,
+        session_id,
+        event_id: EventId::from_uuid(row.try_get(0)?),
+        at: Timestamp::from_micros(row.try_get(1)?),
+        name: row.try_get(2)?,
+        input: object(row.try_get(3)?, "session_event")?,
+        place: None,
+    })
+}
+
+/// Reads a JSON object that is kept as its text.
+fn object(text: &str, table: &'static str) -> Result<Map<String, Value>, IndexError> {
+    serde_json::from_str(text).map_err(|_| IndexError::Corrupt {
+        table,
+        what: "text that is no JSON object",
+    })
+}

@@ -1,0 +1,128 @@
+//! Statements of sessions that both databases understand.
+
+use crate::sessions::SessionListing;
+
+/// A session. In this order its row is read everywhere.
+pub(crate) const SESSION: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
+    s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM session s \
+    WHERE s.tenant_id = $1 AND s.session_id = $2 AND s.deleted_at IS NULL";
+
+/// A new session.
+pub(crate) const INSERT_SESSION: &str = "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_version, \
+    environment_id, title, metadata, vault_ids, created_at, updated_at) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)";
+
+/// All of a session that may be changed.
+pub(crate) const UPDATE_SESSION: &str = "UPDATE session SET title = $3, metadata = $4, updated_at = $5, \
+    archived_at = $6 WHERE tenant_id = $1 AND session_id = $2";
+
+/// Makes a session gone for every reader.
+pub(crate) const DELETE_SESSION: &str =
+    "UPDATE session SET deleted_at = $3 WHERE tenant_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+
+/// What an attachment takes of its store.
+pub(crate) const STORE_TO_ATTACH: &str = "SELECT name, description, archived_at IS NOT NULL FROM store \
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+
+/// An attachment, new or as it is now.
+pub(crate) const PUT_ATTACHMENT: &str = "INSERT INTO session_resource (tenant_id, session_id, resource_id, position, \
+    store_id, session_created_at, slug, access, instructions, name, description, created_at, updated_at) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
+    ON CONFLICT (tenant_id, session_id, resource_id) DO UPDATE \
+    SET access = excluded.access, instructions = excluded.instructions, updated_at = excluded.updated_at";
+
+/// The end of an attachment.
+pub(crate) const DROP_ATTACHMENT: &str =
+    "DELETE FROM session_resource WHERE tenant_id = $1 AND session_id = $2 AND resource_id = $3";
+
+/// Sessions by when they were made, from the index that the listing asks for:
+/// that of a store, of an agent, or of them all.
+///
+/// `only` is the condition under which a session is told to a credential that is
+/// bound to stores.
+pub(crate) fn list_sessions(listing: &SessionListing, only: &str) -> String {
+    let (from, time, id) = if listing.store_id.is_some() {
+        (
+            "session_resource r CROSS JOIN session s WHERE r.tenant_id = $1 AND r.store_id = $12 \
+             AND s.tenant_id = $1 AND s.session_id = r.session_id AND EXISTS (SELECT 1 FROM store t \
+             WHERE t.tenant_id = $1 AND t.store_id = $12 AND t.deleted_at IS NULL)",
+            "r.session_created_at",
+            "r.session_id",
+        )
+    } else {
+        ("session s WHERE s.tenant_id = $1", "s.created_at", "s.session_id")
+    };
+    // Asked for by one value or any, the index of agents could not be taken.
+    let of_agent = if listing.agent_id.is_some() {
+        "s.agent_id = $9"
+    } else {
+        "$9 IS NULL"
+    };
+    let (order, is_after) = if listing.oldest_first {
+        ("ASC", ">")
+    } else {
+        ("DESC", "<")
+    };
+    format!(
+        "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
+         s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM {from} \
+         AND {time} >= $2 AND {time} <= $3 AND ({time}, {id}) {is_after} ($4, $5) AND s.deleted_at IS NULL \
+         AND (($6 AND s.archived_at IS NULL) OR ($7 AND s.archived_at IS NOT NULL)) \
+         AND ($8 IS NULL OR s.agent_version = $8) AND {of_agent} AND ({only}) \
+         ORDER BY {time} {order}, {id} {order} LIMIT $11"
+    )
+}
+
+/// Events that name a directory of a store, or what is below it.
+pub(crate) const TAKE_EVENTS_BELOW: &str = "DELETE FROM session_event WHERE tenant_id = $1 \
+    AND (session_id, at, event_id) IN (SELECT e.session_id, e.at, e.event_id FROM session_event e \
+        WHERE e.tenant_id = $1 AND e.store_id = $2 AND (e.path = $3 OR (e.path >= $4 AND e.path < $5) \
+            OR e.new_path = $3 OR (e.new_path >= $4 AND e.new_path < $5)) LIMIT $6)";
+
+/// Sessions that ended long ago, those that were deleted among them.
+pub(crate) const COUNT_ENDED_SESSIONS: &str =
+    "SELECT count(*) FROM session WHERE archived_at < $1 OR deleted_at IS NOT NULL";
+
+/// A batch of them, without what belongs to them.
+pub(crate) const PRUNE_SESSIONS: &str = "DELETE FROM session WHERE (tenant_id, session_id) IN ( \
+    SELECT s.tenant_id, s.session_id FROM session s WHERE (s.archived_at < $1 OR s.deleted_at IS NOT NULL) \
+        AND NOT EXISTS (SELECT 1 FROM session_event e WHERE e.tenant_id = s.tenant_id AND e.session_id = s.session_id) \
+        AND NOT EXISTS (SELECT 1 FROM session_resource r WHERE r.tenant_id = s.tenant_id AND r.session_id = s.session_id) \
+    LIMIT $2)";
+
+/// What belongs to them: events.
+pub(crate) const COUNT_EVENTS_OF_SESSIONS: &str = "SELECT count(*) FROM session s JOIN session_event e \
+    ON e.tenant_id = s.tenant_id AND e.session_id = s.session_id WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL";
+
+/// A batch of these.
+pub(crate) const PRUNE_EVENTS_OF_SESSIONS: &str = "DELETE FROM session_event WHERE (tenant_id, session_id, at, event_id) IN ( \
+    SELECT e.tenant_id, e.session_id, e.at, e.event_id FROM session s JOIN session_event e \
+        ON e.tenant_id = s.tenant_id AND e.session_id = s.session_id \
+    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL LIMIT $2)";
+
+/// What belongs to them: attachments.
+pub(crate) const COUNT_RESOURCES_OF_SESSIONS: &str = "SELECT count(*) FROM session s JOIN session_resource r \
+    ON r.tenant_id = s.tenant_id AND r.session_id = s.session_id WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL";
+
+/// A batch of these.
+pub(crate) const PRUNE_RESOURCES_OF_SESSIONS: &str = "DELETE FROM session_resource WHERE (tenant_id, session_id, resource_id) IN ( \
+    SELECT r.tenant_id, r.session_id, r.resource_id FROM session s JOIN session_resource r \
+        ON r.tenant_id = s.tenant_id AND r.session_id = s.session_id \
+    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL LIMIT $2)";
+
+/// Old events.
+pub(crate) const COUNT_EVENTS: &str = "SELECT count(*) FROM session_event WHERE at < $1";
+
+/// Removes a batch of them.
+pub(crate) const PRUNE_EVENTS: &str = "DELETE FROM session_event WHERE (tenant_id, session_id, at, event_id) IN ( \
+    SELECT tenant_id, session_id, at, event_id FROM session_event WHERE at < $1 ORDER BY at LIMIT $2)";
+
+/// Events of a session in the order of their times, or against it.
+pub(crate) fn list_events(newest_first: bool) -> String {
+    let (order, is_after) = if newest_first { ("DESC", "<") } else { ("ASC", ">") };
+    format!(
+        "SELECT event_id, at, name, input FROM session_event WHERE tenant_id = $1 AND session_id = $2 \
+         AND at >= $3 AND at <= $4 AND (at, event_id) {is_after} ($5, $6) \
+         ORDER BY at {order}, event_id {order} LIMIT $7"
+    )
+}
