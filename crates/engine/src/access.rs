@@ -267,8 +267,9 @@ impl Engine {
         log.told(now, heard.is_ok());
         heard?;
         let written = written?;
-        // Last: nothing that expires waits for it.
+        // Last: nothing that expires waits for them.
         self.write_key_use().await?;
+        self.write_events().await?;
         Ok(written)
     }
 
@@ -282,6 +283,8 @@ impl Engine {
                 return Err(error);
             }
         }
+        // Memories of a session's stores live on by it, as if they were read.
+        self.write_session_use().await?;
         log.flushed_through
             .fetch_max(taken_at.as_micros(), Ordering::AcqRel);
         Ok(rows.len())

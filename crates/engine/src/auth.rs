@@ -1,15 +1,17 @@
 //! Who is it: from a presented secret to a principal.
 
 pub(crate) mod keys;
+pub(crate) mod sessions;
 pub(crate) mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_core::{Actor, Limits, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, Limits, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::Scope;
 
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, Mounts};
+use sessions::Attached;
 
 /// How long what was looked up of a credential is believed. Together with the
 /// look-up itself it keeps a revocation within five seconds.
@@ -30,6 +32,8 @@ pub struct Principal {
     pub limits: Limits,
     scopes: Vec<Scope>,
     store_ids: Option<Vec<StoreId>>,
+    /// The session that the credential is a token of, and what is attached to it.
+    session: Option<Arc<Attached>>,
 }
 
 impl Principal {
@@ -51,20 +55,70 @@ impl Principal {
     /// # Errors
     /// [`EngineError::StoreNotFound`] when it does not.
     pub fn require_store(&self, store_id: StoreId) -> Result<(), EngineError> {
-        match &self.store_ids {
+        match self.store_ids() {
             Some(seen) if !seen.contains(&store_id) => Err(EngineError::StoreNotFound),
             _ => Ok(()),
         }
     }
 
+    /// Checks that the credential may change what is in a store.
+    ///
+    /// Whatever writes asks this, and the commit asks it once more: what is
+    /// attached for reading alone is written on no way.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`] without the scope,
+    /// [`EngineError::StoreNotFound`] as [`Self::require_store`],
+    /// [`EngineError::ReadOnly`] where the session may only read the store.
+    pub fn require_writable(&self, store_id: StoreId) -> Result<(), EngineError> {
+        self.require(Scope::MemoryWrite)?;
+        self.require_store(store_id)?;
+        if self.is_read_only(store_id) {
+            return Err(EngineError::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// Whether the credential is a session's token and the session may only read
+    /// the store.
+    pub(crate) fn is_read_only(&self, store_id: StoreId) -> bool {
+        let session = self.session.as_ref();
+        session.is_some_and(|session| session.mounts.is_read_only(store_id))
+    }
+
+    /// Checks that the credential is no session's token, which may do nothing but
+    /// read and change memories.
+    ///
+    /// # Errors
+    /// [`EngineError::NotForSessions`] when it is one.
+    pub fn require_no_session(&self) -> Result<(), EngineError> {
+        match self.session {
+            None => Ok(()),
+            Some(_) => Err(EngineError::NotForSessions),
+        }
+    }
+
+    /// The session that the credential is a token of.
+    pub fn session_id(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.session_id)
+    }
+
+    /// Where the paths of that session's tools lead.
+    pub fn mounts(&self) -> Option<&Mounts> {
+        self.session.as_ref().map(|session| &session.mounts)
+    }
+
     /// The only stores that the credential sees, where it is bound to some.
     pub(crate) fn store_ids(&self) -> Option<&[StoreId]> {
-        self.store_ids.as_deref()
+        match &self.session {
+            Some(session) => Some(&session.store_ids),
+            None => self.store_ids.as_deref(),
+        }
     }
 
     /// Whether the credential is bound to a list of stores.
     pub const fn is_bound_to_stores(&self) -> bool {
-        self.store_ids.is_some()
+        self.store_ids.is_some() || self.session.is_some()
     }
 }
 

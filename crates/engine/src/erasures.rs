@@ -96,6 +96,7 @@ impl Engine {
                 .await?
             {
                 ErasureCreation::Created => {
+                    engine.0.sessions.forget(tenant_id, erasure.selector.store_id());
                     jobs::begin(&engine, tenant_id, erasure.erasure_id);
                     erasure.erasure_id
                 }

@@ -28,6 +28,21 @@ pub enum EngineError {
     /// The credential may not do this.
     #[error("this credential lacks the scope `{0}`")]
     PermissionDenied(Scope),
+    /// The credential is a session's token, which this is not for.
+    #[error("a session's token reads and changes memories of the session's stores, and does nothing else")]
+    NotForSessions,
+    /// The session may only read the store.
+    #[error("the memory store is attached to this session for reading alone")]
+    ReadOnly,
+    /// There is no such session in this tenant.
+    #[error("the session was not found")]
+    SessionNotFound,
+    /// The session has no such attachment.
+    #[error("the session resource was not found")]
+    ResourceNotFound,
+    /// The session takes no calls and no changes.
+    #[error("the session is archived: it can be read and deleted, not changed or used")]
+    SessionArchived,
     /// There is no such store in this tenant.
     #[error("the memory store was not found")]
     StoreNotFound,

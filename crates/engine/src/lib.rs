@@ -33,6 +33,7 @@ mod readiness;
 mod replicas;
 mod secrets;
 mod sensitive;
+mod sessions;
 mod signing;
 mod stores;
 mod tool;
@@ -66,6 +67,10 @@ pub use operator::{
 };
 pub use purge::RedactedVersion;
 pub use readiness::Readiness;
+pub use sessions::{
+    AttachmentDraft, AttachmentEdit, EventQuery, MadeSession, SessionDraft, SessionEdit, SessionQuery,
+    mount_path, system_prompt,
+};
 pub use signing::{NewToken, Rotation};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall};
@@ -153,6 +158,8 @@ struct Parts {
     gateways: replicas::Gateways,
     readiness: readiness::Last,
     key_use: key_use::Log,
+    attached: auth::sessions::Sessions,
+    sessions: sessions::Activity,
     erasures: jobs::ErasureQueue,
     /// Writes under way: shutting down waits for them.
     writes: TaskTracker,
@@ -186,6 +193,8 @@ impl Engine {
             gateways: replicas::Gateways::default(),
             readiness: readiness::Last::default(),
             key_use: key_use::Log::default(),
+            attached: auth::sessions::Sessions::new(),
+            sessions: sessions::Activity::default(),
             erasures: jobs::ErasureQueue::default(),
             writes: TaskTracker::new(),
             stopping: CancellationToken::new(),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use keepsake_core::StoreId;
 use keepsake_core::tool::{ToolPath, ToolRoot};
+use keepsake_core::{SessionId, StoreId};
 
 use crate::{EngineError, Principal};
 
@@ -12,6 +12,7 @@ use crate::{EngineError, Principal};
 pub struct Mounts {
     root: ToolRoot,
     stores: Arc<[Mounted]>,
+    session_id: Option<SessionId>,
 }
 
 /// A store that paths lead to.
@@ -33,18 +34,31 @@ impl From<StoreId> for Mounts {
         Self {
             root: ToolRoot::Store,
             stores: [store].into(),
+            session_id: None,
         }
     }
 }
 
 impl Mounts {
     /// The directories of a session, by their slugs, in their order.
-    pub fn of_session(mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
+    pub fn of_session(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
         let (slugs, stores): (Vec<_>, Vec<_>) = mounts.into_iter().unzip();
         Self {
             root: ToolRoot::Mounts(slugs.into()),
             stores: stores.into(),
+            session_id: Some(session_id),
         }
+    }
+
+    /// The session, where there are mounts.
+    pub fn session_id(&self) -> Option<SessionId> {
+        self.session_id
+    }
+
+    /// Whether a store is among them and only to be read.
+    pub(crate) fn is_read_only(&self, store_id: StoreId) -> bool {
+        let mut stores = self.stores.iter();
+        stores.any(|store| store.store_id == store_id && store.is_read_only)
     }
 
     /// What paths are held against.
@@ -78,10 +92,20 @@ impl Mounts {
         self.stores.get(path.mount().unwrap_or_default()).copied()
     }
 
-    /// Checks that a credential sees every store.
-    pub(crate) fn require(&self, principal: &Principal) -> Result<(), EngineError> {
-        self.stores
-            .iter()
-            .try_for_each(|store| principal.require_store(store.store_id))
+    /// The same, as a credential has them: a session's token may only read what
+    /// the session may, whichever way it came by the store.
+    ///
+    /// # Errors
+    /// [`EngineError::StoreNotFound`] when it does not see all of them.
+    pub(crate) fn seen_by(self, principal: &Principal) -> Result<Self, EngineError> {
+        let mut stores = self.stores.to_vec();
+        for store in &mut stores {
+            principal.require_store(store.store_id)?;
+            store.is_read_only |= principal.is_read_only(store.store_id);
+        }
+        Ok(Self {
+            stores: stores.into(),
+            ..self
+        })
     }
 }

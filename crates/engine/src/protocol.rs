@@ -162,12 +162,11 @@ impl Engine {
         principal: &Principal,
         proposal: Proposal,
     ) -> Result<Committed, EngineError> {
+        // Whoever forgot to ask before is refused here.
+        principal.require_writable(proposal.store_id)?;
         let tenant_id = principal.tenant_id;
-        let mut prepared: Vec<_> = proposal
-            .changes
-            .iter()
-            .map(|wanted| self.prepare(tenant_id, proposal.store_id, wanted))
-            .collect();
+        let prepare = |wanted| self.prepare(tenant_id, proposal.store_id, wanted);
+        let mut prepared: Vec<_> = proposal.changes.iter().map(prepare).collect();
         self.put_blobs(&prepared).await?;
         for _ in 0..SETTLING_TRIES {
             let commit = Commit {

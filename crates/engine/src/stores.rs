@@ -17,7 +17,7 @@ const NAME_CHARS: usize = 255;
 /// Characters of a description, at most.
 const DESCRIPTION_CHARS: usize = 1024;
 /// Pairs of metadata, at most.
-const METADATA_PAIRS: usize = 16;
+pub(crate) const METADATA_PAIRS: usize = 16;
 /// Characters of a metadata key, at most.
 const METADATA_KEY_CHARS: usize = 64;
 /// Characters of a metadata value, at most.
@@ -69,7 +69,7 @@ pub struct StoreQuery {
     pub page: PageRequest,
 }
 
-fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
+pub(crate) fn invalid<T>(field: &'static str, rule: impl Into<String>) -> Result<T, EngineError> {
     Err(EngineError::Invalid {
         field,
         rule: rule.into(),
@@ -102,7 +102,7 @@ fn check_description(description: &str) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn check_pairs(field: &'static str, count: usize) -> Result<(), EngineError> {
+pub(crate) fn check_pairs(field: &'static str, count: usize) -> Result<(), EngineError> {
     if count > METADATA_PAIRS {
         return invalid(
             field,
@@ -136,6 +136,24 @@ pub(crate) fn check_metadata(field: &'static str, metadata: &Map<String, Value>)
     Ok(())
 }
 
+/// Reads pairs of metadata to set, or with null to remove.
+pub(crate) fn metadata_patch(
+    metadata: Map<String, Value>,
+) -> Result<Vec<(String, Option<String>)>, EngineError> {
+    let mut patch = Vec::with_capacity(metadata.len());
+    for (key, value) in metadata {
+        match value {
+            Value::Null => patch.push((key, None)),
+            Value::String(value) => {
+                check_pair("metadata", &key, &value)?;
+                patch.push((key, Some(value)));
+            }
+            _ => return invalid("metadata", "must have strings or null as values"),
+        }
+    }
+    Ok(patch)
+}
+
 fn parse_policy(name: &str) -> Result<SensitiveDataPolicy, EngineError> {
     match SensitiveDataPolicy::parse(name) {
         Some(policy) => Ok(policy),
@@ -164,21 +182,10 @@ impl StoreEdit {
     fn check(self, now: Timestamp) -> Result<StoreChange, EngineError> {
         self.name.as_deref().map_or(Ok(()), check_name)?;
         self.description.as_deref().map_or(Ok(()), check_description)?;
-        let mut metadata = Vec::with_capacity(self.metadata.len());
-        for (key, value) in self.metadata {
-            match value {
-                Value::Null => metadata.push((key, None)),
-                Value::String(value) => {
-                    check_pair("metadata", &key, &value)?;
-                    metadata.push((key, Some(value)));
-                }
-                _ => return invalid("metadata", "must have strings or null as values"),
-            }
-        }
         Ok(StoreChange {
             name: self.name,
             description: self.description,
-            metadata,
+            metadata: metadata_patch(self.metadata)?,
             metadata_pairs_limit: METADATA_PAIRS,
             policy: self.policy.as_deref().map(parse_policy).transpose()?,
             expires_unused_after: self.expires_unused_after.map(parse_period).transpose()?,
@@ -258,8 +265,7 @@ impl Engine {
             }
             StoreCreation::NoTenant => return Err(EngineError::TenantNotFound),
         };
-        let found = self.0.index.store(tenant_id, store_id).await?;
-        found.ok_or(EngineError::StoreNotFound)
+        self.find_store(tenant_id, store_id).await
     }
 
     /// Finds a store.
@@ -271,11 +277,17 @@ impl Engine {
     pub async fn store(&self, principal: &Principal, store_id: StoreId) -> Result<Store, EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
-        self.0
-            .index
-            .store(principal.tenant_id, store_id)
-            .await?
-            .ok_or(EngineError::StoreNotFound)
+        principal.require_no_session()?;
+        self.find_store(principal.tenant_id, store_id).await
+    }
+
+    pub(crate) async fn find_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+    ) -> Result<Store, EngineError> {
+        let found = self.0.index.store(tenant_id, store_id).await?;
+        found.ok_or(EngineError::StoreNotFound)
     }
 
     /// Lists the stores that the credential sees, newest first.
@@ -290,6 +302,7 @@ impl Engine {
         query: &StoreQuery,
     ) -> Result<Page<Store>, EngineError> {
         principal.require(Scope::MemoryRead)?;
+        principal.require_no_session()?;
         let limit = query.page.limit(false)?;
         let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.as_micros().to_string());
         let identity = Query::of(&[
@@ -344,6 +357,7 @@ impl Engine {
             principal.require(Scope::StoresAdmin)?;
         }
         principal.require_store(store_id)?;
+        principal.require_no_session()?;
         let change = edit.check(self.now())?;
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         self.run_to_end(async move {

@@ -19,6 +19,9 @@ use serde_json::{Map, Value};
 
 use crate::{Engine, EngineError, Mounted, Mounts, Principal};
 
+/// The memory tool's name in a block.
+pub const MEMORY_TOOL: &str = "memory";
+
 /// A call of the memory tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
@@ -113,7 +116,7 @@ pub const MEMORY_TOOL: &str = "memory";
 
 impl Engine {
     /// Carries out one call of a tool by its name: the memory tool, or one of
-    /// the agent tools.
+    /// the agent tools. In a session it becomes an event.
     ///
     /// A change runs to its end even when this future is dropped.
     ///
@@ -126,16 +129,36 @@ impl Engine {
         name: &str,
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
+        let mounts = mounts.into();
+        let event = self.event_of_call(principal, &mounts, name, &call.input);
+        let is_in_session = mounts.session_id().is_some();
+        let answer = match self.call_one_of_tools(principal, mounts, name, call).await {
+            // Its deletion is not felt everywhere yet.
+            Err(EngineError::StoreNotFound) if is_in_session => ToolError::StoreGone.into(),
+            answer => answer?,
+        };
+        if let Some(event) = event {
+            self.note_event(event);
+        }
+        Ok(answer)
+    }
+
+    async fn call_one_of_tools(
+        &self,
+        principal: &Arc<Principal>,
+        mounts: Mounts,
+        name: &str,
+        call: ToolCall,
+    ) -> Result<ToolAnswer, EngineError> {
         if let Some(tool) = AgentTool::of_name(name) {
             return self.call_agent_tool(principal, mounts, tool, call).await;
         }
         if name == MEMORY_TOOL {
             return self.call_tool(principal, mounts, call).await;
         }
-        let mounts = mounts.into();
-        mounts.require(principal)?;
+        let mounts = mounts.seen_by(principal)?;
         if let Some(store_id) = mounts.single() {
-            self.store(principal, store_id).await?;
+            self.require_there(principal, store_id).await?;
         }
         Ok(ToolError::UnknownTool.into())
     }
@@ -155,14 +178,13 @@ impl Engine {
         mounts: impl Into<Mounts>,
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
-        let mounts = mounts.into();
-        mounts.require(principal)?;
+        let mounts = mounts.into().seen_by(principal)?;
         let command = match Command::parse(&call.input, mounts.root()) {
             Ok(command) => command,
             Err(error) => {
                 if let Some(store_id) = mounts.single() {
                     // A missing store is the caller's to mend, and comes first.
-                    self.store(principal, store_id).await?;
+                    self.require_there(principal, store_id).await?;
                 }
                 return Ok(error.into());
             }
@@ -199,6 +221,17 @@ impl Engine {
         Ok(outcome.into())
     }
 
+    /// Checks that a store is there: a missing one is the caller's to mend.
+    pub(crate) async fn require_there(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+    ) -> Result<(), EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        self.find_store(principal.tenant_id, store_id).await?;
+        Ok(())
+    }
+
     /// Carries out a call on `/memories` of a session, the directory of mounts.
     async fn call_on_mounts(
         &self,
@@ -221,7 +254,9 @@ impl Engine {
         .into())
     }
 
-    /// Lists the stores that are mounted, and what is directly in each.
+    /// Lists the stores that are mounted, and what is directly in each, by name.
+    ///
+    /// One that is gone meanwhile is not listed.
     async fn view_mounts(
         &self,
         principal: &Principal,
@@ -229,33 +264,34 @@ impl Engine {
         path: &ToolPath,
     ) -> Result<String, Stop> {
         let max_chars = principal.limits.max_view_chars;
-        let most_entries = max_entries_shown(path, max_chars).max(1);
-        let mut size_bytes = 0;
+        let most_entries = max_entries_shown(path, max_chars);
+        let mut by_name: Vec<_> = mounts.iter().collect();
+        by_name.sort_by_key(|(slug, _)| *slug);
+        let (mut size_bytes, mut total) = (0, 0);
         let mut entries = Vec::new();
-        for (slug, mounted) in mounts.iter() {
-            let found = self
-                .find(principal, mounted.store_id, None, most_entries)
-                .await?
-                .1;
-            let (Some(slug), Found::Directory(directory)) = (slug, found) else {
+        for (slug, mounted) in by_name {
+            let left = most_entries.saturating_sub(entries.len() as u64);
+            let root = self
+                .0
+                .index
+                .root(principal.tenant_id, mounted.store_id, left)
+                .await?;
+            let (Some(slug), Some(root)) = (slug, root) else {
                 continue;
             };
-            size_bytes += directory.size_bytes;
+            size_bytes += root.size_bytes;
+            total += 1 + root.total_entries;
             entries.push(DirectoryEntry {
                 path: slug.to_owned(),
                 is_directory: true,
-                size_bytes: directory.size_bytes,
+                size_bytes: root.size_bytes,
             });
-            entries.extend(directory.entries.iter().filter_map(|entry| {
-                let below = entry.path.trim_matches('/');
-                (!below.contains('/')).then(|| DirectoryEntry {
-                    path: format!("{slug}/{below}"),
-                    is_directory: entry.is_directory,
-                    size_bytes: entry.size_bytes,
-                })
+            entries.extend(root.entries.iter().map(|entry| DirectoryEntry {
+                path: format!("{slug}/{}", entry.path.trim_matches('/')),
+                is_directory: entry.is_directory,
+                size_bytes: entry.size_bytes,
             }));
         }
-        let total = entries.len() as u64;
         Ok(view_directory(path, size_bytes, &entries, total, max_chars))
     }
 

@@ -86,6 +86,7 @@ impl Engine {
     ) -> Result<ShownVersion, EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
+        principal.require_no_session()?;
         let (store, version) = self.find_version(principal, store_id, version_id).await?;
         self.show_version(principal, store_id, store, version, view).await
     }
@@ -105,6 +106,7 @@ impl Engine {
     ) -> Result<Page<ShownVersion>, EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
+        principal.require_no_session()?;
         let limit = query.page.limit(view == View::Full)?;
         let identity = query.identity(principal, store_id);
         let before = match &query.page.page {
@@ -168,8 +170,8 @@ impl Engine {
         version_id: VersionId,
         restoration: Restoration,
     ) -> Result<ShownMemory, EngineError> {
-        principal.require_write(restoration.view)?;
-        principal.require_store(store_id)?;
+        principal.require_write(store_id, restoration.view)?;
+        principal.require_no_session()?;
         let (engine, owner) = (self.clone(), Arc::clone(principal));
         self.run_to_end(async move {
             let writer = Writer::new(&engine, &owner, store_id, restoration.idempotency.as_ref());

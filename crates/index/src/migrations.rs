@@ -59,6 +59,8 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         11,
         "sessions",
         include_str!("../../../migrations/postgres/0011_sessions.sql"),
+    ),
+    (
         12,
         "first lines",
         include_str!("../../../migrations/postgres/0012_first_lines.sql"),

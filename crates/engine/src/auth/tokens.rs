@@ -77,12 +77,25 @@ impl Engine {
             TenantStatus::Suspended => return Err(EngineError::Unauthenticated(SUSPENDED)),
             TenantStatus::Deleting => return Err(UNKNOWN_TENANT),
         }
+        let session = match &says.actor {
+            // No issuer speaks of sessions: those are the server's own tokens.
+            Actor::Session(session_id) => Some(self.attached(standing.tenant_id, *session_id, now).await?),
+            Actor::ApiKey(_) | Actor::User(_) | Actor::ServiceAccount(_) => None,
+        };
+        if let Some(session) = &session {
+            self.0.sessions.used(standing.tenant_id, session.session_id, now);
+        }
+        let mut scopes = says.scopes.clone();
+        if session.is_some() {
+            scopes.retain(|scope| matches!(scope, Scope::MemoryRead | Scope::MemoryWrite));
+        }
         Ok(Arc::new(Principal {
             tenant_id: standing.tenant_id,
             actor: says.actor.clone(),
             limits: self.0.limits.with(&standing.limits),
-            scopes: says.scopes.clone(),
+            scopes,
             store_ids: says.store_ids.clone(),
+            session,
         }))
     }
 

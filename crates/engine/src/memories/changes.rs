@@ -92,8 +92,7 @@ impl Engine {
         store_id: StoreId,
         new: NewMemory,
     ) -> Result<ShownMemory, EngineError> {
-        principal.require_write(new.view)?;
-        principal.require_store(store_id)?;
+        principal.require_write(store_id, new.view)?;
         let path = parse_path(&new.path)?;
         let content = parse_content(principal, new.content)?;
         let (engine, owner) = (self.clone(), Arc::clone(principal));
@@ -121,8 +120,7 @@ impl Engine {
         memory_id: MemoryId,
         edit: MemoryEdit,
     ) -> Result<ShownMemory, EngineError> {
-        principal.require_write(edit.view)?;
-        principal.require_store(store_id)?;
+        principal.require_write(store_id, edit.view)?;
         let (view, idempotency) = (edit.view, edit.idempotency);
         let edit = Edit {
             path: edit.path.as_deref().map(parse_path).transpose()?,
@@ -165,8 +163,7 @@ impl Engine {
         memory_id: MemoryId,
         expected: Option<ContentHash>,
     ) -> Result<(), EngineError> {
-        principal.require(Scope::MemoryWrite)?;
-        principal.require_store(store_id)?;
+        principal.require_writable(store_id)?;
         let (engine, owner) = (self.clone(), Arc::clone(principal));
         self.run_to_end(async move {
             let writer = Writer::new(&engine, &owner, store_id, None);
@@ -178,8 +175,8 @@ impl Engine {
 
 impl Principal {
     /// Checks that it may write, and read what the answer shows.
-    pub(crate) fn require_write(&self, view: View) -> Result<(), EngineError> {
-        self.require(Scope::MemoryWrite)?;
+    pub(crate) fn require_write(&self, store_id: StoreId, view: View) -> Result<(), EngineError> {
+        self.require_writable(store_id)?;
         match view {
             View::Basic => Ok(()),
             View::Full => self.require(Scope::MemoryRead),

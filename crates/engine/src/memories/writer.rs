@@ -122,6 +122,7 @@ impl<'a> Writer<'a> {
             idempotency: self.idempotency.copied(),
             now: self.engine.now(),
         };
+        self.principal.require_writable(self.store_id)?;
         match self.engine.0.index.pin(self.principal.tenant_id, &pin).await? {
             PinOutcome::Done => Ok(Try::Done(seen, Box::new(memory))),
             PinOutcome::Replayed { seq } => Ok(Try::Replayed(seq)),

@@ -33,8 +33,7 @@ impl Engine {
         tool: AgentTool,
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
-        let mounts = mounts.into();
-        mounts.require(principal)?;
+        let mounts = mounts.into().seen_by(principal)?;
         if tool.is_change() {
             principal.require(Scope::MemoryWrite)?;
         }
@@ -46,7 +45,7 @@ impl Engine {
             Err(error) => {
                 if let Some(store_id) = mounts.single() {
                     // A missing store is the caller's to mend, and comes first.
-                    self.store(principal, store_id).await?;
+                    self.require_there(principal, store_id).await?;
                 }
                 return Ok(error.into());
             }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use keepsake_core::api_key::ApiKeySecret;
-use keepsake_core::id::SessionId;
 use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId};
 use keepsake_engine::{
     Engine, EngineError, NewTenant, NewToken, PageRequest, Principal, Rotation, StoreQuery, TenantEdit,
@@ -225,8 +224,8 @@ async fn token_of_an_issuer_is_believed_for_its_tenant(bed: Bed) {
     );
 }
 
-fn session() -> Actor {
-    Actor::Session(SessionId::from_uuid(Uuid::from_u128(7)))
+fn worker() -> Actor {
+    Actor::ServiceAccount("worker".to_owned())
 }
 
 async fn token_of_our_own_is_good_on_every_replica(bed: Bed) {
@@ -234,7 +233,7 @@ async fn token_of_our_own_is_good_on_every_replica(bed: Bed) {
     let replica = bed.replica();
     let principal = replica.authenticate(&token).await.unwrap();
     assert_eq!(principal.tenant_id, bed.principal.tenant_id);
-    assert_eq!(principal.actor, session());
+    assert_eq!(principal.actor, worker());
     let call = tool_call(None, create("/memories/a", "x"));
     let answer = replica.call_tool(&principal, bed.store_id, call).await.unwrap();
     assert!(!answer.is_error, "{}", answer.content);
@@ -243,7 +242,7 @@ async fn token_of_our_own_is_good_on_every_replica(bed: Bed) {
         .version_at(principal.tenant_id, bed.store_id, 1)
         .await
         .unwrap();
-    assert_eq!(version.unwrap().created_by, Some(session()));
+    assert_eq!(version.unwrap().created_by, Some(worker()));
     bed.clock.advance(Duration::from_mins(61));
     let refused = replica.authenticate(&token).await.unwrap_err();
     assert!(
@@ -460,7 +459,7 @@ impl Bed {
     fn new_token(&self) -> NewToken {
         NewToken {
             tenant_id: self.principal.tenant_id,
-            actor: session(),
+            actor: worker(),
             scopes: Scope::ALL.to_vec(),
             store_ids: None,
             life: Duration::from_hours(1),

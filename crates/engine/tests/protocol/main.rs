@@ -15,6 +15,7 @@ mod jobs;
 mod listing;
 mod reads;
 mod sensitive;
+mod sessions;
 mod tenants;
 mod upkeep;
 mod writes;

@@ -1,0 +1,142 @@
+//! What sessions are attached to: looked up as credentials are.
+
+use std::sync::Arc;
+
+use keepsake_core::{SessionId, StoreId, TenantId, Timestamp};
+use keepsake_index::{Access, Session};
+use moka::future::Cache;
+use moka::ops::compute::{CompResult, Op};
+
+use super::{REMEMBERED, is_believed};
+use crate::{Engine, EngineError, Mounted, Mounts};
+
+/// A session that has not ended, and its stores.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) session_id: SessionId,
+    pub(crate) store_ids: Vec<StoreId>,
+    pub(crate) mounts: Mounts,
+}
+
+impl From<&Session> for Attached {
+    fn from(session: &Session) -> Self {
+        let attachments = session.attachments.iter();
+        let mounts = attachments.clone().map(|attachment| {
+            let mounted = Mounted {
+                store_id: attachment.store_id,
+                is_read_only: attachment.access == Access::ReadOnly,
+            };
+            (attachment.slug.clone(), mounted)
+        });
+        Self {
+            session_id: session.session_id,
+            store_ids: attachments.map(|attachment| attachment.store_id).collect(),
+            mounts: Mounts::of_session(session.session_id, mounts),
+        }
+    }
+}
+
+/// What was found of a session.
+#[derive(Debug, Clone)]
+enum State {
+    Live(Arc<Attached>),
+    Archived,
+    Missing,
+}
+
+#[derive(Debug, Clone)]
+struct Remembered {
+    looked_up_at: Timestamp,
+    state: State,
+}
+
+/// What was looked up a moment ago.
+#[derive(Debug)]
+pub(crate) struct Sessions(Cache<(TenantId, SessionId), Remembered>);
+
+impl Sessions {
+    pub(crate) fn new() -> Self {
+        Self(Cache::new(REMEMBERED))
+    }
+
+    /// Has a session that was changed here looked up anew at its next use.
+    pub(crate) async fn forget(&self, tenant_id: TenantId, session_id: SessionId) {
+        self.0.invalidate(&(tenant_id, session_id)).await;
+    }
+}
+
+impl Engine {
+    /// What a session's token stands for.
+    ///
+    /// # Errors
+    /// [`EngineError::Unauthenticated`] when the session has ended.
+    pub(super) async fn attached(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+        now: Timestamp,
+    ) -> Result<Arc<Attached>, EngineError> {
+        match self.state_of(tenant_id, session_id, now).await? {
+            State::Live(attached) => Ok(attached),
+            State::Archived | State::Missing => {
+                Err(EngineError::Unauthenticated("the token's session has ended"))
+            }
+        }
+    }
+
+    /// What a session is attached to, for a credential that is not its token.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], [`EngineError::SessionArchived`].
+    pub(crate) async fn attached_to(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+    ) -> Result<Arc<Attached>, EngineError> {
+        match self.state_of(tenant_id, session_id, self.now()).await? {
+            State::Live(attached) => Ok(attached),
+            State::Archived => Err(EngineError::SessionArchived),
+            State::Missing => Err(EngineError::SessionNotFound),
+        }
+    }
+
+    async fn state_of(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+        now: Timestamp,
+    ) -> Result<State, EngineError> {
+        let sessions = &self.0.attached.0;
+        let key = (tenant_id, session_id);
+        let is_fresh = |remembered: &Remembered| is_believed(remembered.looked_up_at, now);
+        if let Some(remembered) = sessions.get(&key).await.filter(is_fresh) {
+            return Ok(remembered.state);
+        }
+        // Requests that miss at the same time come here one after the other, and
+        // find what the first has looked up.
+        let computed = sessions
+            .entry(key)
+            .and_try_compute_with(async |entry| {
+                if entry.is_some_and(|entry| is_fresh(entry.value())) {
+                    return Ok(Op::Nop);
+                }
+                let state = match self.0.index.session(tenant_id, session_id).await? {
+                    None => return Ok(Op::Remove),
+                    Some(session) if session.archived_at.is_some() => State::Archived,
+                    Some(session) => State::Live(Arc::new(Attached::from(&session))),
+                };
+                Ok::<_, EngineError>(Op::Put(Remembered {
+                    looked_up_at: now,
+                    state,
+                }))
+            })
+            .await?;
+        Ok(match computed {
+            CompResult::Inserted(entry) | CompResult::ReplacedWith(entry) | CompResult::Unchanged(entry) => {
+                entry.into_value().state
+            }
+            // Ids that are made up push out no others.
+            CompResult::Removed(_) | CompResult::StillNone(_) => State::Missing,
+        })
+    }
+}

@@ -1,0 +1,418 @@
+//! Sessions: stores that are attached for an agent, with a life of their own.
+//!
+//! A session can do no more than those who made it: whoever attaches a store, or
+//! asks for a token, may itself read what is attached, and write what is attached
+//! to be written. What is attached is looked up as keys are, so that a change of
+//! it, or its end, is felt on every replica within five seconds.
+
+mod activity;
+mod agent;
+mod attachments;
+mod draft;
+mod events;
+mod prompt;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::{Actor, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_index::{
+    Access, AttachmentRefusal, Detail, Idempotency, MOST_ATTACHMENTS, Scope, Session, SessionChange,
+    SessionCreation, SessionListing, SessionRefusal, SessionUpdate,
+};
+use keepsake_tokens::MAX_LIFE;
+
+use crate::cursor::Query;
+use crate::stores::{METADATA_PAIRS, check_pairs};
+use crate::{Engine, EngineError, Mounts, NewToken, Page, PageRequest, Principal};
+
+pub(crate) use activity::Activity;
+pub use attachments::{AttachmentDraft, AttachmentEdit};
+pub use draft::{SessionDraft, SessionEdit};
+pub use events::EventQuery;
+pub use prompt::{mount_path, system_prompt};
+
+/// How long a session's token lives, unless the key that asks for it ends before.
+const TOKEN_LIFE: Duration = MAX_LIFE;
+
+/// A session that was made, with its token where it was made by this call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MadeSession {
+    /// The session.
+    pub session: Session,
+    /// A token for it alone; shown this once.
+    pub token: Option<String>,
+}
+
+/// What is asked of a tenant's sessions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionQuery {
+    /// Made at or after this time.
+    pub created_from: Option<Timestamp>,
+    /// Made at or before this time.
+    pub created_to: Option<Timestamp>,
+    /// Those that a store is attached to.
+    pub store_id: Option<StoreId>,
+    /// Those of an agent.
+    pub agent_id: Option<String>,
+    /// Those of a version of that agent.
+    pub agent_version: Option<i64>,
+    /// Whether those that are not archived are listed.
+    pub live: bool,
+    /// Whether those that are archived are listed.
+    pub archived: bool,
+    /// Whether the first is the one made first.
+    pub oldest_first: bool,
+    /// Which part.
+    pub page: PageRequest,
+}
+
+impl SessionQuery {
+    fn identity(&self, tenant_id: TenantId) -> Query {
+        let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.as_micros().to_string());
+        let store = self.store_id.map(|store_id| store_id.to_string());
+        let version = self.agent_version.map(|version| version.to_string());
+        Query::of(&[
+            b"sessions",
+            tenant_id.uuid().as_bytes(),
+            time(self.created_from).as_bytes(),
+            time(self.created_to).as_bytes(),
+            store.unwrap_or_default().as_bytes(),
+            &[u8::from(self.agent_id.is_some())],
+            self.agent_id.as_deref().unwrap_or_default().as_bytes(),
+            version.unwrap_or_default().as_bytes(),
+            &[self.live, self.archived, self.oldest_first].map(u8::from),
+        ])
+    }
+}
+
+impl Engine {
+    /// Makes a session and a token for it.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`] (also where the credential lacks what
+    /// the session is to be given), [`EngineError::Invalid`],
+    /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
+    /// [`EngineError::Index`]: then it may have been made.
+    #[tracing::instrument(name = "engine.create_session", level = "debug", skip_all)]
+    pub async fn create_session(
+        &self,
+        principal: &Arc<Principal>,
+        draft: SessionDraft,
+        idempotency: Option<Idempotency>,
+    ) -> Result<MadeSession, EngineError> {
+        principal.require(Scope::SessionsWrite)?;
+        let now = self.now();
+        let new = draft.check(self, now)?;
+        for attachment in &new.attachments {
+            may_give(principal, attachment.store_id, attachment.access)?;
+        }
+        // Before the session: where it cannot be issued, nothing is made.
+        let token = self.session_token_of(principal, new.session_id).await?;
+        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        self.run_to_end(async move {
+            let index = &engine.0.index;
+            match index
+                .create_session(tenant_id, &new, idempotency.as_ref())
+                .await?
+            {
+                SessionCreation::Created(session) => Ok(MadeSession {
+                    session: *session,
+                    token: Some(token),
+                }),
+                SessionCreation::Replayed { session_id } => {
+                    let found = index.session(tenant_id, session_id).await?;
+                    Ok(MadeSession {
+                        session: found.ok_or(EngineError::SessionNotFound)?,
+                        token: None,
+                    })
+                }
+                SessionCreation::KeyReused => Err(EngineError::KeyReused),
+                SessionCreation::Refused(refusal) => Err(refused(refusal, "resources")),
+                // The tenant went between the look at the credential and this.
+                SessionCreation::NoTenant => Err(EngineError::Unauthenticated("the API key is unknown")),
+            }
+        })
+        .await
+    }
+
+    /// Finds a session.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.session", level = "debug", skip_all)]
+    pub async fn session(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+    ) -> Result<Session, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        self.seen_session(principal, session_id).await
+    }
+
+    /// Lists the sessions that the credential sees, by when they were made.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
+    /// [`EngineError::NotForSessions`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.sessions", level = "debug", skip_all)]
+    pub async fn sessions(
+        &self,
+        principal: &Principal,
+        query: &SessionQuery,
+    ) -> Result<Page<Session>, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        principal.require_no_session()?;
+        let limit = query.page.limit(false)?;
+        let identity = query.identity(principal.tenant_id);
+        let after = match &query.page.page {
+            Some(page) => Some(position_of(&self.unseal(identity, page).await?)?),
+            None => None,
+        };
+        let listing = SessionListing {
+            created_from: query.created_from,
+            created_to: query.created_to,
+            store_id: query.store_id,
+            agent_id: query.agent_id.clone(),
+            agent_version: query.agent_version,
+            live: query.live,
+            archived: query.archived,
+            only: principal.store_ids().map(<[StoreId]>::to_vec),
+            oldest_first: query.oldest_first,
+            after: after.map(|(at, id)| (at, SessionId::from_uuid(id))),
+            // One more tells whether there is another page.
+            limit: limit + 1,
+        };
+        let items = self.0.index.list_sessions(principal.tenant_id, &listing).await?;
+        let place = |session: &Session| position(session.created_at, session.session_id.uuid());
+        self.page_of(identity, items, limit, place).await
+    }
+
+    /// Changes what a session is called and what is told of it.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
+    /// [`EngineError::SessionNotFound`], [`EngineError::SessionArchived`],
+    /// [`EngineError::KeyReused`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.update_session", level = "debug", skip_all)]
+    pub async fn update_session(
+        &self,
+        principal: &Arc<Principal>,
+        session_id: SessionId,
+        edit: SessionEdit,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Session, EngineError> {
+        principal.require(Scope::SessionsWrite)?;
+        let detail = edit.check()?;
+        self.seen_session(principal, session_id).await?;
+        self.change_session(principal, session_id, detail, idempotency)
+            .await
+    }
+
+    /// Ends a session: it takes no calls from now on, and its tokens are good for
+    /// nothing. It cannot be undone.
+    ///
+    /// Felt on every replica within five seconds. Idempotent.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.archive_session", level = "debug", skip_all)]
+    pub async fn archive_session(
+        &self,
+        principal: &Arc<Principal>,
+        session_id: SessionId,
+    ) -> Result<Session, EngineError> {
+        principal.require(Scope::SessionsWrite)?;
+        self.seen_session(principal, session_id).await?;
+        self.change_session(principal, session_id, Detail::Archive, None)
+            .await
+    }
+
+    /// Makes a session gone, with its events; the stores stay as they are.
+    ///
+    /// Felt on every replica within five seconds.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.delete_session", level = "debug", skip_all)]
+    pub async fn delete_session(
+        &self,
+        principal: &Arc<Principal>,
+        session_id: SessionId,
+    ) -> Result<(), EngineError> {
+        principal.require(Scope::SessionsWrite)?;
+        self.seen_session(principal, session_id).await?;
+        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        self.run_to_end(async move {
+            let index = &engine.0.index;
+            let is_gone = index.delete_session(tenant_id, session_id, engine.now()).await?;
+            engine.0.attached.forget(tenant_id, session_id).await;
+            is_gone.then_some(()).ok_or(EngineError::SessionNotFound)
+        })
+        .await
+    }
+
+    /// Issues another token of a session.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`] (also where the credential lacks what
+    /// the session has), [`EngineError::SessionNotFound`],
+    /// [`EngineError::SessionArchived`], [`EngineError::Secret`],
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.session_token", level = "debug", skip_all)]
+    pub async fn session_token(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+    ) -> Result<String, EngineError> {
+        principal.require(Scope::SessionsWrite)?;
+        let session = self.seen_session(principal, session_id).await?;
+        if session.archived_at.is_some() {
+            return Err(EngineError::SessionArchived);
+        }
+        for attachment in &session.attachments {
+            may_give(principal, attachment.store_id, attachment.access)?;
+        }
+        self.session_token_of(principal, session_id).await
+    }
+
+    /// Where the paths of a session's tools lead.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::SessionArchived`], [`EngineError::Index`].
+    pub async fn session_mounts(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+    ) -> Result<Mounts, EngineError> {
+        if principal.require(Scope::MemoryWrite).is_err() {
+            principal.require(Scope::MemoryRead)?;
+        }
+        if let Some(own) = principal.session_id() {
+            let mounts = principal.mounts().filter(|_| own == session_id);
+            return mounts.cloned().ok_or(EngineError::SessionNotFound);
+        }
+        let attached = self.attached_to(principal.tenant_id, session_id).await;
+        let attached = attached?;
+        let mut stores = attached.store_ids.iter();
+        if !stores.all(|store_id| principal.require_store(*store_id).is_ok()) {
+            return Err(EngineError::SessionNotFound);
+        }
+        let now = self.now();
+        self.0.sessions.used(principal.tenant_id, session_id, now);
+        Ok(attached.mounts.clone())
+    }
+
+    async fn session_token_of(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+    ) -> Result<String, EngineError> {
+        let mut life = TOKEN_LIFE;
+        // What ends a token is not a key's time: it is good for minutes.
+        if let Actor::ApiKey(api_key_id) = principal.actor {
+            let own = self.0.index.api_key(principal.tenant_id, api_key_id).await?;
+            let ends_at = own.and_then(|own| own.key.expires_at);
+            if let Some(ends_at) = ends_at {
+                let left = ends_at.as_micros().saturating_sub(self.now().as_micros());
+                life = life.min(Duration::from_micros(u64::try_from(left).unwrap_or_default()));
+            }
+        }
+        self.issue_token(NewToken {
+            tenant_id: principal.tenant_id,
+            actor: Actor::Session(session_id),
+            scopes: vec![Scope::MemoryRead, Scope::MemoryWrite],
+            store_ids: None,
+            life,
+        })
+        .await
+    }
+
+    /// A session, if the credential sees it.
+    async fn seen_session(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+    ) -> Result<Session, EngineError> {
+        let found = self.0.index.session(principal.tenant_id, session_id).await?;
+        let is_seen = |session: &Session| match principal.session_id() {
+            Some(own) => own == session.session_id,
+            None => session
+                .attachments
+                .iter()
+                .all(|attachment| principal.require_store(attachment.store_id).is_ok()),
+        };
+        found.filter(is_seen).ok_or(EngineError::SessionNotFound)
+    }
+
+    async fn change_session(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+        detail: Detail,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Session, EngineError> {
+        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        let now = self.now();
+        self.run_to_end(async move {
+            let change = SessionChange { detail, now };
+            let index = &engine.0.index;
+            let changed = index
+                .change_session(tenant_id, session_id, &change, idempotency.as_ref())
+                .await;
+            // Also where that is not known: it may have landed.
+            engine.0.attached.forget(tenant_id, session_id).await;
+            match changed? {
+                SessionUpdate::Done(session) | SessionUpdate::Replayed(session) => Ok(*session),
+                SessionUpdate::KeyReused => Err(EngineError::KeyReused),
+                SessionUpdate::NoSession => Err(EngineError::SessionNotFound),
+                SessionUpdate::Refused(SessionRefusal::Archived) => Err(EngineError::SessionArchived),
+                SessionUpdate::Refused(SessionRefusal::NoAttachment) => Err(EngineError::ResourceNotFound),
+                SessionUpdate::Refused(SessionRefusal::Attachment(refusal)) => {
+                    Err(refused(refusal, "memory_store_id"))
+                }
+                SessionUpdate::Refused(SessionRefusal::TooManyPairs { count }) => {
+                    check_pairs("metadata", count)?;
+                    Err(EngineError::Internal("too many pairs were too few"))
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Checks that a credential has what a session is to be given.
+fn may_give(principal: &Principal, store_id: StoreId, access: Access) -> Result<(), EngineError> {
+    principal.require(Scope::MemoryRead)?;
+    match access {
+        Access::ReadOnly => principal.require_store(store_id),
+        Access::ReadWrite => principal.require_writable(store_id),
+    }
+}
+
+fn refused(refusal: AttachmentRefusal, field: &'static str) -> EngineError {
+    let rule = match refusal {
+        AttachmentRefusal::NoStore => return EngineError::StoreNotFound,
+        AttachmentRefusal::StoreArchived => "must not name a memory store that is archived".to_owned(),
+        AttachmentRefusal::Attached => "must name a memory store that is attached once".to_owned(),
+        AttachmentRefusal::TooMany => format!("must leave at most {MOST_ATTACHMENTS} memory stores attached"),
+    };
+    EngineError::Invalid { field, rule }
+}
+
+/// A place in the order of a listing, as a cursor holds it.
+fn position(at: Timestamp, id: uuid::Uuid) -> Vec<u8> {
+    [at.as_micros().to_be_bytes().as_slice(), id.as_bytes()].concat()
+}
+
+fn position_of(position: &[u8]) -> Result<(Timestamp, uuid::Uuid), EngineError> {
+    let parts = position.split_at_checked(8).and_then(|(at, id)| {
+        let at = i64::from_be_bytes(at.try_into().ok()?);
+        Some((Timestamp::from_micros(at), uuid::Uuid::from_slice(id).ok()?))
+    });
+    parts.ok_or(EngineError::Internal("a cursor of no session"))
+}

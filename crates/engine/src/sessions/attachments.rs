@@ -1,0 +1,190 @@
+//! Stores attached to a session: added, changed and taken off while it lives.
+
+use std::sync::Arc;
+
+use keepsake_core::{SessionId, StoreId};
+use keepsake_index::{Access, Attachment, AttachmentName, Detail, Idempotency, Scope, Session};
+
+use super::may_give;
+use crate::cursor::Query;
+use crate::stores::invalid;
+use crate::{Engine, EngineError, Page, PageRequest, Principal};
+
+/// Characters of instructions, at most.
+const INSTRUCTION_CHARS: usize = 4096;
+/// Items of a page, at most, as clients know it: more than there can be.
+const PAGE_LIMIT: u64 = 1000;
+
+/// A store to be attached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachmentDraft {
+    /// The store.
+    pub store_id: StoreId,
+    /// What the session may do with it; read and write where unset.
+    pub access: Option<Access>,
+    /// What the agent is told about it: at most 4,096 characters.
+    pub instructions: Option<String>,
+}
+
+/// How an attachment is to change; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AttachmentEdit {
+    /// What the session may do with the store.
+    pub access: Option<Access>,
+    /// What the agent is told about it: at most 4,096 characters.
+    pub instructions: Option<String>,
+}
+
+pub(super) fn check_instructions(instructions: &str) -> Result<(), EngineError> {
+    let chars = instructions.chars().count();
+    if chars > INSTRUCTION_CHARS {
+        let rule = format!("must be at most {INSTRUCTION_CHARS} characters, but is {chars}");
+        return invalid("instructions", rule);
+    }
+    if instructions.contains('\0') {
+        return invalid("instructions", "must not contain NUL");
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Lists what is attached to a session, in the order of its attaching; all of
+    /// it where no limit is asked for.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
+    /// [`EngineError::SessionNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.attachments", level = "debug", skip_all)]
+    pub async fn attachments(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+        page: &PageRequest,
+    ) -> Result<Page<Attachment>, EngineError> {
+        let session = self.session(principal, session_id).await?;
+        let limit = page.limit.unwrap_or(PAGE_LIMIT);
+        if !(1..=PAGE_LIMIT).contains(&limit) {
+            return invalid("limit", format!("must be 1 to {PAGE_LIMIT}, but is {limit}"));
+        }
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let tenant_id = principal.tenant_id;
+        let identity = Query::of(&[
+            b"session_resources",
+            tenant_id.uuid().as_bytes(),
+            session_id.uuid().as_bytes(),
+        ]);
+        let mut items = session.attachments;
+        if let Some(page) = &page.page {
+            let position = self.unseal(identity, page).await?;
+            let after = <[u8; 8]>::try_from(position)
+                .map_err(|_| EngineError::Internal("a cursor of no attachment"))?;
+            items.retain(|attachment| attachment.position > i64::from_be_bytes(after));
+        }
+        let place = |attachment: &Attachment| attachment.position.to_be_bytes().to_vec();
+        self.page_of(identity, items, limit, place).await
+    }
+
+    /// Finds what is attached to a session, by its own id or the store's.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::ResourceNotFound`], [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.attachment", level = "debug", skip_all)]
+    pub async fn attachment(
+        &self,
+        principal: &Principal,
+        session_id: SessionId,
+        name: AttachmentName,
+    ) -> Result<Attachment, EngineError> {
+        let session = self.session(principal, session_id).await?;
+        attachment_of(&session, name)
+    }
+
+    /// Attaches a store to a session.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`] (also where the credential lacks what
+    /// the session is to be given), [`EngineError::Invalid`],
+    /// [`EngineError::StoreNotFound`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::SessionArchived`], [`EngineError::KeyReused`],
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.attach", level = "debug", skip_all)]
+    pub async fn attach(
+        &self,
+        principal: &Arc<Principal>,
+        session_id: SessionId,
+        draft: AttachmentDraft,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Attachment, EngineError> {
+        principal.require(Scope::SessionsWrite)?;
+        let new = draft.check(self, self.now())?;
+        self.seen_session(principal, session_id).await?;
+        may_give(principal, new.store_id, new.access)?;
+        let name = AttachmentName::Store(new.store_id);
+        let session = self
+            .change_session(principal, session_id, Detail::Attach(new), idempotency)
+            .await?;
+        attachment_of(&session, name)
+    }
+
+    /// Changes what a session may do with a store, and what is told about it.
+    ///
+    /// Felt on every replica within five seconds.
+    ///
+    /// # Errors
+    /// As [`Engine::attach`], and [`EngineError::ResourceNotFound`].
+    #[tracing::instrument(name = "engine.update_attachment", level = "debug", skip_all)]
+    pub async fn update_attachment(
+        &self,
+        principal: &Arc<Principal>,
+        session_id: SessionId,
+        name: AttachmentName,
+        edit: AttachmentEdit,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Attachment, EngineError> {
+        principal.require(Scope::SessionsWrite)?;
+        edit.instructions.as_deref().map_or(Ok(()), check_instructions)?;
+        let session = self.seen_session(principal, session_id).await?;
+        let before = attachment_of(&session, name)?;
+        if let Some(access) = edit.access {
+            may_give(principal, before.store_id, access)?;
+        }
+        let detail = Detail::Reattach {
+            name,
+            access: edit.access,
+            instructions: edit.instructions,
+        };
+        let session = self
+            .change_session(principal, session_id, detail, idempotency)
+            .await?;
+        attachment_of(&session, name)
+    }
+
+    /// Takes a store off a session; answers what was attached.
+    ///
+    /// Felt on every replica within five seconds.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::SessionArchived`], [`EngineError::ResourceNotFound`],
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.detach", level = "debug", skip_all)]
+    pub async fn detach(
+        &self,
+        principal: &Arc<Principal>,
+        session_id: SessionId,
+        name: AttachmentName,
+    ) -> Result<Attachment, EngineError> {
+        principal.require(Scope::SessionsWrite)?;
+        let session = self.seen_session(principal, session_id).await?;
+        let before = attachment_of(&session, name)?;
+        self.change_session(principal, session_id, Detail::Detach(name), None)
+            .await?;
+        Ok(before)
+    }
+}
+
+fn attachment_of(session: &Session, name: AttachmentName) -> Result<Attachment, EngineError> {
+    let found = session.attachment(name).cloned();
+    found.ok_or(EngineError::ResourceNotFound)
+}

@@ -1,0 +1,126 @@
+//! A session as its maker describes it, and what it may be like.
+
+use keepsake_core::{ResourceId, SessionId, Timestamp};
+use keepsake_index::{Detail, MOST_ATTACHMENTS, NewAttachment, NewSession};
+use serde_json::{Map, Value};
+
+use super::agent::Agent;
+use super::{AttachmentDraft, METADATA_PAIRS};
+use crate::stores::{check_metadata, invalid, metadata_patch};
+use crate::{Engine, EngineError};
+
+/// Characters of an id that somebody else gave, at most.
+pub(super) const FOREIGN_ID_CHARS: usize = 255;
+/// Characters of a title, at most.
+const TITLE_CHARS: usize = 1024;
+/// Vaults of a session, at most.
+const VAULTS: usize = 100;
+
+/// A session as its maker describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionDraft {
+    /// The agent: its id, or an object with it.
+    pub agent: Value,
+    /// The environment's id, kept as it is.
+    pub environment_id: String,
+    /// At most 1,024 characters.
+    pub title: Option<String>,
+    /// At most 16 pairs of strings.
+    pub metadata: Map<String, Value>,
+    /// Ids of vaults, kept as they are.
+    pub vault_ids: Vec<String>,
+    /// The stores to attach, at most 8.
+    pub attachments: Vec<AttachmentDraft>,
+}
+
+/// How a session is to change; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionEdit {
+    /// At most 1,024 characters.
+    pub title: Option<String>,
+    /// Pairs to set, or with null to remove.
+    pub metadata: Map<String, Value>,
+}
+
+impl SessionDraft {
+    pub(super) fn check(self, engine: &Engine, now: Timestamp) -> Result<NewSession, EngineError> {
+        let agent = Agent::resolve(self.agent)?;
+        check_foreign_id("environment_id", &self.environment_id)?;
+        self.title.as_deref().map_or(Ok(()), check_title)?;
+        check_metadata("metadata", &self.metadata)?;
+        if self.vault_ids.len() > VAULTS {
+            return invalid("vault_ids", format!("must be at most {VAULTS}"));
+        }
+        for vault_id in &self.vault_ids {
+            check_foreign_id("vault_ids", vault_id)?;
+        }
+        if self.attachments.len() > MOST_ATTACHMENTS {
+            let rule = format!(
+                "must be at most {MOST_ATTACHMENTS}, but are {}",
+                self.attachments.len()
+            );
+            return invalid("resources", rule);
+        }
+        let attachments = self.attachments.into_iter();
+        let attachments = attachments.map(|draft| draft.check(engine, now));
+        Ok(NewSession {
+            session_id: SessionId::from_uuid(engine.0.ids.uuid(now)),
+            agent: agent.shown,
+            agent_id: agent.id,
+            agent_version: agent.version,
+            environment_id: self.environment_id,
+            title: self.title,
+            metadata: self.metadata,
+            vault_ids: self.vault_ids,
+            attachments: attachments.collect::<Result<_, _>>()?,
+            created_at: now,
+        })
+    }
+}
+
+impl AttachmentDraft {
+    pub(super) fn check(self, engine: &Engine, now: Timestamp) -> Result<NewAttachment, EngineError> {
+        self.instructions
+            .as_deref()
+            .map_or(Ok(()), super::attachments::check_instructions)?;
+        Ok(NewAttachment {
+            resource_id: ResourceId::from_uuid(engine.0.ids.uuid(now)),
+            store_id: self.store_id,
+            access: self.access.unwrap_or_default(),
+            instructions: self.instructions,
+        })
+    }
+}
+
+impl SessionEdit {
+    pub(super) fn check(self) -> Result<Detail, EngineError> {
+        self.title.as_deref().map_or(Ok(()), check_title)?;
+        Ok(Detail::Describe {
+            title: self.title,
+            metadata: metadata_patch(self.metadata)?,
+            metadata_pairs_limit: METADATA_PAIRS,
+        })
+    }
+}
+
+/// Holds an id that is kept and never looked into to what a text may be.
+pub(super) fn check_foreign_id(field: &'static str, id: &str) -> Result<(), EngineError> {
+    if !(1..=FOREIGN_ID_CHARS).contains(&id.chars().count()) || id.chars().any(char::is_control) {
+        let rule =
+            format!("must be an id of 1 to {FOREIGN_ID_CHARS} characters, none of them a control character");
+        return invalid(field, rule);
+    }
+    Ok(())
+}
+
+fn check_title(title: &str) -> Result<(), EngineError> {
+    let chars = title.chars().count();
+    if chars > TITLE_CHARS {
+        let rule = format!("must be at most {TITLE_CHARS} characters, but is {chars}");
+        return invalid("title", rule);
+    }
+    if title.contains('\0') {
+        return invalid("title", "must not contain NUL");
+    }
+    Ok(())
+}

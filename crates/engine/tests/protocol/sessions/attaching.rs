@@ -1,0 +1,587 @@
+//! What a session is given, and by whom.
+
+use std::time::Duration;
+
+use keepsake_core::StoreId;
+use keepsake_engine::{
+    AttachmentDraft, AttachmentEdit, EngineError, PageRequest, SessionEdit, SessionQuery, StoreEdit,
+    mount_path, system_prompt,
+};
+use keepsake_index::{Access, AttachmentName, Scope};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::{call, draft, refused_field};
+use crate::bed::{Bed, create, view};
+
+crate::on_both_pairs! {
+    session_keeps_what_it_was_told_and_what_its_stores_were_called,
+    stores_of_one_name_have_directories_of_their_own,
+    system_prompt_names_every_store_with_access_and_instructions,
+    what_cannot_be_attached_is_refused_and_nothing_is_made,
+    session_has_no_more_than_its_maker,
+    key_of_some_stores_sees_sessions_of_those_alone,
+    creation_that_is_sent_again_makes_one_session,
+    attachments_come_and_go_while_the_session_lives,
+    attachments_are_paged_where_that_is_asked_for,
+    sessions_are_listed_by_every_filter,
+    title_and_metadata_change_and_updated_at_with_them,
+    deleted_store_is_attached_no_longer,
+    mounts_are_listed_with_what_is_directly_in_them,
+}
+
+const BOTH: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryWrite];
+
+async fn session_keeps_what_it_was_told_and_what_its_stores_were_called(bed: Bed) {
+    let rules = bed.store("Team Rules").await;
+    let mut new = draft(&[(rules.store_id, Access::ReadOnly)]);
+    new.title = Some("Fix the build".to_owned());
+    new.metadata = Map::from_iter([("user".to_owned(), json!("u1"))]);
+    new.vault_ids = vec!["vlt_1".to_owned()];
+    new.attachments[0].instructions = Some("Read them first.".to_owned());
+    let made = bed
+        .engine
+        .create_session(&bed.principal, new, None)
+        .await
+        .unwrap();
+    let renamed = StoreEdit {
+        name: Some("Other".to_owned()),
+        description: Some("Other.".to_owned()),
+        ..StoreEdit::default()
+    };
+    bed.engine
+        .update_store(&bed.principal, rules.store_id, renamed, None)
+        .await
+        .unwrap();
+    let id = made.session.session_id;
+    let found = bed.engine.session(&bed.principal, id).await.unwrap();
+    assert_eq!(found, made.session);
+    assert_eq!(found.title.as_deref(), Some("Fix the build"));
+    assert_eq!(found.metadata["user"], "u1");
+    assert_eq!(found.vault_ids, ["vlt_1"]);
+    assert_eq!(found.agent["id"], "agent_1");
+    assert_eq!(found.environment_id, "env_1");
+    let [attachment] = found.attachments.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert_eq!(attachment.name, "Team Rules");
+    assert_eq!(attachment.description, "About Team Rules.");
+    assert_eq!(mount_path(attachment), "/mnt/memory/team-rules");
+    assert_eq!(attachment.access, Access::ReadOnly);
+    assert_eq!(attachment.instructions.as_deref(), Some("Read them first."));
+}
+
+async fn stores_of_one_name_have_directories_of_their_own(bed: Bed) {
+    let mut stores = Vec::new();
+    for name in ["Notes", "notes!", "NOTES", "日本"] {
+        stores.push((bed.store(name).await.store_id, Access::ReadWrite));
+    }
+    let made = bed.open(&stores).await;
+    let slugs: Vec<_> = made.session.attachments.iter().map(|a| a.slug.as_str()).collect();
+    assert_eq!(slugs, ["notes", "notes-2", "notes-3", "memory"]);
+    // One that goes leaves its name to the next.
+    let id = made.session.session_id;
+    let second = AttachmentName::Store(stores[1].0);
+    bed.engine.detach(&bed.principal, id, second).await.unwrap();
+    let attached = bed
+        .engine
+        .attach(
+            &bed.principal,
+            id,
+            AttachmentDraft {
+                store_id: bed.store("notes").await.store_id,
+                access: None,
+                instructions: None,
+            },
+            None,
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (attached.slug.as_str(), attached.access),
+        ("notes-2", Access::ReadWrite)
+    );
+    let found = bed.engine.session(&bed.principal, id).await.unwrap();
+    let slugs: Vec<_> = found.attachments.iter().map(|a| a.slug.as_str()).collect();
+    assert_eq!(slugs, ["notes", "notes-3", "memory", "notes-2"]);
+}
+
+async fn system_prompt_names_every_store_with_access_and_instructions(bed: Bed) {
+    let rules = bed.store("Team Rules").await;
+    let mut new = draft(&[
+        (bed.store_id, Access::ReadWrite),
+        (rules.store_id, Access::ReadOnly),
+    ]);
+    new.attachments[1].instructions = Some("Read them first.".to_owned());
+    let made = bed
+        .engine
+        .create_session(&bed.principal, new, None)
+        .await
+        .unwrap();
+    let prompt = system_prompt(&made.session);
+    for part in [
+        "/memories/notes (in a file system: /mnt/memory/notes)",
+        "notes, to be read and written.",
+        "/memories/team-rules (in a file system: /mnt/memory/team-rules)",
+        "Team Rules, to be read alone",
+        "What it is: About Team Rules.",
+        "How to use it: Read them first.",
+    ] {
+        assert!(prompt.contains(part), "{part}: {prompt}");
+    }
+    let bare = bed.open(&[]).await;
+    assert!(system_prompt(&bare.session).contains("No memory store is attached"));
+}
+
+async fn what_cannot_be_attached_is_refused_and_nothing_is_made(bed: Bed) {
+    let own = (bed.store_id, Access::ReadWrite);
+    let unknown = (StoreId::from_uuid(Uuid::nil()), Access::ReadOnly);
+    let (_, foreign) = bed
+        .tenant_with(keepsake_core::limits::LimitOverrides::default())
+        .await;
+    let archived = bed.store("old").await.store_id;
+    bed.engine.archive_store(&bed.principal, archived).await.unwrap();
+    let create = async |stores: &[(StoreId, Access)]| {
+        let outcome = bed
+            .engine
+            .create_session(&bed.principal, draft(stores), None)
+            .await;
+        outcome.map(|made| made.session.session_id)
+    };
+    for store in [unknown, (foreign, Access::ReadOnly)] {
+        let refused = create(&[own, store]).await;
+        assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
+    }
+    assert_eq!(
+        refused_field(create(&[own, (archived, Access::ReadOnly)]).await),
+        "resources"
+    );
+    assert_eq!(refused_field(create(&[own, own]).await), "resources");
+    assert_eq!(refused_field(create(&[own; 9]).await), "resources");
+    for change in [
+        (|new| new.environment_id = String::new()) as fn(&mut keepsake_engine::SessionDraft),
+        |new| new.title = Some("x".repeat(1025)),
+        |new| new.vault_ids = vec![String::new()],
+        |new| new.agent = json!(7),
+        |new| new.attachments[0].instructions = Some("x".repeat(4097)),
+        |new| {
+            new.metadata.insert("k".repeat(65), json!("v"));
+        },
+    ] {
+        let mut new = draft(&[own]);
+        change(&mut new);
+        refused_field(bed.engine.create_session(&bed.principal, new, None).await);
+    }
+    let all = SessionQuery {
+        live: true,
+        archived: true,
+        ..SessionQuery::default()
+    };
+    let listed = bed.engine.sessions(&bed.principal, &all).await.unwrap();
+    assert!(listed.items.is_empty(), "{listed:?}");
+}
+
+async fn session_has_no_more_than_its_maker(bed: Bed) {
+    let engine = &bed.engine;
+    let [writes, reads] =
+        [Access::ReadWrite, Access::ReadOnly].map(|access| draft(&[(bed.store_id, access)]));
+    let nobody = bed.key_with(&BOTH, None).await;
+    let refused = engine.create_session(&nobody, reads.clone(), None).await;
+    assert!(
+        matches!(refused, Err(EngineError::PermissionDenied(Scope::SessionsWrite))),
+        "{refused:?}"
+    );
+    let blind = bed
+        .key_with(&[Scope::SessionsWrite, Scope::MemoryWrite], None)
+        .await;
+    let refused = engine.create_session(&blind, reads.clone(), None).await;
+    assert!(
+        matches!(refused, Err(EngineError::PermissionDenied(Scope::MemoryRead))),
+        "{refused:?}"
+    );
+    let reader = bed
+        .key_with(&[Scope::SessionsWrite, Scope::MemoryRead], None)
+        .await;
+    let refused = engine.create_session(&reader, writes.clone(), None).await;
+    assert!(
+        matches!(refused, Err(EngineError::PermissionDenied(Scope::MemoryWrite))),
+        "{refused:?}"
+    );
+    let own = engine.create_session(&reader, reads, None).await.unwrap().session;
+    let id = own.session_id;
+    let store = AttachmentName::Store(bed.store_id);
+    let write = AttachmentEdit {
+        access: Some(Access::ReadWrite),
+        instructions: None,
+    };
+    let refused = engine
+        .update_attachment(&reader, id, store, write.clone(), None)
+        .await;
+    assert!(
+        matches!(refused, Err(EngineError::PermissionDenied(Scope::MemoryWrite))),
+        "{refused:?}"
+    );
+    engine.session_token(&reader, id).await.unwrap();
+    // Once somebody else has given it more, its token is not the reader's to have.
+    engine
+        .update_attachment(&bed.principal, id, store, write, None)
+        .await
+        .unwrap();
+    let refused = engine.session_token(&reader, id).await;
+    assert!(
+        matches!(refused, Err(EngineError::PermissionDenied(Scope::MemoryWrite))),
+        "{refused:?}"
+    );
+    // Nor does it call with more than it has.
+    let refused = super::try_call(engine, &reader, id, create("/memories/notes/a", "x")).await;
+    assert!(
+        matches!(refused, Err(EngineError::PermissionDenied(Scope::MemoryWrite))),
+        "{refused:?}"
+    );
+}
+
+async fn key_of_some_stores_sees_sessions_of_those_alone(bed: Bed) {
+    let engine = &bed.engine;
+    let other = bed.store("other").await.store_id;
+    let mine = bed.open(&[(bed.store_id, Access::ReadWrite)]).await.session;
+    let mixed = bed
+        .open(&[(bed.store_id, Access::ReadOnly), (other, Access::ReadOnly)])
+        .await
+        .session;
+    let bound = bed.key_with(&Scope::ALL, Some(vec![bed.store_id])).await;
+    assert_eq!(engine.session(&bound, mine.session_id).await.unwrap(), mine);
+    let query = SessionQuery {
+        live: true,
+        ..SessionQuery::default()
+    };
+    let listed = engine.sessions(&bound, &query).await.unwrap();
+    assert_eq!(listed.items, std::slice::from_ref(&mine));
+    let refused = engine.session(&bound, mixed.session_id).await;
+    assert!(
+        matches!(refused, Err(EngineError::SessionNotFound)),
+        "{refused:?}"
+    );
+    let refused = engine.session_token(&bound, mixed.session_id).await;
+    assert!(
+        matches!(refused, Err(EngineError::SessionNotFound)),
+        "{refused:?}"
+    );
+    let refused = engine.delete_session(&bound, mixed.session_id).await;
+    assert!(
+        matches!(refused, Err(EngineError::SessionNotFound)),
+        "{refused:?}"
+    );
+    let refused = super::try_call(engine, &bound, mixed.session_id, view("/memories")).await;
+    assert!(
+        matches!(refused, Err(EngineError::SessionNotFound)),
+        "{refused:?}"
+    );
+    let refused = engine
+        .create_session(&bound, draft(&[(other, Access::ReadOnly)]), None)
+        .await;
+    assert!(matches!(refused, Err(EngineError::StoreNotFound)), "{refused:?}");
+}
+
+async fn creation_that_is_sent_again_makes_one_session(bed: Bed) {
+    let new = draft(&[(bed.store_id, Access::ReadWrite)]);
+    let named = bed.call_named("k", "body");
+    let first = bed
+        .engine
+        .create_session(&bed.principal, new.clone(), Some(named))
+        .await
+        .unwrap();
+    let again = bed
+        .engine
+        .create_session(&bed.principal, new.clone(), Some(named))
+        .await
+        .unwrap();
+    assert_eq!(again.session, first.session);
+    assert!(first.token.is_some() && again.token.is_none());
+    let other = bed.call_named("k", "another body");
+    let refused = bed.engine.create_session(&bed.principal, new, Some(other)).await;
+    assert!(matches!(refused, Err(EngineError::KeyReused)), "{refused:?}");
+}
+
+async fn attachments_come_and_go_while_the_session_lives(bed: Bed) {
+    let engine = &bed.engine;
+    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+    let id = made.session.session_id;
+    let other = bed.store("other").await.store_id;
+    bed.clock.advance(Duration::from_secs(1));
+    let new = AttachmentDraft {
+        store_id: other,
+        access: Some(Access::ReadOnly),
+        instructions: Some("a".to_owned()),
+    };
+    let named = bed.call_named("k", "attach");
+    let attached = engine
+        .attach(&bed.principal, id, new.clone(), Some(named))
+        .await
+        .unwrap();
+    let again = engine
+        .attach(&bed.principal, id, new.clone(), Some(named))
+        .await
+        .unwrap();
+    assert_eq!(again, attached);
+    assert_eq!(
+        refused_field(engine.attach(&bed.principal, id, new, None).await),
+        "memory_store_id"
+    );
+    let by_store = engine
+        .attachment(&bed.principal, id, AttachmentName::Store(other))
+        .await;
+    assert_eq!(by_store.unwrap(), attached);
+    let name = AttachmentName::Resource(attached.resource_id);
+    bed.clock.advance(Duration::from_secs(1));
+    let edit = AttachmentEdit {
+        access: None,
+        instructions: Some("b".to_owned()),
+    };
+    let changed = engine
+        .update_attachment(&bed.principal, id, name, edit, None)
+        .await
+        .unwrap();
+    assert_eq!(changed.instructions.as_deref(), Some("b"));
+    assert_eq!(changed.access, Access::ReadOnly);
+    assert_eq!(changed.created_at, attached.created_at);
+    assert!(changed.updated_at > attached.updated_at);
+    let session = engine.session(&bed.principal, id).await.unwrap();
+    assert_eq!(session.updated_at, changed.updated_at);
+    engine.detach(&bed.principal, id, name).await.unwrap();
+    let refused = engine.detach(&bed.principal, id, name).await;
+    assert!(
+        matches!(refused, Err(EngineError::ResourceNotFound)),
+        "{refused:?}"
+    );
+    engine.archive_session(&bed.principal, id).await.unwrap();
+    let new = AttachmentDraft {
+        store_id: other,
+        access: None,
+        instructions: None,
+    };
+    let refused = engine.attach(&bed.principal, id, new, None).await;
+    assert!(
+        matches!(refused, Err(EngineError::SessionArchived)),
+        "{refused:?}"
+    );
+}
+
+async fn attachments_are_paged_where_that_is_asked_for(bed: Bed) {
+    let mut stores = Vec::new();
+    for number in 0..8 {
+        stores.push((bed.store(&format!("s{number}")).await.store_id, Access::ReadOnly));
+    }
+    let made = bed.open(&stores).await;
+    let id = made.session.session_id;
+    let all = bed
+        .engine
+        .attachments(&bed.principal, id, &PageRequest::default())
+        .await
+        .unwrap();
+    assert_eq!((all.items.len(), all.next), (8, None));
+    let mut page = PageRequest {
+        limit: Some(3),
+        page: None,
+    };
+    let mut seen = Vec::new();
+    loop {
+        let part = bed.engine.attachments(&bed.principal, id, &page).await.unwrap();
+        seen.extend(part.items);
+        page.page = part.next;
+        if page.page.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, all.items);
+    page.limit = Some(0);
+    assert_eq!(
+        refused_field(bed.engine.attachments(&bed.principal, id, &page).await),
+        "limit"
+    );
+}
+
+async fn sessions_are_listed_by_every_filter(bed: Bed) {
+    let engine = &bed.engine;
+    let other = bed.store("other").await.store_id;
+    let mut ids = Vec::new();
+    for (agent, store) in [
+        (json!("a"), bed.store_id),
+        (json!({"type": "agent", "id": "a", "version": 2}), other),
+        (json!("b"), other),
+    ] {
+        bed.clock.advance(Duration::from_secs(1));
+        let mut new = draft(&[(store, Access::ReadOnly)]);
+        new.agent = agent;
+        let made = engine.create_session(&bed.principal, new, None).await.unwrap();
+        ids.push((made.session.session_id, made.session.created_at));
+    }
+    engine.archive_session(&bed.principal, ids[1].0).await.unwrap();
+    let everything = || SessionQuery {
+        live: true,
+        archived: true,
+        ..SessionQuery::default()
+    };
+    let listed = async |query: SessionQuery| {
+        let page = engine.sessions(&bed.principal, &query).await.unwrap();
+        let position = |id| ids.iter().position(|(known, _)| *known == id).unwrap();
+        page.items
+            .iter()
+            .map(|session| position(session.session_id))
+            .collect::<Vec<_>>()
+    };
+    let with = |change: &dyn Fn(&mut SessionQuery)| {
+        let mut query = everything();
+        change(&mut query);
+        query
+    };
+    assert_eq!(listed(everything()).await, [2, 1, 0]);
+    assert_eq!(listed(with(&|query| query.oldest_first = true)).await, [0, 1, 2]);
+    assert_eq!(listed(with(&|query| query.archived = false)).await, [2, 0]);
+    assert_eq!(listed(with(&|query| query.live = false)).await, [1]);
+    assert_eq!(listed(with(&|query| query.store_id = Some(other))).await, [2, 1]);
+    assert_eq!(
+        listed(with(&|query| {
+            query.store_id = Some(other);
+            query.oldest_first = true;
+        }))
+        .await,
+        [1, 2]
+    );
+    assert_eq!(
+        listed(with(&|query| query.agent_id = Some("a".to_owned()))).await,
+        [1, 0]
+    );
+    assert_eq!(
+        listed(with(&|query| {
+            query.agent_id = Some("a".to_owned());
+            query.agent_version = Some(2);
+        }))
+        .await,
+        [1]
+    );
+    assert_eq!(
+        listed(with(&|query| {
+            query.store_id = Some(other);
+            query.agent_id = Some("b".to_owned());
+        }))
+        .await,
+        [2]
+    );
+    assert_eq!(
+        listed(with(&|query| query.created_from = Some(ids[1].1))).await,
+        [2, 1]
+    );
+    assert_eq!(
+        listed(with(&|query| query.created_to = Some(ids[1].1))).await,
+        [1, 0]
+    );
+    for oldest_first in [false, true] {
+        for store_id in [None, Some(other)] {
+            let mut query = with(&|query| {
+                query.oldest_first = oldest_first;
+                query.store_id = store_id;
+            });
+            let whole = listed(query.clone()).await;
+            query.page.limit = Some(1);
+            let mut seen = Vec::new();
+            loop {
+                let page = engine.sessions(&bed.principal, &query).await.unwrap();
+                seen.extend(page.items.iter().map(|session| {
+                    ids.iter()
+                        .position(|(known, _)| *known == session.session_id)
+                        .unwrap()
+                }));
+                query.page.page = page.next;
+                if query.page.page.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(seen, whole);
+        }
+    }
+}
+
+async fn title_and_metadata_change_and_updated_at_with_them(bed: Bed) {
+    let engine = &bed.engine;
+    let made = bed.open(&[]).await.session;
+    let id = made.session_id;
+    bed.clock.advance(Duration::from_secs(1));
+    let update = async |title: Option<&str>, metadata: Value| {
+        let edit = SessionEdit {
+            title: title.map(str::to_owned),
+            metadata: metadata.as_object().cloned().unwrap(),
+        };
+        engine.update_session(&bed.principal, id, edit, None).await
+    };
+    let same = update(None, json!({})).await.unwrap();
+    assert_eq!(same, made);
+    let changed = update(Some("t"), json!({"a": "1", "b": "2"})).await.unwrap();
+    assert!(changed.updated_at > made.updated_at);
+    let changed = update(None, json!({"a": null, "c": "3"})).await.unwrap();
+    assert_eq!(changed.title.as_deref(), Some("t"));
+    assert_eq!(Value::Object(changed.metadata), json!({"b": "2", "c": "3"}));
+    let many: Map<_, _> = (0..15).map(|n| (format!("k{n}"), json!("v"))).collect();
+    assert_eq!(refused_field(update(None, Value::Object(many)).await), "metadata");
+    engine.archive_session(&bed.principal, id).await.unwrap();
+    let refused = update(Some("x"), json!({})).await;
+    assert!(
+        matches!(refused, Err(EngineError::SessionArchived)),
+        "{refused:?}"
+    );
+}
+
+async fn deleted_store_is_attached_no_longer(bed: Bed) {
+    let other = bed.store("other").await.store_id;
+    let made = bed
+        .open(&[(bed.store_id, Access::ReadWrite), (other, Access::ReadWrite)])
+        .await;
+    let id = made.session.session_id;
+    bed.engine.session_mounts(&bed.principal, id).await.unwrap();
+    bed.engine.delete_store(&bed.principal, other).await.unwrap();
+    // What is attached was looked up a moment ago: what is gone is not listed.
+    let listed = call(&bed.engine, &bed.principal, id, view("/memories")).await;
+    assert!(
+        listed.content.ends_with("0B\t/memories\n0B\t/memories/notes/"),
+        "{}",
+        listed.content
+    );
+    let gone = call(&bed.engine, &bed.principal, id, view("/memories/other")).await;
+    assert!(gone.is_error, "{}", gone.content);
+    let session = bed.engine.session(&bed.principal, id).await.unwrap();
+    assert_eq!(session.attachments.len(), 1);
+}
+
+async fn mounts_are_listed_with_what_is_directly_in_them(bed: Bed) {
+    let other = bed.store("a notes").await.store_id;
+    let made = bed
+        .open(&[(bed.store_id, Access::ReadWrite), (other, Access::ReadOnly)])
+        .await;
+    let id = made.session.session_id;
+    for (path, text) in [
+        ("/memories/deep/er/file.md", "12345"),
+        ("/memories/top.md", "123"),
+        ("/memories/.hidden/x", "1"),
+        ("/memories/node_modules/x", "1"),
+    ] {
+        bed.create(path, text).await;
+    }
+    let listed = call(&bed.engine, &bed.principal, id, view("/memories")).await;
+    assert_eq!(
+        listed.content,
+        "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items and node_modules:\n\
+         10B\t/memories\n\
+         0B\t/memories/a-notes/\n\
+         10B\t/memories/notes/\n\
+         5B\t/memories/notes/deep/\n\
+         3B\t/memories/notes/top.md"
+    );
+    let same = call(&bed.engine, &bed.principal, id, view("/mnt/memory/")).await;
+    assert!(
+        same.content.contains("10B\t/mnt/memory/notes/\n"),
+        "{}",
+        same.content
+    );
+    let bare = bed.open(&[]).await.session.session_id;
+    let listed = call(&bed.engine, &bed.principal, bare, view("/memories")).await;
+    assert!(listed.content.ends_with("\n0B\t/memories"), "{}", listed.content);
+}

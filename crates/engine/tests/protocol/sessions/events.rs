@@ -1,0 +1,183 @@
+//! What is kept of the calls of a session.
+
+use std::time::Duration;
+
+use keepsake_core::SessionId;
+use keepsake_engine::{Engine, EventQuery, PageRequest};
+use keepsake_index::{Access, SessionEvent};
+use serde_json::{Value, json};
+
+use super::{call, holder};
+use crate::bed::{Bed, create, insert, tool_call, view};
+
+crate::on_both_pairs! {
+    every_call_becomes_an_event_without_content,
+    events_are_written_with_the_access_times_and_once,
+    events_are_paged_in_both_orders,
+    read_in_a_session_writes_nothing_itself,
+}
+
+async fn events(bed: &Bed, engine: &Engine, id: SessionId) -> Vec<SessionEvent> {
+    let query = EventQuery {
+        page: PageRequest {
+            limit: Some(100),
+            page: None,
+        },
+        ..EventQuery::default()
+    };
+    engine
+        .session_events(&bed.principal, id, &query)
+        .await
+        .unwrap()
+        .items
+}
+
+fn inputs(events: &[SessionEvent]) -> Vec<Value> {
+    events
+        .iter()
+        .map(|event| Value::Object(event.input.clone()))
+        .collect()
+}
+
+async fn every_call_becomes_an_event_without_content(bed: Bed) {
+    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+    let id = made.session.session_id;
+    let principal = holder(&bed.engine, &made).await;
+    let calls = [
+        create("/memories/notes/a.md", "secret\n"),
+        json!({"command": "str_replace", "path": "/memories/notes/a.md", "old_str": "secret", "new_str": "ö"}),
+        insert("/memories/notes/a.md", 1, "more"),
+        json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2], "note": "a thought"}),
+        json!({"command": "rename", "old_path": "/memories/notes/a.md", "new_path": "/memories/notes/b.md"}),
+        json!({"command": "view", "path": "/memories/elsewhere/secret"}),
+        json!({"command": "view", "path": "/memories"}),
+    ];
+    for input in calls {
+        bed.clock.advance(Duration::from_millis(1));
+        call(&bed.engine, &principal, id, input).await;
+    }
+    bed.clock.advance(Duration::from_millis(1));
+    // By the store's own route it is the session's call still.
+    let by_store = tool_call(None, json!({"command": "view", "path": "/memories/b.md"}));
+    bed.engine
+        .call_tool_named(&principal, bed.store_id, "memory", by_store)
+        .await
+        .unwrap();
+    let kept = events(&bed, &bed.engine, id).await;
+    assert!(kept.iter().all(|event| event.name == "memory"));
+    assert!(kept.is_sorted_by_key(|event| event.at));
+    assert_eq!(
+        inputs(&kept),
+        [
+            json!({"command": "create", "path": "/memories/notes/a.md", "file_text": {"size_bytes": 7}}),
+            json!({"command": "str_replace", "path": "/memories/notes/a.md",
+                "old_str": {"size_bytes": 6}, "new_str": {"size_bytes": 2}}),
+            json!({"command": "insert", "path": "/memories/notes/a.md", "insert_line": 1,
+                "insert_text": {"size_bytes": 4}}),
+            json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2],
+                "note": {"size_bytes": 9}}),
+            json!({"command": "rename", "old_path": "/memories/notes/a.md", "new_path": "/memories/notes/b.md"}),
+            // It leads nowhere: no erasure could tell what it names.
+            json!({"command": "view", "path": {"size_bytes": 26}}),
+            json!({"command": "view", "path": "/memories"}),
+            json!({"command": "view", "path": "/memories/b.md"}),
+        ]
+    );
+}
+
+async fn events_are_written_with_the_access_times_and_once(bed: Bed) {
+    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+    let id = made.session.session_id;
+    let replica = bed.replica();
+    let principal = holder(&replica, &made).await;
+    call(&replica, &principal, id, view("/memories/notes")).await;
+    assert_eq!(events(&bed, &replica, id).await.len(), 1);
+    assert_eq!(events(&bed, &bed.engine, id).await.len(), 0);
+    let session = bed.engine.session(&bed.principal, id).await.unwrap();
+    assert_eq!(session.last_used_at, None);
+    replica.flush_access().await.unwrap();
+    let written = events(&bed, &bed.engine, id).await;
+    assert_eq!(written.len(), 1);
+    assert_eq!(inputs(&events(&bed, &replica, id).await), inputs(&written));
+    let session = bed.engine.session(&bed.principal, id).await.unwrap();
+    assert_eq!(session.last_used_at, Some(bed.engine_now()));
+    replica.flush_access().await.unwrap();
+    assert_eq!(events(&bed, &bed.engine, id).await, written);
+    // At the end what is noted is written.
+    bed.clock.advance(Duration::from_secs(1));
+    call(&replica, &principal, id, view("/memories/notes")).await;
+    assert!(replica.shut_down(Duration::from_secs(20)).await);
+    assert_eq!(events(&bed, &bed.engine, id).await.len(), 2);
+}
+
+async fn events_are_paged_in_both_orders(bed: Bed) {
+    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+    let id = made.session.session_id;
+    for number in 0..7 {
+        bed.clock.advance(Duration::from_secs(1));
+        call(
+            &bed.engine,
+            &bed.principal,
+            id,
+            view(&format!("/memories/notes/{number}")),
+        )
+        .await;
+        if number == 3 {
+            bed.engine.flush_access().await.unwrap();
+        }
+    }
+    let whole = events(&bed, &bed.engine, id).await;
+    assert_eq!(whole.len(), 7);
+    for newest_first in [false, true] {
+        let mut query = EventQuery {
+            newest_first,
+            page: PageRequest {
+                limit: Some(2),
+                page: None,
+            },
+            ..EventQuery::default()
+        };
+        let mut seen = Vec::new();
+        loop {
+            let page = bed
+                .engine
+                .session_events(&bed.principal, id, &query)
+                .await
+                .unwrap();
+            seen.extend(inputs(&page.items));
+            query.page.page = page.next;
+            if query.page.page.is_none() {
+                break;
+            }
+        }
+        if newest_first {
+            seen.reverse();
+        }
+        assert_eq!(seen, inputs(&whole));
+    }
+    let late = EventQuery {
+        from: Some(whole[2].at),
+        to: Some(whole[5].at),
+        ..EventQuery::default()
+    };
+    let page = bed
+        .engine
+        .session_events(&bed.principal, id, &late)
+        .await
+        .unwrap();
+    assert_eq!(inputs(&page.items), inputs(&whole[2..=5]));
+}
+
+async fn read_in_a_session_writes_nothing_itself(bed: Bed) {
+    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+    let id = made.session.session_id;
+    let principal = holder(&bed.engine, &made).await;
+    bed.create("/memories/a", "x").await;
+    for _ in 0..3 {
+        call(&bed.engine, &principal, id, view("/memories/notes/a")).await;
+    }
+    let replica = bed.replica();
+    assert_eq!(events(&bed, &replica, id).await.len(), 0);
+    let session = replica.session(&bed.principal, id).await.unwrap();
+    assert_eq!(session.last_used_at, None);
+}
