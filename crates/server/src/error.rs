@@ -257,18 +257,23 @@ impl From<&EngineError> for ApiError {
             EngineError::Token(why) => Self::unauthenticated(why.to_string()),
             EngineError::AuthenticationBusy(why) => Self::overloaded((*why).to_owned()),
             EngineError::CutOff => Self::overloaded(error.to_string()),
-            EngineError::PermissionDenied(_) => Self::permission_denied(error.to_string()),
+            EngineError::PermissionDenied(_) | EngineError::NotForSessions | EngineError::ReadOnly => {
+                Self::permission_denied(error.to_string())
+            }
             EngineError::StoreNotFound => Self::store_not_found(),
             EngineError::MemoryNotFound
             | EngineError::VersionNotFound
+            | EngineError::SessionNotFound
+            | EngineError::ResourceNotFound
             | EngineError::ErasureNotFound
             | EngineError::KeyNotFound
             | EngineError::TenantNotFound
             | EngineError::DeletionNotFound
             | EngineError::JobNotFound => Self::not_found(error.to_string()),
-            EngineError::Invalid { .. } | EngineError::StoreArchived | EngineError::KeyReused => {
-                Self::invalid_request(error.to_string())
-            }
+            EngineError::Invalid { .. }
+            | EngineError::StoreArchived
+            | EngineError::SessionArchived
+            | EngineError::KeyReused => Self::invalid_request(error.to_string()),
             EngineError::PreconditionFailed {
                 memory_id,
                 current_sha256,

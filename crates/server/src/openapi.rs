@@ -25,13 +25,17 @@ const DESCRIPTION: &str = "Memory for agents, hosted by you: memory stores, thei
     is the same as leaving it out.";
 
 /// Sections of the document, in its order.
-const TAGS: [(&str, &str); 8] = [
+const TAGS: [(&str, &str); 9] = [
     ("Memory stores", "What memories are kept in."),
     ("Memories", "Text files in a store, by path."),
     ("Memory versions", "Every change of a memory, as it is kept."),
     (
         "Tools",
         "The file-like tool that models are trained to use, and small ones beside it.",
+    ),
+    (
+        "Sessions",
+        "Memory stores attached for an agent, and what it did with them.",
     ),
     ("Erasures", "What is to be gone for good, and the receipts."),
     ("API keys", "What clients present."),

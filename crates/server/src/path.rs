@@ -7,7 +7,8 @@
 use axum::extract::{FromRequestParts, MatchedPath, OriginalUri};
 use axum::http::request::Parts;
 use keepsake_core::id::IdKind;
-use keepsake_core::{ApiKeyId, ErasureId, Id, MemoryId, StoreId, TenantId, VersionId};
+use keepsake_core::{ApiKeyId, ErasureId, Id, MemoryId, SessionId, StoreId, TenantId, VersionId};
+use keepsake_index::AttachmentName;
 use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
@@ -24,6 +25,12 @@ pub(crate) struct InVersion(pub(crate) StoreId, pub(crate) VersionId);
 
 /// The erasure that a path names.
 pub(crate) struct OfErasure(pub(crate) ErasureId);
+
+/// The session that a path names.
+pub(crate) struct OfSession(pub(crate) SessionId);
+
+/// What a path names of a session's attachments, and the session.
+pub(crate) struct InResource(pub(crate) SessionId, pub(crate) AttachmentName);
 
 /// The tenant that the operator's path names.
 pub(crate) struct InTenant(pub(crate) TenantId);
@@ -106,6 +113,28 @@ impl<S: Send + Sync> FromRequestParts<S> for OfErasure {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         Ok(Self(Parameters::of(parts).id("erasure_id")))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfSession {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Ok(Self(Parameters::of(parts).id("session_id")))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InResource {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let parameters = Parameters::of(parts);
+        // It goes by the id of the store, too.
+        let name = match parameters.text("resource_id").parse() {
+            Ok(store_id) => AttachmentName::Store(store_id),
+            Err(_) => AttachmentName::Resource(parameters.id("resource_id")),
+        };
+        Ok(Self(parameters.id("session_id"), name))
     }
 }
 

@@ -110,6 +110,22 @@ impl Query {
         self.parsed(&[name], parse, format_args!("must be {words}"))
     }
 
+    /// Several of a few words: `name[]` or `name`, once for each.
+    pub(crate) fn words<T>(
+        &mut self,
+        name: &str,
+        parse: impl Fn(&str) -> Option<T>,
+        words: &str,
+    ) -> Result<Vec<T>, ApiError> {
+        let listed = format!("{name}[]");
+        let taken = self
+            .0
+            .extract_if(.., |(given, _)| given == name || *given == listed);
+        let parsed = taken.map(|(_, text)| parse(&text));
+        let parsed: Option<Vec<_>> = parsed.collect();
+        parsed.ok_or_else(|| invalid(name, format_args!("must be {words}")))
+    }
+
     /// A whole number; the engine knows how large it may be.
     pub(crate) fn number(&mut self, name: &str, range: &str) -> Result<Option<u64>, ApiError> {
         let parse = |text: &str| {

@@ -8,6 +8,7 @@ mod memories;
 mod memory_stores;
 mod memory_versions;
 mod reference;
+mod sessions;
 mod tool_calls;
 mod tools;
 mod usage;
@@ -38,6 +39,18 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(memory_versions::restore))
         .routes(routes!(tool_calls::call))
         .routes(routes!(tools::list))
+        .routes(routes!(sessions::create, sessions::list))
+        .routes(routes!(sessions::retrieve, sessions::update, sessions::delete))
+        .routes(routes!(sessions::archive))
+        .routes(routes!(sessions::token))
+        .routes(routes!(sessions::call_tool))
+        .routes(routes!(sessions::events::list))
+        .routes(routes!(sessions::resources::add, sessions::resources::list))
+        .routes(routes!(
+            sessions::resources::retrieve,
+            sessions::resources::update,
+            sessions::resources::delete
+        ))
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::retrieve))
         .routes(routes!(api_keys::revoke))

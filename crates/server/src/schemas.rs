@@ -6,11 +6,12 @@
 use std::borrow::Cow;
 
 use keepsake_core::id::{
-    ApiKeyKind, ErasureKind, IdKind, MemoryKind, RequestKind, SessionKind, StoreKind, TenantKind, VersionKind,
+    ApiKeyKind, ErasureKind, EventKind, IdKind, MemoryKind, RequestKind, ResourceKind, SessionKind,
+    StoreKind, TenantKind, VersionKind,
 };
 use serde::Serialize;
 use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaType};
-use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, SchemaFormat, Type};
+use utoipa::openapi::{KnownFormat, ObjectBuilder, OneOfBuilder, RefOr, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// A text without NUL, which no database column takes.
@@ -38,6 +39,25 @@ described! {
     MemoryVersionId = id::<VersionKind>("The id of a memory version.");
     ApiKeyId = id::<ApiKeyKind>("The id of an API key; not the secret.");
     SessionId = id::<SessionKind>("The id of a session.");
+    SessionResourceId = id::<ResourceKind>("The id of a memory store's attachment to a session.");
+    SessionEventId = id::<EventKind>("The id of an event of a session.");
+    ResourceName = text("The id of an attachment, or of the memory store that is attached.")
+        .pattern(Some("^(sesrsc|memstore)_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
+        .examples(["sesrsc_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
+    ForeignId = text("An id of 1 to 255 characters, none of them a control character.")
+        .min_length(Some(1))
+        .max_length(Some(255))
+        .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
+    Title = text("At most 1,024 characters, none of them NUL.")
+        .max_length(Some(1024))
+        .pattern(Some(WITHOUT_NUL));
+    Instructions = text("At most 4,096 characters, none of them NUL.")
+        .max_length(Some(4096))
+        .pattern(Some(WITHOUT_NUL));
+    Agent = agent("An agent as clients know it.", &["agent"]);
+    AgentReference = OneOfBuilder::new()
+        .item(ForeignId::schema())
+        .item(agent("An agent with some of its fields.", &["agent", "agent_with_overrides"]));
     WorkspaceId = id::<TenantKind>("The id of a tenant.");
     RequestId = id::<RequestKind>("The id of a request, as logs have it.");
     ErasureId = id::<ErasureKind>("The id of an erasure.");
@@ -86,6 +106,47 @@ described! {
     GivenName = text("A name without control characters.")
         .min_length(Some(1))
         .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
+}
+
+/// An agent; every field but its id may be left out where it is given.
+fn agent(description: &str, types: &[&str]) -> ObjectBuilder {
+    let objects = || {
+        ObjectBuilder::new()
+            .schema_type(SchemaType::from_iter([Type::Array, Type::Null]))
+            .description(Some("A list of objects."))
+    };
+    let object = || ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Object, Type::Null]));
+    let words = || ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Null]));
+    let version = ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::Integer, Type::Null]))
+        .minimum(Some(0))
+        .maximum(Some(1_u64 << 53));
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .description(Some(description))
+        .property(
+            "type",
+            text("What it is.").enum_values(Some(types.iter().copied())),
+        )
+        .property("id", ForeignId::schema())
+        .property("version", version)
+        .property("name", words())
+        .property("description", words())
+        .property(
+            "model",
+            ObjectBuilder::new()
+                .schema_type(SchemaType::AnyValue)
+                .description(Some("A model's id, or an object with it.")),
+        )
+        .property("system", words())
+        .property("tools", objects())
+        .property("skills", objects())
+        .property("mcp_servers", objects())
+        .property("multiagent", object())
+        .property("execution_identity", object())
+        .required("type")
+        .required("id")
+        .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
 }
 
 fn text(description: &str) -> ObjectBuilder {
@@ -168,6 +229,12 @@ object_types! {
     DeletedMemoryType { Deleted = "memory_deleted" }
     MemoryVersionType { Version = "memory_version" }
     ToolResultType { Result = "tool_result" }
+    SessionType { Session = "session" }
+    SessionTokenType { Token = "session_token" }
+    DeletedSessionType { Deleted = "session_deleted" }
+    MemoryStoreResourceType { MemoryStore = "memory_store" }
+    DeletedSessionResourceType { Deleted = "session_resource_deleted" }
+    ToolUseType { ToolUse = "agent.tool_use" }
     ErasureType { Erasure = "erasure" }
     ApiKeyType { Key = "api_key" }
     TenantType { Tenant = "tenant" }
@@ -203,6 +270,14 @@ vocabularies! {
         "object_store_misconfigured",
         "internal"
     ];
+    Access = "What a session may do with a memory store." ["read_write", "read_only"];
+    SessionStatus = "What clients know a session to be; here it is `idle`, or `terminated` once it is archived." [
+        "rescheduling",
+        "running",
+        "idle",
+        "terminated"
+    ];
+    Order = "In which order what is listed comes." ["asc", "desc"];
     SensitiveDataPolicy = "What is done about sensitive data in what is written." ["off", "redact", "reject"];
     Scope = "What a credential may do." [
         "memory:read",

@@ -1,4 +1,5 @@
-//! `POST /v1/memory_stores/{memory_store_id}/tool_calls`
+//! `POST /v1/memory_stores/{memory_store_id}/tool_calls`, and what it shares with
+//! that of sessions
 //!
 //! Takes a whole `tool_use` block of the memory tool or an agent tool, or the
 //! memory tool's bare input, and answers with a `tool_result` block that a

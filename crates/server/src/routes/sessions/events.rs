@@ -1,0 +1,131 @@
+//! `GET /v1/sessions/{session_id}/events`
+
+use axum::Json;
+use axum::extract::State;
+use keepsake_core::{EventId, Timestamp};
+use keepsake_engine::{Engine, EventQuery, Page, PageRequest};
+use keepsake_index::SessionEvent as Kept;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{Order, within};
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::path::OfSession;
+use crate::query::{Asked, FromQuery, Query};
+use crate::routes::list::List;
+use crate::schemas::{self, ToolUseType};
+
+/// The type of every event there is.
+const TOOL_USE: &str = "agent.tool_use";
+
+/// A call of a tool.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SessionEvent {
+    #[schema(value_type = schemas::SessionEventId)]
+    id: EventId,
+    #[schema(inline)]
+    r#type: ToolUseType,
+    /// The tool's name.
+    name: String,
+    /// What it was called with; an object with `size_bytes` stands for content.
+    #[schema(value_type = Object)]
+    input: Map<String, Value>,
+    #[schema(value_type = schemas::Time)]
+    processed_at: String,
+}
+
+impl From<Kept> for SessionEvent {
+    fn from(event: Kept) -> Self {
+        Self {
+            id: event.event_id,
+            r#type: ToolUseType::ToolUse,
+            name: event.name,
+            input: event.input,
+            processed_at: event.at.to_rfc3339(),
+        }
+    }
+}
+
+/// What is asked of a session's events.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListEvents {
+    /// Those of a type, repeated for several; there are none but `agent.tool_use`.
+    #[param(rename = "types[]", value_type = Option<Vec<String>>)]
+    types: Vec<String>,
+    /// After this time; `created_at_gt` is the same.
+    #[param(rename = "created_at[gt]", value_type = Option<schemas::Time>)]
+    after: Option<Timestamp>,
+    /// At or after this time; `created_at_gte` is the same.
+    #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
+    from: Option<Timestamp>,
+    /// Before this time; `created_at_lt` is the same.
+    #[param(rename = "created_at[lt]", value_type = Option<schemas::Time>)]
+    before: Option<Timestamp>,
+    /// At or before this time; `created_at_lte` is the same.
+    #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
+    to: Option<Timestamp>,
+    /// Whether the first or the last comes first; `asc` where unset.
+    #[param(value_type = Option<schemas::Order>)]
+    order: Option<Order>,
+    /// Items of a page; 20 where unset.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u64>,
+    /// The `next_page` of the page before.
+    #[param(value_type = Option<schemas::Cursor>)]
+    page: Option<String>,
+}
+
+impl FromQuery for ListEvents {
+    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
+        Ok(Self {
+            types: query.words("types", |text| Some(text.to_owned()), "an event's type")?,
+            after: query.time("created_at", "gt")?,
+            from: query.time("created_at", "gte")?,
+            before: query.time("created_at", "lt")?,
+            to: query.time("created_at", "lte")?,
+            order: Order::from_query(query)?,
+            limit: query.limit()?,
+            page: query.text("page")?,
+        })
+    }
+}
+
+/// List the events of a session
+///
+/// One for each call of a tool, in the order of their times; kept for 30 days.
+#[utoipa::path(
+    get,
+    path = "/sessions/{session_id}/events",
+    operation_id = "sessions.events.list",
+    tag = "Sessions",
+    params(("session_id" = schemas::SessionId, Path, description = "The session."), ListEvents),
+    responses((status = 200, description = "A page of events.", body = List<SessionEvent>)),
+)]
+pub(crate) async fn list(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    OfSession(session_id): OfSession,
+    Asked(asked): Asked<ListEvents>,
+) -> Result<Json<List<SessionEvent>>, ApiError> {
+    let (from, to) = within((asked.after, asked.from), (asked.before, asked.to));
+    let query = EventQuery {
+        from,
+        to,
+        newest_first: asked.order == Some(Order::Descending),
+        page: PageRequest {
+            limit: asked.limit,
+            page: asked.page,
+        },
+    };
+    let mut events = engine.session_events(&principal, session_id, &query).await?;
+    if !asked.types.is_empty() && !asked.types.iter().any(|name| name == TOOL_USE) {
+        events = Page {
+            items: Vec::new(),
+            next: None,
+        };
+    }
+    Ok(Json(List::of(events, SessionEvent::from)))
+}

@@ -1,0 +1,126 @@
+//! A session as clients know it.
+
+use keepsake_core::{SessionId, Timestamp};
+use keepsake_engine::{MadeSession, system_prompt};
+use keepsake_index::Session as Kept;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::resources::Resource;
+use crate::schemas::{self, SessionType};
+
+/// A session: memory stores that are attached for an agent.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Session {
+    #[schema(value_type = schemas::SessionId)]
+    id: SessionId,
+    #[schema(inline)]
+    r#type: SessionType,
+    /// The agent, with empty values for what was not given.
+    #[schema(value_type = schemas::Agent)]
+    agent: Map<String, Value>,
+    environment_id: String,
+    #[schema(required)]
+    title: Option<String>,
+    #[schema(value_type = schemas::Metadata)]
+    metadata: Map<String, Value>,
+    resources: Vec<Resource>,
+    /// `idle`, or `terminated` once it is archived.
+    #[schema(value_type = schemas::SessionStatus)]
+    status: &'static str,
+    vault_ids: Vec<String>,
+    #[schema(value_type = schemas::Time)]
+    created_at: String,
+    /// When it or what is attached to it last changed.
+    #[schema(value_type = schemas::Time)]
+    updated_at: String,
+    /// Since when it takes no calls.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    archived_at: Option<String>,
+    /// None is kept here.
+    #[schema(value_type = Option<Object>, required)]
+    budget: Option<Nothing>,
+    /// There are no deployments here.
+    #[schema(value_type = Option<String>, required)]
+    deployment_id: Option<Nothing>,
+    /// None are made here.
+    #[schema(value_type = Vec<Object>, max_items = 0)]
+    outcome_evaluations: [Nothing; 0],
+    stats: Stats,
+    usage: Usage,
+    /// What a harness adds to the agent's system prompt: how to use memory, and
+    /// which stores are attached.
+    system_prompt: String,
+}
+
+/// What is never there.
+#[derive(Debug, Serialize)]
+enum Nothing {}
+
+/// No times are measured here.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SessionStats)]
+struct Stats {}
+
+/// No tokens are used here.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SessionUsage)]
+struct Usage {
+    #[schema(value_type = Option<Object>, required)]
+    list_cost: Option<Nothing>,
+    #[schema(value_type = Option<Object>, required)]
+    server_tool_use: Option<Nothing>,
+}
+
+/// A session with its token.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct NewSession {
+    #[serde(flatten)]
+    session: Session,
+    /// A JWT for this session alone, good for 24 hours, shown this once; null
+    /// where the call was made before.
+    #[schema(required)]
+    token: Option<String>,
+}
+
+impl From<Kept> for Session {
+    fn from(session: Kept) -> Self {
+        Self {
+            system_prompt: system_prompt(&session),
+            id: session.session_id,
+            r#type: SessionType::Session,
+            agent: session.agent,
+            environment_id: session.environment_id,
+            title: session.title,
+            metadata: session.metadata,
+            resources: session.attachments.into_iter().map(Resource::from).collect(),
+            status: if session.archived_at.is_some() {
+                "terminated"
+            } else {
+                "idle"
+            },
+            vault_ids: session.vault_ids,
+            created_at: session.created_at.to_rfc3339(),
+            updated_at: session.updated_at.to_rfc3339(),
+            archived_at: session.archived_at.map(Timestamp::to_rfc3339),
+            budget: None,
+            deployment_id: None,
+            outcome_evaluations: [],
+            stats: Stats {},
+            usage: Usage {
+                list_cost: None,
+                server_tool_use: None,
+            },
+        }
+    }
+}
+
+impl From<MadeSession> for NewSession {
+    fn from(made: MadeSession) -> Self {
+        Self {
+            session: made.session.into(),
+            token: made.token,
+        }
+    }
+}
