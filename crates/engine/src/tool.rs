@@ -111,9 +111,6 @@ enum Found {
 /// two edits and two removals, more is none.
 const LOOKS: u32 = 3;
 
-/// The memory tool's name in a block.
-pub const MEMORY_TOOL: &str = "memory";
-
 impl Engine {
     /// Carries out one call of a tool by its name: the memory tool, or one of
     /// the agent tools. In a session it becomes an event.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::tool::agent::{AgentResult, ListingEntry, WriteOutcome};
-use keepsake_core::{ContentHash, StoreId};
+use keepsake_core::{ContentHash, SessionId, StoreId};
 use keepsake_engine::{
     Engine, EngineError, Mounted, Mounts, NewKey, Principal, StoreDraft, StoreEdit, ToolAnswer,
 };
@@ -593,10 +593,13 @@ async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
         store_id,
         is_read_only,
     };
-    let mounts = Mounts::of_session([
-        ("notes".to_owned(), mounted(bed.store_id, false)),
-        ("handbook".to_owned(), mounted(other, true)),
-    ]);
+    let mounts = Mounts::of_session(
+        SessionId::from_uuid(bed.engine.new_uuid()),
+        [
+            ("notes".to_owned(), mounted(bed.store_id, false)),
+            ("handbook".to_owned(), mounted(other, true)),
+        ],
+    );
     let put = answer_of(
         &bed.engine,
         &bed.principal,
