@@ -320,6 +320,8 @@ fn add_components(components: &mut Components, is_operators: bool) {
         ("GivenName", schemas::GivenName::schema()),
         ("Cursor", schemas::Cursor::schema()),
         ("View", schemas::View::schema()),
+        ("Order", schemas::Order::schema()),
+        ("ResourceName", schemas::ResourceName::schema()),
     ];
     for (name, schema) in described {
         components.schemas.insert(name.to_owned(), schema);
