@@ -1,0 +1,194 @@
+//! What analysing takes, and a store of 2,000 memories of 4 KB.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use keepsake_core::{MemoryId, MemoryPath};
+use keepsake_search::{Query, Row, StoreIndex};
+use uuid::Uuid;
+
+/// As much as a memory may measure.
+const TEXT_BYTES: usize = 100 << 10;
+/// What the store holds.
+const MEMORIES: u64 = 2_000;
+const MEMORY_BYTES: usize = 4 << 10;
+/// Words that there are, common ones far more often than rare ones.
+const VOCABULARY: u64 = 30_000;
+
+/// Numbers in an order that is the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Below `limit`; the lower, the more often, as words are in texts.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number below a small limit is drawn"
+    )]
+    fn skewed(&mut self, limit: u64) -> u64 {
+        let fraction = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        ((limit as f64).powf(fraction) - 1.0) as u64
+    }
+}
+
+/// A made-up word of syllables, the same for the same number.
+fn word(number: u64) -> String {
+    const SYLLABLES: [&str; 32] = [
+        "ka", "ter", "mo", "lin", "des", "pro", "ser", "ver", "ing", "ed", "con", "fig", "re", "try",
+        "count", "log", "me", "no", "ta", "si", "ble", "er", "ment", "ro", "un", "do", "le", "par", "ex",
+        "it", "al", "work",
+    ];
+    let mut text = String::new();
+    let mut rest = number + 1;
+    while rest > 0 {
+        text.push_str(SYLLABLES[(rest % 32) as usize]);
+        rest /= 32;
+    }
+    text
+}
+
+fn prose(bytes: usize, numbers: &mut Numbers) -> String {
+    let mut text = String::new();
+    while text.len() < bytes {
+        let ending = match numbers.next() % 12 {
+            0 => ".\n",
+            1 => ", ",
+            _ => " ",
+        };
+        text.push_str(&word(numbers.skewed(VOCABULARY)));
+        text.push_str(ending);
+    }
+    text
+}
+
+fn han(bytes: usize, numbers: &mut Numbers) -> String {
+    let mut text = String::new();
+    while text.len() < bytes {
+        let letter = 0x4e00 + u32::try_from(numbers.skewed(3_000)).unwrap_or_default();
+        text.extend(char::from_u32(letter));
+        if numbers.next().is_multiple_of(16) {
+            text.push('，');
+        }
+    }
+    text
+}
+
+fn rows(text: impl Fn(&mut Numbers) -> String) -> Vec<(MemoryPath, Vec<u8>)> {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    (0..MEMORIES)
+        .map(|number| {
+            let path = format!("/notes/{}/{}-{number}.md", word(number % 40), word(number));
+            let row = Row::of(&text(&mut numbers)).into_bytes();
+            (MemoryPath::from_trusted(path), row)
+        })
+        .collect()
+}
+
+fn built(rows: &[(MemoryPath, Vec<u8>)]) -> StoreIndex {
+    let mut index = StoreIndex::default();
+    for (number, (path, row)) in (0..).zip(rows) {
+        let memory = MemoryId::from_uuid(Uuid::from_u128(number));
+        index
+            .set(memory, path.clone(), Some(row.clone()))
+            .expect("rows that were just made are whole");
+    }
+    index
+}
+
+fn analyse(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("analyse");
+    group
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1));
+    let mut numbers = Numbers(7);
+    let texts = [
+        ("prose", prose(TEXT_BYTES, &mut numbers)),
+        ("prose of 4 KB", prose(MEMORY_BYTES, &mut numbers)),
+        ("han", han(TEXT_BYTES, &mut numbers)),
+        (
+            "identifiers",
+            "retry_count HTTPServer a.b.c ERR-1042 ".repeat(TEXT_BYTES / 38),
+        ),
+        ("hostile/hyphens", "a-".repeat(TEXT_BYTES / 2)),
+        ("hostile/marks", "e\u{301}\u{302}".repeat(TEXT_BYTES / 5)),
+        ("hostile/one word", "x".repeat(TEXT_BYTES)),
+        ("hostile/capitals", "aB".repeat(TEXT_BYTES / 2)),
+        ("hostile/dots", "a.\u{301}".repeat(TEXT_BYTES / 4)),
+    ];
+    for (name, text) in texts {
+        group.throughput(Throughput::Bytes(text.len() as u64));
+        group.bench_with_input(BenchmarkId::from_parameter(name), &text, |bencher, text| {
+            bencher.iter(|| Row::of(black_box(text)).length());
+        });
+    }
+    group.finish();
+}
+
+fn search(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("store");
+    group
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2));
+    for (name, rows, queries) in [
+        (
+            "prose",
+            rows(|numbers| prose(MEMORY_BYTES, numbers)),
+            [
+                format!("what did the {} say of {} {}?", word(900), word(12_000), word(40)),
+                format!("{} {}", word(2_000), word(20_000)),
+                format!(
+                    "{} {} {} {} {} {}",
+                    word(0),
+                    word(1),
+                    word(2),
+                    word(3),
+                    word(4),
+                    word(5)
+                ),
+            ],
+        ),
+        (
+            "han",
+            rows(|numbers| han(MEMORY_BYTES, numbers)),
+            [
+                "丁七万丈三上下不".to_owned(),
+                "乂乃".to_owned(),
+                "一丁丂七丄丅丆万丈三上下".to_owned(),
+            ],
+        ),
+    ] {
+        let row_bytes: usize = rows.iter().map(|(_, row)| row.len()).sum();
+        group.bench_function(BenchmarkId::new("build", name), |bencher| {
+            bencher.iter_with_large_drop(|| built(black_box(&rows)));
+        });
+        let index = built(&rows);
+        println!(
+            "{name}: rows of {} bytes, {} bytes of memory each",
+            row_bytes / rows.len(),
+            index.size_bytes() / rows.len()
+        );
+        for (kind, text) in ["question", "rare", "common"].into_iter().zip(queries) {
+            let query = Query::parse(&text).expect("queries of the bench are short");
+            let count = index.search(&query, None, 10, |_, _| true).count;
+            println!("{name} {kind}: {count} found");
+            group.bench_function(BenchmarkId::new(format!("search {name}"), kind), |bencher| {
+                bencher.iter(|| index.search(black_box(&query), None, 10, |_, _| true).count);
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, analyse, search);
+criterion_main!(benches);

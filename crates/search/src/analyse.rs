@@ -1,0 +1,426 @@
+//! Text to terms: the one analyser of every language and both databases.
+//!
+//! Words are found by Unicode's rules of word boundaries and folded. What is
+//! written without spaces (Han, kana, Hangul, Thai and their like) becomes
+//! pairs of neighbouring characters. Identifiers and compounds (`retry_count`,
+//! `HTTPServer`, `a.b.c`, `well-known`) give their parts and, joined, the
+//! whole, all at one position. The work is linear in the text, and no term is
+//! longer than [`MAX_TERM_BYTES`](crate::MAX_TERM_BYTES).
+
+use std::ops::Range;
+
+use unicode_script::{Script, UnicodeScript};
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::fold::{MAX_TERM_BYTES, fold_into};
+
+/// Bytes of a text that are looked at; what comes after is not found.
+pub const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// Parts of one compound; a longer one goes on as another.
+const MAX_PARTS: usize = 12;
+
+/// What a term is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A word, or a part of a compound at the same position.
+    Word,
+    /// The parts of a compound, joined; comes after them.
+    Compound,
+    /// Two neighbouring characters of a script without spaces.
+    Pair,
+    /// A character of such a script that stands alone.
+    Single,
+}
+
+/// One term of a text.
+#[derive(Debug, Clone)]
+pub(crate) struct Token<'a> {
+    pub(crate) term: &'a str,
+    pub(crate) position: u32,
+    /// The bytes of the text that it was made from.
+    pub(crate) range: Range<usize>,
+    pub(crate) kind: Kind,
+}
+
+/// Hands every term of `text` to `sink`, and returns how many positions there
+/// are: the length of the text.
+pub(crate) fn analyse(text: &str, sink: impl FnMut(Token<'_>)) -> u32 {
+    let text = &text[..text.floor_char_boundary(MAX_TEXT_BYTES)];
+    let mut analysis = Analysis {
+        sink,
+        position: 0,
+        compound: Compound::default(),
+        run: Run::default(),
+        term: String::with_capacity(MAX_TERM_BYTES),
+    };
+    for (start, word) in text.unicode_word_indices() {
+        analysis.take_word(text, start, word);
+    }
+    analysis.end_compound();
+    analysis.end_run();
+    analysis.position
+}
+
+/// A script that is written without spaces between words, or in which endings
+/// are written onto words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unspaced {
+    Han,
+    Hiragana,
+    Katakana,
+    Hangul,
+    Other,
+}
+
+/// The script of `letter` if that has no spaces.
+pub(crate) fn unspaced(letter: char) -> Option<Unspaced> {
+    if letter < '\u{e00}' {
+        return None;
+    }
+    match letter {
+        // Common to both kana: the long vowel and the halfwidth voicing marks.
+        'ー' | 'ｰ' | 'ﾞ' | 'ﾟ' => return Some(Unspaced::Katakana),
+        _ => {}
+    }
+    match letter.script() {
+        Script::Han => Some(Unspaced::Han),
+        Script::Hiragana => Some(Unspaced::Hiragana),
+        Script::Katakana => Some(Unspaced::Katakana),
+        Script::Hangul => Some(Unspaced::Hangul),
+        Script::Thai | Script::Lao | Script::Khmer | Script::Myanmar | Script::Bopomofo | Script::Yi => {
+            Some(Unspaced::Other)
+        }
+        _ => None,
+    }
+}
+
+/// The compound that is being read.
+#[derive(Default)]
+struct Compound {
+    parts: usize,
+    /// The parts joined: without what stands between them, but for digits.
+    joined: String,
+    range: Range<usize>,
+}
+
+/// The run of characters of one script that is being read.
+#[derive(Default)]
+struct Run {
+    script: Option<Unspaced>,
+    last: Option<(char, Range<usize>)>,
+    length: usize,
+    end: usize,
+}
+
+struct Analysis<Sink> {
+    sink: Sink,
+    /// Of the next word.
+    position: u32,
+    compound: Compound,
+    run: Run,
+    term: String,
+}
+
+impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
+    fn take_word(&mut self, text: &str, start: usize, word: &str) {
+        if word.is_ascii() {
+            return self.take_spaced(text, start, word);
+        }
+        let mut spaced_from = start;
+        let mut letters = word.char_indices().peekable();
+        while let Some((offset, letter)) = letters.next() {
+            let Some(script) = unspaced(letter) else {
+                continue;
+            };
+            let at = start + offset;
+            let mut end = at + letter.len_utf8();
+            while let Some((offset, mark)) = letters.next_if(|(_, next)| continues(*next)) {
+                end = start + offset + mark.len_utf8();
+            }
+            if spaced_from < at {
+                self.take_spaced(text, spaced_from, &text[spaced_from..at]);
+            }
+            spaced_from = end;
+            self.take_unspaced(script, &text[at..end], at..end);
+        }
+        let end = start + word.len();
+        if spaced_from < end {
+            self.take_spaced(text, spaced_from, &text[spaced_from..end]);
+        }
+    }
+
+    /// A character of a run. The position moves with each of them.
+    fn take_unspaced(&mut self, script: Unspaced, character: &str, range: Range<usize>) {
+        self.end_compound();
+        if self.run.script != Some(script) || self.run.end != range.start {
+            self.end_run();
+        }
+        self.run.script = Some(script);
+        self.run.end = range.end;
+        self.term.clear();
+        fold_into(character, &mut self.term);
+        let folded = std::mem::take(&mut self.term);
+        for letter in folded
+            .chars()
+            .filter(|letter| letter.is_alphanumeric() || *letter == 'ー')
+        {
+            self.pair_up(letter, range.clone());
+        }
+        self.term = folded;
+    }
+
+    fn pair_up(&mut self, letter: char, range: Range<usize>) {
+        if let Some((before, from)) = self.run.last.replace((letter, range.clone())) {
+            let mut pair = [0; 8];
+            let middle = before.encode_utf8(&mut pair).len();
+            let end = middle + letter.encode_utf8(&mut pair[middle..]).len();
+            (self.sink)(Token {
+                term: std::str::from_utf8(&pair[..end]).unwrap_or_default(),
+                position: self.position - 1,
+                range: from.start..range.end,
+                kind: Kind::Pair,
+            });
+        }
+        self.run.length += 1;
+        self.position += 1;
+    }
+
+    fn end_run(&mut self) {
+        if self.run.script.is_none() {
+            return;
+        }
+        let run = std::mem::take(&mut self.run);
+        if let (1, Some((letter, range))) = (run.length, run.last) {
+            let mut buffer = [0; 4];
+            (self.sink)(Token {
+                term: letter.encode_utf8(&mut buffer),
+                position: self.position - 1,
+                range,
+                kind: Kind::Single,
+            });
+        }
+    }
+
+    /// A word of a script with spaces: a part of the compound before it if only
+    /// a hyphen is between them.
+    fn take_spaced(&mut self, text: &str, start: usize, word: &str) {
+        self.end_run();
+        let goes_on = self.compound.parts > 0
+            && self.compound.parts < MAX_PARTS
+            && is_hyphen(&text[self.compound.range.end..start]);
+        if !goes_on {
+            self.end_compound();
+        }
+        if !goes_on && is_plain(word) && !starts_with_hyphen(&text[start + word.len()..]) {
+            self.term.clear();
+            fold_into(word, &mut self.term);
+            (self.sink)(Token {
+                term: &self.term,
+                position: self.position,
+                range: start..start + word.len(),
+                kind: Kind::Word,
+            });
+            self.position += 1;
+            return;
+        }
+        self.take_parts(start, word);
+    }
+
+    fn take_parts(&mut self, start: usize, word: &str) {
+        let end = start + word.len();
+        if word.len() > 3 && word.is_char_boundary(word.len() - 3) && is_negation(&word[word.len() - 3..]) {
+            self.term.clear();
+            fold_into(&word[..word.len() - 2], &mut self.term);
+            self.term.push('t');
+            self.take_part(start..end, None);
+        } else {
+            let word = without_contraction(word);
+            for range in Parts::of(word) {
+                if self.compound.parts == MAX_PARTS {
+                    self.end_compound();
+                }
+                self.term.clear();
+                fold_into(&word[range.clone()], &mut self.term);
+                let before = word[..range.start].chars().next_back();
+                self.take_part(start + range.start..start + range.end, before);
+            }
+        }
+        if self.compound.parts > 0 {
+            // What a hyphen after the word is looked for behind.
+            self.compound.range.end = end;
+        }
+    }
+
+    /// Takes the part in `self.term`, which comes after the character `before`.
+    fn take_part(&mut self, range: Range<usize>, before: Option<char>) {
+        if self.term.is_empty() {
+            return;
+        }
+        let compound = &mut self.compound;
+        if compound.parts == 0 {
+            compound.range = range.clone();
+        }
+        if is_digit_at(compound.joined.chars().next_back()) && is_digit_at(self.term.chars().next()) {
+            // Joined bare, `3.14` and `2026-01-31` would be other numbers.
+            let between = before.filter(|letter| !letter.is_alphanumeric());
+            compound.joined.push(between.unwrap_or('-'));
+        }
+        if compound.joined.len() <= MAX_TERM_BYTES {
+            compound.joined.push_str(&self.term);
+        }
+        compound.parts += 1;
+        compound.range.end = range.end;
+        (self.sink)(Token {
+            term: &self.term,
+            position: self.position,
+            range,
+            kind: Kind::Word,
+        });
+    }
+
+    fn end_compound(&mut self) {
+        if self.compound.parts == 0 {
+            return;
+        }
+        if self.compound.parts > 1 && self.compound.joined.len() <= MAX_TERM_BYTES {
+            (self.sink)(Token {
+                term: &self.compound.joined,
+                position: self.position,
+                range: self.compound.range.clone(),
+                kind: Kind::Compound,
+            });
+        }
+        self.compound.parts = 0;
+        self.compound.joined.clear();
+        self.position += 1;
+    }
+}
+
+fn is_hyphen(between: &str) -> bool {
+    matches!(between, "-" | "\u{2010}" | "\u{2011}")
+}
+
+fn starts_with_hyphen(rest: &str) -> bool {
+    rest.starts_with(['-', '\u{2010}', '\u{2011}'])
+}
+
+/// Whether a word is letters of one case (but for the first), or digits: it has
+/// no parts.
+fn is_plain(word: &str) -> bool {
+    let mut letters = word.chars();
+    let Some(first) = letters.next() else {
+        return true;
+    };
+    if first.is_ascii_digit() {
+        return letters.all(|letter| letter.is_ascii_digit());
+    }
+    let mut rest = letters.clone();
+    first.is_alphabetic()
+        && (letters.all(|letter| letter.is_lowercase() || is_mark(letter))
+            || (first.is_uppercase() && rest.all(|letter| letter.is_uppercase() || is_mark(letter))))
+}
+
+/// Whether it changes the letter before it and separates nothing.
+fn is_mark(letter: char) -> bool {
+    unicode_normalization::char::is_combining_mark(letter)
+}
+
+fn is_digit_at(letter: Option<char>) -> bool {
+    letter.is_some_and(|letter| letter.is_ascii_digit())
+}
+
+/// Whether the last three bytes of a word are those of `don't`.
+fn is_negation(ending: &str) -> bool {
+    ending.eq_ignore_ascii_case("n't")
+}
+
+/// Whether it belongs to the character before it, in a script without spaces.
+fn continues(letter: char) -> bool {
+    is_mark(letter) || matches!(letter, '\u{1160}'..='\u{11ff}')
+}
+
+/// The word without its English contraction or possessive: `it's`, `we'll`,
+/// `Anna’s`.
+fn without_contraction(word: &str) -> &str {
+    let Some((at, mark)) = word
+        .char_indices()
+        .rfind(|(_, letter)| matches!(letter, '\'' | '’' | '＇'))
+    else {
+        return word;
+    };
+    let ending = &word[at + mark.len_utf8()..];
+    let is_contraction = ["s", "ll", "re", "ve", "d", "m"]
+        .iter()
+        .any(|known| ending.eq_ignore_ascii_case(known));
+    if is_contraction && at > 0 {
+        &word[..at]
+    } else {
+        word
+    }
+}
+
+/// The parts of a word: cut at what is neither letter nor digit, where small
+/// letters change to capitals, before the last of several capitals, and between
+/// letters and digits where that leaves no letter alone.
+struct Parts<'a> {
+    word: &'a str,
+    at: usize,
+}
+
+impl<'a> Parts<'a> {
+    fn of(word: &'a str) -> Self {
+        Self { word, at: 0 }
+    }
+}
+
+impl Iterator for Parts<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.at + self.word[self.at..].find(|letter: char| !is_separator(letter))?;
+        let mut before: Option<char> = None;
+        let mut letters = 0;
+        let mut capital_at = start;
+        let mut rest = self.word[start..].char_indices().peekable();
+        self.at = self.word.len();
+        while let Some((offset, letter)) = rest.next() {
+            let at = start + offset;
+            if is_mark(letter) {
+                continue;
+            }
+            if is_separator(letter) {
+                self.at = at;
+                break;
+            }
+            let mut next_is_letter = || rest.peek().is_some_and(|(_, next)| next.is_alphabetic());
+            let is_cut = before.is_some_and(|last| {
+                (last.is_lowercase() && letter.is_uppercase())
+                    || (letters > 1 && last.is_alphabetic() && letter.is_numeric())
+                    || (last.is_numeric() && letter.is_alphabetic() && next_is_letter())
+            });
+            if is_cut {
+                self.at = at;
+                break;
+            }
+            let is_after_capitals = before.is_some_and(char::is_uppercase) && letter.is_lowercase();
+            if is_after_capitals && capital_at > start {
+                self.at = capital_at;
+                break;
+            }
+            if letter.is_uppercase() {
+                capital_at = at;
+            }
+            letters += usize::from(letter.is_alphabetic());
+            before = Some(letter);
+        }
+        Some(start..self.at)
+    }
+}
+
+fn is_separator(letter: char) -> bool {
+    !letter.is_alphanumeric() && !is_mark(letter)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! What the analyser makes of texts.
+
+use super::*;
+
+/// Terms with their positions.
+fn terms(text: &str) -> Vec<(String, u32)> {
+    let mut found = Vec::new();
+    analyse(text, |token| {
+        assert!(!token.term.is_empty() && token.term.len() <= MAX_TERM_BYTES);
+        assert!(!text[token.range].is_empty());
+        found.push((token.term.to_owned(), token.position));
+    });
+    found
+}
+
+fn words(text: &str) -> Vec<String> {
+    terms(text).into_iter().map(|(term, _)| term).collect()
+}
+
+#[test]
+fn words_are_folded_and_counted() {
+    assert_eq!(
+        terms("Crème brûlée, 42 TIMES!"),
+        [("creme", 0), ("brulee", 1), ("42", 2), ("times", 3)].map(|(term, at)| (term.to_owned(), at))
+    );
+    assert_eq!(analyse("one two  three.", |_| {}), 3);
+    assert_eq!(words(" \u{200b}…!? "), Vec::<String>::new());
+}
+
+#[test]
+fn identifiers_are_found_whole_and_by_their_parts() {
+    for (text, expected) in [
+        ("retry_count", &["retry", "count", "retrycount"][..]),
+        ("HTTPServer", &["http", "server", "httpserver"]),
+        ("a.b.c", &["a", "b", "c", "abc"]),
+        ("well-known", &["well", "known", "wellknown"]),
+        ("getHTTPUrl2", &["get", "http", "url", "2", "gethttpurl2"]),
+        ("utf8Decoder", &["utf", "8", "decoder", "utf8decoder"]),
+        ("ERR-1042", &["err", "1042", "err1042"]),
+        ("E0502", &["e0502"]),
+        ("s3://bucket", &["s3", "bucket"]),
+        ("2026-01-31", &["2026", "01", "31", "2026-01-31"]),
+        ("3.14", &["3", "14", "3.14"]),
+        ("src/main.rs", &["src", "main", "rs", "mainrs"]),
+        ("std::fs", &["std", "fs"]),
+    ] {
+        assert_eq!(words(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn compound_takes_one_position() {
+    assert_eq!(
+        terms("see retry_count now")
+            .into_iter()
+            .map(|(_, at)| at)
+            .collect::<Vec<_>>(),
+        [0, 1, 1, 1, 2]
+    );
+}
+
+#[test]
+fn apostrophes_leave_the_word() {
+    assert_eq!(
+        words("Anna's we’ll don't O'Brien"),
+        ["anna", "we", "dont", "o", "brien", "obrien"]
+    );
+}
+
+#[test]
+fn scripts_without_spaces_become_pairs() {
+    for (text, expected) in [
+        ("部署服务", &["部署", "署服", "服务"][..]),
+        ("猫", &["猫"]),
+        (
+            "サーバーを再起動",
+            &["サー", "ーバ", "バー", "を", "再起", "起動"],
+        ),
+        ("서버를 배포", &["서버", "버를", "배포"]),
+        ("API를", &["api", "를"]),
+        ("ﾃｽﾄ", &["テス", "スト"]),
+        ("か\u{3099}く", &["がく"]),
+        ("\u{1112}\u{1161}\u{11ab}국", &["한국"]),
+        ("株式会社Keepsake", &["株式", "式会", "会社", "keepsake"]),
+    ] {
+        assert_eq!(words(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn ranges_are_of_the_text() {
+    let text = "Über die retry_count: 部署 ﾊﾞｽ.";
+    let mut pieces = Vec::new();
+    analyse(text, |token| pieces.push(text[token.range].to_owned()));
+    assert_eq!(
+        pieces,
+        ["Über", "die", "retry", "count", "retry_count", "部署", "ﾊﾞｽ"]
+    );
+}
+
+#[test]
+fn hostile_text_is_bounded() {
+    for unit in [
+        "a",
+        "a_",
+        "aB",
+        "a-",
+        "猫",
+        "a\u{301}",
+        "a.\u{301}",
+        "'",
+        "1a",
+        "\u{1112}\u{1161}",
+        "か\u{3099}",
+        "🇩",
+    ] {
+        let text = unit.repeat(50_000);
+        let mut count = 0;
+        analyse(&text, |token| {
+            assert!(token.term.len() <= MAX_TERM_BYTES);
+            count += 1;
+        });
+        assert!(count <= 2 * text.len(), "{unit}");
+    }
+}

@@ -1,0 +1,112 @@
+//! One spelling for what readers take for the same word.
+//!
+//! Compatibility forms, case and accents go; what tells words apart in its
+//! script stays, such as the voicing marks of kana.
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::canonical_combining_class;
+
+/// Bytes of the longest term; what is longer is cut.
+pub const MAX_TERM_BYTES: usize = 64;
+
+/// Characters of a word that are looked at. No shorter than the longest term.
+const MAX_WORD_CHARS: usize = 192;
+
+/// Appends the folded `word` to `folded`, up to [`MAX_TERM_BYTES`] of it.
+pub(crate) fn fold_into(word: &str, folded: &mut String) {
+    let start = folded.len();
+    if word.is_ascii() {
+        let cut = &word[..word.len().min(MAX_TERM_BYTES)];
+        folded.push_str(cut);
+        folded[start..].make_ascii_lowercase();
+        return;
+    }
+    let decomposed = word
+        .chars()
+        .take(MAX_WORD_CHARS)
+        .nfkd()
+        .flat_map(char::to_lowercase)
+        .filter(|letter| !is_accent(*letter));
+    let mut plain = String::with_capacity(word.len().min(4 * MAX_WORD_CHARS));
+    for letter in decomposed {
+        match unfolded(letter) {
+            Some(letters) => plain.push_str(letters),
+            None => plain.push(letter),
+        }
+    }
+    for letter in plain.nfc() {
+        if folded.len() - start + letter.len_utf8() > MAX_TERM_BYTES {
+            break;
+        }
+        folded.push(letter);
+    }
+}
+
+/// Whether a mark only shades the letter that it is on: the accents of Latin,
+/// Greek and Cyrillic, the points of Hebrew and the vowel signs of Arabic,
+/// which are left out as often as not.
+fn is_accent(letter: char) -> bool {
+    matches!(letter, '\u{300}'..='\u{36f}' | '\u{5b0}'..='\u{5c7}' | '\u{64b}'..='\u{652}' | '\u{670}')
+        && canonical_combining_class(letter) != 0
+}
+
+/// Letters that no decomposition takes apart, and those that only a full case
+/// folding does.
+fn unfolded(letter: char) -> Option<&'static str> {
+    Some(match letter {
+        'ß' => "ss",
+        'ς' => "σ",
+        'æ' => "ae",
+        'œ' => "oe",
+        'ø' => "o",
+        'đ' | 'ð' => "d",
+        'ł' => "l",
+        'þ' => "th",
+        'ı' => "i",
+        'ħ' => "h",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(word: &str) -> String {
+        let mut text = String::new();
+        fold_into(word, &mut text);
+        text
+    }
+
+    #[test]
+    fn width_case_and_accents_go() {
+        for (word, plain) in [
+            ("HTTPServer", "httpserver"),
+            ("Ｋｅｅｐ", "keep"),
+            ("Café", "cafe"),
+            ("cafe\u{301}", "cafe"),
+            ("STRAßE", "strasse"),
+            ("İstanbul", "istanbul"),
+            ("ΟΔΟΣ", "οδοσ"),
+            ("ﬁle", "file"),
+            ("Søren", "soren"),
+        ] {
+            assert_eq!(folded(word), plain);
+        }
+    }
+
+    #[test]
+    fn marks_that_tell_words_apart_stay() {
+        assert_eq!(folded("ﾊﾞｽ"), "バス");
+        assert_ne!(folded("が"), folded("か"));
+        assert_eq!(folded("한국"), "한국");
+    }
+
+    #[test]
+    fn long_words_and_storms_of_marks_are_cut() {
+        assert_eq!(folded(&"x".repeat(100_000)).len(), MAX_TERM_BYTES);
+        assert!(folded(&"猫".repeat(100_000)).len() <= MAX_TERM_BYTES);
+        assert_eq!(folded(&format!("a{}", "\u{301}".repeat(100_000))), "a");
+        assert!(folded(&"\u{fdfa}".repeat(1000)).len() <= MAX_TERM_BYTES);
+    }
+}

@@ -1,0 +1,419 @@
+//! What a query asks for. No text is a syntax error.
+//!
+//! `"quoted words"` must stand next to one another, what follows a `-` must not
+//! be there, `prefix*` stands for what starts so, `path:notes/` for where the
+//! memory is. All else is text, of which any may be found.
+
+use crate::analyse::{Kind, Token, Unspaced, analyse, unspaced};
+use crate::function_words::{is_function_word, language_of, mask};
+use crate::stems::{Language, has_forms};
+
+/// Characters of the longest query.
+pub const MAX_QUERY_CHARS: usize = 1_000;
+
+/// What is looked for and ranked by; what a query has more of is left out.
+const MAX_WANTED: usize = 256;
+
+/// What a function word counts, beside another's one.
+const FUNCTION_WEIGHT: f64 = 0.1;
+/// What the parts of a compound count, beside the whole.
+const PART_WEIGHT: f64 = 0.4;
+/// What a pair counts that is half of a function word, or half of another word.
+const EDGE_WEIGHT: f64 = 0.5;
+/// What a pair of hiragana counts: most are endings.
+const HIRAGANA_WEIGHT: f64 = 0.4;
+/// What a character counts that function words leave alone.
+const LONE_WEIGHT: f64 = 0.8;
+/// What one character of a Han word counts beside its pairs.
+const HAN_WEIGHT: f64 = 0.2;
+
+/// A query that is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("has {chars} characters, over the limit of {MAX_QUERY_CHARS}")]
+pub struct QueryTooLong {
+    /// What the query measures.
+    pub chars: usize,
+}
+
+/// What the index is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Atom {
+    /// A term.
+    Term(String),
+    /// Every term that starts so.
+    Prefix(String),
+    /// A character of a script without spaces, alone or in a pair.
+    Character(char),
+}
+
+/// One thing that is ranked by.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wanted {
+    pub(crate) atom: Atom,
+    pub(crate) weight: f64,
+    /// Whether other forms of the word are found too.
+    pub(crate) has_forms: bool,
+    /// Whether it is shown, and what is near it counts: not what only supports
+    /// others.
+    pub(crate) is_shown: bool,
+    /// Where in the query it stands.
+    pub(crate) position: u32,
+}
+
+/// Atoms that must stand at these distances.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sequence(pub(crate) Vec<(Atom, u32)>);
+
+/// A query that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query {
+    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) phrases: Vec<Sequence>,
+    pub(crate) excluded: Vec<Sequence>,
+    pub(crate) paths: Vec<PathFilter>,
+    /// The languages that forms are looked for in.
+    pub(crate) languages: &'static [Language],
+}
+
+/// Where a memory must be, or must not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PathFilter {
+    /// Folded, without a leading slash.
+    start: String,
+    /// From the root, not from any directory.
+    is_absolute: bool,
+    pub(crate) is_excluded: bool,
+}
+
+impl Query {
+    /// Reads `text`.
+    ///
+    /// # Errors
+    /// [`QueryTooLong`] when it is over [`MAX_QUERY_CHARS`].
+    pub fn parse(text: &str) -> Result<Self, QueryTooLong> {
+        let chars = text.chars().count();
+        if chars > MAX_QUERY_CHARS {
+            return Err(QueryTooLong { chars });
+        }
+        let mut parser = Parser::default();
+        let mut rest = text.trim_start();
+        while !rest.is_empty() {
+            rest = parser.take_clause(rest).trim_start();
+        }
+        Ok(parser.finish())
+    }
+
+    /// Whether there is anything to look for; else nothing is found.
+    pub fn is_empty(&self) -> bool {
+        self.wanted.is_empty() && self.phrases.is_empty() && !self.is_path_alone()
+    }
+
+    /// Whether a place is asked for, and no words: what is there is found, in
+    /// the order of the paths.
+    pub(crate) fn is_path_alone(&self) -> bool {
+        self.wanted.is_empty() && self.phrases.is_empty() && self.paths.iter().any(|path| !path.is_excluded)
+    }
+}
+
+impl PathFilter {
+    fn of(text: &str, is_excluded: bool) -> Self {
+        let bare = text.trim_start_matches('/');
+        Self {
+            start: folded_path(bare),
+            is_absolute: bare.len() < text.len(),
+            is_excluded,
+        }
+    }
+
+    /// Whether the filter lets the memory at the folded `path` pass.
+    pub(crate) fn allows(&self, path: &str) -> bool {
+        let is_there = if self.is_absolute {
+            path.strip_prefix('/')
+                .is_some_and(|bare| bare.starts_with(&self.start))
+        } else {
+            path.match_indices('/')
+                .any(|(slash, _)| path[slash + 1..].starts_with(&self.start))
+        };
+        is_there != self.is_excluded
+    }
+}
+
+/// A path as filters compare it: segment by segment, so that long ones are not
+/// cut.
+pub(crate) fn folded_path(path: &str) -> String {
+    use unicode_normalization::UnicodeNormalization;
+    path.nfkc().flat_map(char::to_lowercase).collect()
+}
+
+#[derive(Default)]
+struct Parser {
+    wanted: Vec<Wanted>,
+    phrases: Vec<Sequence>,
+    excluded: Vec<Sequence>,
+    paths: Vec<PathFilter>,
+    position: u32,
+}
+
+impl Parser {
+    /// Takes the first clause off `text`, which does not start with a space.
+    fn take_clause<'a>(&mut self, text: &'a str) -> &'a str {
+        let body = text
+            .strip_prefix('-')
+            .filter(|body| body.starts_with(|next: char| next == '"' || next.is_alphanumeric()));
+        let is_excluded = body.is_some();
+        let text = body.unwrap_or(text);
+        if let Some((phrase, rest)) = quoted(text) {
+            self.take_phrase(phrase, is_excluded);
+            return rest;
+        }
+        if let Some(place) = strip_path(text) {
+            let (place, rest) = quoted(place).unwrap_or_else(|| word(place));
+            if !place.trim_matches('/').is_empty() {
+                self.paths.push(PathFilter::of(place, is_excluded));
+                return rest;
+            }
+        }
+        let (text, rest) = word(text);
+        let (bare, is_prefix) = match text.strip_suffix('*') {
+            Some(bare) if bare.ends_with(char::is_alphanumeric) => (bare, true),
+            _ => (text, false),
+        };
+        if is_excluded {
+            self.excluded.extend(sequence(bare, is_prefix));
+        } else {
+            self.take_text(bare, is_prefix);
+        }
+        rest
+    }
+
+    fn take_phrase(&mut self, phrase: &str, is_excluded: bool) {
+        let Some(sequence) = sequence(phrase, false) else {
+            return;
+        };
+        if is_excluded {
+            self.excluded.push(sequence);
+            return;
+        }
+        for (atom, offset) in &sequence.0 {
+            self.wanted.push(Wanted {
+                atom: atom.clone(),
+                weight: 1.0,
+                has_forms: false,
+                is_shown: true,
+                position: self.position + offset,
+            });
+        }
+        self.position += sequence.0.last().map_or(0, |(_, offset)| offset + 1);
+        self.phrases.push(sequence);
+    }
+
+    /// Takes words that are ranked by; the last is only the start of one if it
+    /// `is_prefix`.
+    fn take_text(&mut self, text: &str, is_prefix: bool) {
+        let mut terms: Vec<(Kind, String, u32)> = Vec::new();
+        let length = analyse(
+            text,
+            |Token {
+                 term, position, kind, ..
+             }| {
+                terms.push((kind, term.to_owned(), position));
+            },
+        );
+        if is_prefix
+            && let Some(sequence) = sequence(text, true)
+            && let Some((Atom::Prefix(start), offset)) = sequence.0.last()
+        {
+            terms.retain(|(_, term, position)| term != start || position != offset);
+            self.want(Atom::Prefix(start.clone()), 1.0, false, *offset);
+        }
+        let mut terms = terms.as_slice();
+        while let Some((kind, _, position)) = terms.first() {
+            let count = match kind {
+                Kind::Pair => pairs_of_run(terms),
+                _ => terms.iter().take_while(|(_, _, other)| other == position).count(),
+            };
+            let (these, others) = terms.split_at(count);
+            match kind {
+                Kind::Pair => self.take_run(these),
+                Kind::Single => self.take_single(&these[0].1, *position),
+                Kind::Word | Kind::Compound => self.take_word(these),
+            }
+            terms = others;
+        }
+        self.position += length;
+    }
+
+    fn want(&mut self, atom: Atom, weight: f64, has_forms: bool, position: u32) {
+        let is_shown = weight > HAN_WEIGHT;
+        self.wanted.push(Wanted {
+            atom,
+            weight,
+            has_forms,
+            is_shown,
+            position: self.position + position,
+        });
+    }
+
+    /// A word, or the parts of a compound and the whole.
+    fn take_word(&mut self, terms: &[(Kind, String, u32)]) {
+        let is_compound = terms.iter().any(|(kind, ..)| *kind == Kind::Compound);
+        for (kind, term, position) in terms {
+            let weight = match kind {
+                Kind::Compound => 1.0,
+                _ if is_function_word(term) => FUNCTION_WEIGHT,
+                _ if is_compound => PART_WEIGHT,
+                _ => 1.0,
+            };
+            let has_forms = *kind == Kind::Word && weight > FUNCTION_WEIGHT && has_forms(term);
+            self.want(Atom::Term(term.clone()), weight, has_forms, *position);
+        }
+    }
+
+    fn take_single(&mut self, term: &str, position: u32) {
+        let Some(letter) = term.chars().next() else {
+            return;
+        };
+        let is_masked = unspaced(letter).is_some_and(|script| mask(script, &[letter])[0]);
+        let weight = if is_masked { FUNCTION_WEIGHT } else { LONE_WEIGHT };
+        self.want(Atom::Character(letter), weight, false, position);
+    }
+
+    /// The pairs of a run of one script, and its characters where they say more.
+    fn take_run(&mut self, pairs: &[(Kind, String, u32)]) {
+        let mut run: Vec<char> = pairs
+            .iter()
+            .filter_map(|(_, pair, _)| pair.chars().next())
+            .collect();
+        run.extend(pairs.last().and_then(|(_, pair, _)| pair.chars().nth(1)));
+        let Some(script) = run.first().copied().and_then(unspaced) else {
+            return;
+        };
+        let masked = mask(script, &run);
+        let first = pairs[0].2;
+        for ((_, pair, position), masks) in pairs.iter().zip(masked.windows(2)) {
+            let weight = match (masks, script) {
+                ([true, true], _) => FUNCTION_WEIGHT,
+                (_, Unspaced::Hiragana) => HIRAGANA_WEIGHT,
+                ([false, false], _) => 1.0,
+                _ => EDGE_WEIGHT,
+            };
+            self.want(Atom::Term(pair.clone()), weight, false, *position);
+        }
+        for (place, letter) in run.iter().enumerate() {
+            let is_masked = |place: usize| masked.get(place).copied().unwrap_or(true);
+            let is_lone = !is_masked(place) && is_masked(place + 1) && (place == 0 || is_masked(place - 1));
+            let position = first + u32::try_from(place).unwrap_or(u32::MAX);
+            if is_lone && script != Unspaced::Hiragana {
+                self.want(Atom::Character(*letter), LONE_WEIGHT, false, position);
+            } else if script == Unspaced::Han && !is_masked(place) {
+                self.want(Atom::Character(*letter), HAN_WEIGHT, false, position);
+            }
+        }
+    }
+
+    fn finish(self) -> Query {
+        let mut wanted: Vec<Wanted> = Vec::with_capacity(self.wanted.len());
+        for new in self.wanted.into_iter().take(MAX_WANTED) {
+            match wanted.iter_mut().find(|known| known.atom == new.atom) {
+                Some(known) => {
+                    known.weight = known.weight.max(new.weight);
+                    known.has_forms |= new.has_forms;
+                    known.is_shown |= new.is_shown;
+                }
+                None => wanted.push(new),
+            }
+        }
+        // A query of nothing but small words is about them.
+        if wanted.iter().all(|one| !one.is_shown) {
+            for one in &mut wanted {
+                one.is_shown = true;
+            }
+        }
+        Query {
+            languages: languages(&wanted),
+            wanted,
+            phrases: self.phrases,
+            excluded: self.excluded,
+            paths: self.paths,
+        }
+    }
+}
+
+/// Whose forms are looked for: of both languages, unless the function words are
+/// of one alone.
+fn languages(wanted: &[Wanted]) -> &'static [Language] {
+    let mut has_english = false;
+    let mut has_indonesian = false;
+    for one in wanted {
+        if let Atom::Term(term) = &one.atom {
+            match language_of(term) {
+                Some(Language::English) => has_english = true,
+                Some(Language::Indonesian) => has_indonesian = true,
+                None => {}
+            }
+        }
+    }
+    match (has_english, has_indonesian) {
+        (true, false) => &[Language::English],
+        (false, true) => &[Language::Indonesian],
+        _ => &[Language::English, Language::Indonesian],
+    }
+}
+
+/// How many pairs at the start of `terms` are of one run.
+fn pairs_of_run(terms: &[(Kind, String, u32)]) -> usize {
+    1 + terms
+        .windows(2)
+        .take_while(|two| two[1].0 == Kind::Pair && two[1].2 == two[0].2 + 1)
+        .count()
+}
+
+/// The terms of `text` with their distances; of compounds, the parts. The last
+/// is the start of a word if it `is_prefix`.
+fn sequence(text: &str, is_prefix: bool) -> Option<Sequence> {
+    let mut atoms = Vec::new();
+    analyse(
+        text,
+        |Token {
+             term, position, kind, ..
+         }| {
+            let atom = match (kind, term.chars().next()) {
+                (Kind::Compound, _) => return,
+                (Kind::Single, Some(letter)) => Atom::Character(letter),
+                _ => Atom::Term(term.to_owned()),
+            };
+            atoms.push((atom, position));
+        },
+    );
+    if is_prefix && let Some((last, _)) = atoms.last_mut() {
+        let mut start = String::new();
+        match last {
+            Atom::Term(term) | Atom::Prefix(term) => start.push_str(term),
+            Atom::Character(letter) => start.push(*letter),
+        }
+        *last = Atom::Prefix(start);
+    }
+    (!atoms.is_empty()).then_some(Sequence(atoms))
+}
+
+/// What stands between quotation marks at the start of `text`, and the rest.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let (body, closing) = if let Some(body) = text.strip_prefix('"') {
+        (body, '"')
+    } else {
+        (text.strip_prefix('“')?, '”')
+    };
+    body.split_once(closing)
+}
+
+fn word(text: &str) -> (&str, &str) {
+    text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()))
+}
+
+fn strip_path(text: &str) -> Option<&str> {
+    let (label, place) = text.split_once(':')?;
+    label.eq_ignore_ascii_case("path").then_some(place)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! What queries are read as.
+
+use super::*;
+
+fn parsed(text: &str) -> Query {
+    Query::parse(text).unwrap()
+}
+
+fn wanted(text: &str) -> Vec<(Atom, f64)> {
+    parsed(text)
+        .wanted
+        .into_iter()
+        .map(|one| (one.atom, one.weight))
+        .collect()
+}
+
+fn term(text: &str) -> Atom {
+    Atom::Term(text.to_owned())
+}
+
+#[test]
+fn words_are_wanted_and_function_words_little() {
+    assert_eq!(
+        wanted("What is the Retention?"),
+        [
+            (term("what"), FUNCTION_WEIGHT),
+            (term("is"), FUNCTION_WEIGHT),
+            (term("the"), FUNCTION_WEIGHT),
+            (term("retention"), 1.0)
+        ]
+    );
+    assert_eq!(
+        wanted("retry_count"),
+        [
+            (term("retry"), PART_WEIGHT),
+            (term("count"), PART_WEIGHT),
+            (term("retrycount"), 1.0)
+        ]
+    );
+}
+
+#[test]
+fn clauses_are_told_apart() {
+    let query = parsed("\"blue green\" -old -\"very old\" path:notes/ -path:/tmp dep* x");
+    assert_eq!(
+        query.phrases,
+        [Sequence(vec![(term("blue"), 0), (term("green"), 1)])]
+    );
+    assert_eq!(
+        query.excluded,
+        [
+            Sequence(vec![(term("old"), 0)]),
+            Sequence(vec![(term("very"), 0), (term("old"), 1)])
+        ]
+    );
+    assert_eq!(
+        query.paths,
+        [PathFilter::of("notes/", false), PathFilter::of("/tmp", true)]
+    );
+    let atoms: Vec<_> = query.wanted.into_iter().map(|one| one.atom).collect();
+    assert_eq!(
+        atoms,
+        [term("blue"), term("green"), Atom::Prefix("dep".into()), term("x")]
+    );
+}
+
+#[test]
+fn no_text_is_an_error_but_a_long_one() {
+    for text in [
+        "\"", "\"open", "-", "--", "- a", "*", "path:", "path:\"", "-\"", "a\"b", "“", "-*", "path:/",
+        "\u{0}",
+    ] {
+        let _ = parsed(text);
+    }
+    assert_eq!(wanted("\"open quote")[0].0, term("open"));
+    assert_eq!(wanted("- item")[0].0, term("item"));
+    assert_eq!(wanted("--force")[0].0, term("force"));
+    assert!(Query::parse(&"é".repeat(MAX_QUERY_CHARS)).is_ok());
+    assert_eq!(
+        Query::parse(&"é".repeat(MAX_QUERY_CHARS + 1)),
+        Err(QueryTooLong {
+            chars: MAX_QUERY_CHARS + 1
+        })
+    );
+}
+
+#[test]
+fn nothing_searchable_is_empty() {
+    for text in ["", "  ", "?!", "-excluded", "-path:a/", "\"…\""] {
+        assert!(parsed(text).is_empty(), "{text}");
+    }
+    assert!(parsed("path:notes/").is_path_alone());
+}
+
+#[test]
+fn places_are_at_the_root_or_anywhere() {
+    let anywhere = PathFilter::of("Notes/", false);
+    let absolute = PathFilter::of("/notes/", false);
+    for (path, is_anywhere, is_at_root) in [
+        ("/notes/a", true, true),
+        ("/work/notes/a", true, false),
+        ("/footnotes/a", false, false),
+    ] {
+        assert_eq!(anywhere.allows(path), is_anywhere, "{path}");
+        assert_eq!(absolute.allows(path), is_at_root, "{path}");
+    }
+}
+
+#[test]
+fn chinese_question_words_count_little() {
+    let weights = wanted("如何部署");
+    assert!(weights.contains(&(term("如何"), FUNCTION_WEIGHT)));
+    assert!(weights.contains(&(term("何部"), EDGE_WEIGHT)));
+    assert!(weights.contains(&(term("部署"), 1.0)));
+}
+
+#[test]
+fn function_words_say_whose_forms_are_looked_for() {
+    assert_eq!(parsed("what is running").languages, [Language::English]);
+    assert_eq!(parsed("apa yang berjalan").languages, [Language::Indonesian]);
+    assert_eq!(parsed("running berjalan").languages.len(), 2);
+}

@@ -1,0 +1,389 @@
+//! Which memories a query finds, and in which order.
+//!
+//! BM25 with two fields: what a word counts for a memory grows with how often
+//! its content has it and its path has it, the path above the content, each
+//! held against how long it is, and with how few memories have it. Beside that,
+//! words of the query that stand near one another, and in the order of the
+//! query, count more than those that are scattered. The score is of the store's
+//! own numbers alone, and is added up in one order, so that every replica and
+//! both databases come to the same bits. Equal scores are in the order of paths.
+
+use std::cmp::Ordering;
+
+use keepsake_core::{DirPath, MemoryId, MemoryPath};
+
+use crate::query::{Atom, Query, Sequence, Wanted};
+use crate::snippet::Marker;
+use crate::stems::Language;
+use crate::store::StoreIndex;
+
+mod nearness;
+
+/// How soon more occurrences stop to count.
+const K1: f64 = 1.2;
+/// How much the length of a content, and of a path, counts.
+const B_CONTENT: f64 = 0.75;
+const B_PATH: f64 = 0.5;
+/// What an occurrence in the path counts.
+const PATH_WEIGHT: f64 = 3.0;
+/// What another form of a word counts.
+const ENGLISH_FORM_WEIGHT: f64 = 0.8;
+const INDONESIAN_FORM_WEIGHT: f64 = 0.7;
+
+/// A memory that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// Which.
+    pub memory: MemoryId,
+    /// Where it is.
+    pub path: MemoryPath,
+    /// Higher is better; comparable within one store.
+    pub score: f64,
+}
+
+/// What one query found in one store.
+#[derive(Debug, Clone)]
+pub struct Results {
+    /// The best first, then in the order of their paths.
+    pub found: Vec<Found>,
+    /// How many were found, those included that are not given.
+    pub count: usize,
+    /// Finds in contents what was looked for.
+    pub marker: Marker,
+}
+
+/// The term of the store that stands for something wanted, and what it counts.
+#[derive(Clone, Copy)]
+struct Variant {
+    term: u32,
+    weight: f64,
+}
+
+/// Something wanted as this store has it.
+struct Resolved<'a> {
+    wanted: &'a Wanted,
+    variants: Vec<Variant>,
+    /// What it counts: less where many memories have it.
+    weight: f64,
+}
+
+impl StoreIndex {
+    /// The memories that `query` finds below `directory`, the best `limit` of
+    /// those that are `wanted`, which is asked with score and path.
+    ///
+    /// The work grows with what matches.
+    pub fn search(
+        &self,
+        query: &Query,
+        directory: Option<&DirPath>,
+        limit: usize,
+        wanted: impl Fn(f64, &MemoryPath) -> bool,
+    ) -> Results {
+        let mut scores = Scores::of(self);
+        let mut resolved: Vec<Resolved<'_>> = query
+            .wanted
+            .iter()
+            .map(|one| self.resolve(one, query.languages))
+            .collect();
+        for one in &mut resolved {
+            scores.add(self, one);
+        }
+        if query.is_path_alone() {
+            scores.touch_all(self);
+        }
+        let filter = Filter::of(self, query, directory);
+        let mut found: Vec<(f64, u32)> = scores.found().filter(|(_, slot)| filter.allows(*slot)).collect();
+        self.sort(&mut found);
+        nearness::add(self, &resolved, &mut found);
+        self.sort(&mut found);
+        let count = found.len();
+        let found = found
+            .into_iter()
+            .map(|(score, slot)| (score, &self.slots()[slot as usize]))
+            .filter(|(score, slot)| wanted(*score, &slot.path))
+            .take(limit)
+            .map(|(score, slot)| Found {
+                memory: slot.memory,
+                path: slot.path.clone(),
+                score,
+            })
+            .collect();
+        Results {
+            found,
+            count,
+            marker: self.marker(&resolved),
+        }
+    }
+
+    fn sort(&self, found: &mut [(f64, u32)]) {
+        found.sort_unstable_by(|a, b| self.order(a, b));
+    }
+
+    fn order(&self, a: &(f64, u32), b: &(f64, u32)) -> Ordering {
+        let path = |slot: u32| &self.slots()[slot as usize].path;
+        b.0.total_cmp(&a.0).then_with(|| path(a.1).cmp(path(b.1)))
+    }
+
+    /// The terms of the store that stand for `wanted`, in the order of their
+    /// texts.
+    fn resolve<'a>(&self, wanted: &'a Wanted, languages: &[Language]) -> Resolved<'a> {
+        let mut variants: Vec<Variant> = Vec::new();
+        let mut add = |term: u32, weight: f64| match variants.iter_mut().find(|known| known.term == term) {
+            Some(known) => known.weight = known.weight.max(weight),
+            None => variants.push(Variant { term, weight }),
+        };
+        match &wanted.atom {
+            Atom::Term(text) => {
+                if let Some(term) = self.find(text) {
+                    add(term, 1.0);
+                }
+                for language in languages.iter().filter(|_| wanted.has_forms) {
+                    let weight = match language {
+                        Language::English => ENGLISH_FORM_WEIGHT,
+                        Language::Indonesian => INDONESIAN_FORM_WEIGHT,
+                    };
+                    self.forms_of(text, *language, |term| add(term, weight));
+                }
+            }
+            atom => variants.extend(self.terms_of(atom).into_iter().map(|term| Variant {
+                term,
+                // A character inside a run is in two pairs.
+                weight: if self.text(term).chars().count() == 2 && matches!(atom, Atom::Character(_)) {
+                    0.5
+                } else {
+                    1.0
+                },
+            })),
+        }
+        variants.sort_unstable_by(|a, b| self.text(a.term).cmp(self.text(b.term)));
+        Resolved {
+            wanted,
+            variants,
+            weight: 0.0,
+        }
+    }
+
+    /// The terms of the store that are `atom` itself.
+    fn terms_of(&self, atom: &Atom) -> Vec<u32> {
+        match atom {
+            Atom::Term(text) => self.find(text).into_iter().collect(),
+            Atom::Prefix(start) => self.starting(start),
+            Atom::Character(letter) => {
+                let alone = self.find(letter.encode_utf8(&mut [0; 4]));
+                let mut terms = self.pairs_with(*letter).to_vec();
+                terms.extend(alone);
+                terms.sort_unstable();
+                terms.dedup();
+                terms
+            }
+        }
+    }
+
+    fn marker(&self, resolved: &[Resolved<'_>]) -> Marker {
+        let mut marker = Marker::default();
+        for one in resolved.iter().filter(|one| one.wanted.is_shown) {
+            for variant in &one.variants {
+                marker.add(self.text(variant.term), one.weight * variant.weight);
+            }
+        }
+        marker
+    }
+}
+
+/// The scores of a query under way.
+struct Scores {
+    sums: Vec<f64>,
+    is_found: Vec<bool>,
+    found: Vec<u32>,
+    /// How much of one wanted thing a slot has, and which have any.
+    amounts: Vec<f64>,
+    touched: Vec<u32>,
+}
+
+impl Scores {
+    fn of(index: &StoreIndex) -> Self {
+        let slots = index.slots().len();
+        Self {
+            sums: vec![0.0; slots],
+            is_found: vec![false; slots],
+            found: Vec::new(),
+            amounts: vec![0.0; slots],
+            touched: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, index: &StoreIndex, one: &mut Resolved<'_>) {
+        let average = index.average_length();
+        let average_path = index.average_path_length();
+        let held_against = |length: u32, average: f64, b: f64| 1.0 - b + b * f64::from(length) / average;
+        for variant in &one.variants {
+            let term = index.term(variant.term);
+            for posting in &term.postings {
+                let slot = &index.slots()[posting.slot as usize];
+                let amount = posting.frequency() / held_against(slot.length, average, B_CONTENT);
+                self.put(posting.slot, slot.is_live, variant.weight * amount);
+            }
+            for (at, count) in &term.in_paths {
+                let slot = &index.slots()[*at as usize];
+                let amount = f64::from(*count) / held_against(slot.path_length, average_path, B_PATH);
+                self.put(*at, slot.is_live, variant.weight * PATH_WEIGHT * amount);
+            }
+        }
+        one.weight = one.wanted.weight * rarity(index.len(), self.touched.len());
+        for slot in self.touched.drain(..) {
+            let amount = std::mem::take(&mut self.amounts[slot as usize]);
+            self.sums[slot as usize] += one.weight * amount * (K1 + 1.0) / (K1 + amount);
+            if !std::mem::replace(&mut self.is_found[slot as usize], true) {
+                self.found.push(slot);
+            }
+        }
+    }
+
+    fn put(&mut self, slot: u32, is_live: bool, amount: f64) {
+        if !is_live {
+            return;
+        }
+        let known = &mut self.amounts[slot as usize];
+        if *known == 0.0 {
+            self.touched.push(slot);
+        }
+        *known += amount;
+    }
+
+    fn touch_all(&mut self, index: &StoreIndex) {
+        self.found = (0..)
+            .zip(index.slots())
+            .filter(|(_, slot)| slot.is_live)
+            .map(|(at, _)| at)
+            .collect();
+    }
+
+    fn found(&self) -> impl Iterator<Item = (f64, u32)> {
+        self.found.iter().map(|slot| (self.sums[*slot as usize], *slot))
+    }
+}
+
+/// What a thing counts that `having` of `all` memories have; never nothing.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "memories of a store are far below 2^52"
+)]
+fn rarity(all: usize, having: usize) -> f64 {
+    let (all, having) = (all as f64, having as f64);
+    (1.0 + (all - having + 0.5) / (having + 0.5)).ln()
+}
+
+/// What a memory must be, beside having something that is wanted.
+struct Filter<'a> {
+    index: &'a StoreIndex,
+    query: &'a Query,
+    directory: Option<&'a DirPath>,
+    phrases: Vec<Steps>,
+    excluded: Vec<Steps>,
+}
+
+/// A sequence as the store has it: the terms that may stand at each place.
+struct Steps(Vec<(Vec<u32>, u32)>);
+
+impl<'a> Filter<'a> {
+    fn of(index: &'a StoreIndex, query: &'a Query, directory: Option<&'a DirPath>) -> Self {
+        let steps = |sequences: &[Sequence]| {
+            sequences
+                .iter()
+                .map(|Sequence(atoms)| {
+                    Steps(
+                        atoms
+                            .iter()
+                            .map(|(atom, offset)| (index.terms_of(atom), *offset))
+                            .collect(),
+                    )
+                })
+                .collect()
+        };
+        Self {
+            index,
+            query,
+            directory,
+            phrases: steps(&query.phrases),
+            excluded: steps(&query.excluded),
+        }
+    }
+
+    fn allows(&self, slot: u32) -> bool {
+        let memory = &self.index.slots()[slot as usize];
+        self.directory
+            .is_none_or(|directory| memory.path.is_below(directory))
+            && self
+                .query
+                .paths
+                .iter()
+                .all(|path| path.allows(&memory.folded_path))
+            && self.phrases.iter().all(|steps| steps.are_in(self.index, slot))
+            && !self.excluded.iter().any(|steps| steps.are_in(self.index, slot))
+    }
+}
+
+impl Steps {
+    /// Whether the content or the path of the slot has them.
+    fn are_in(&self, index: &StoreIndex, slot: u32) -> bool {
+        let mut places: Vec<u32> = Vec::new();
+        let mut before = 0;
+        for (place, (terms, offset)) in self.0.iter().enumerate() {
+            let mut here = Vec::new();
+            for term in terms {
+                index.positions_in(*term, slot, |position| here.push(position));
+            }
+            if place > 0 {
+                let distance = offset - before;
+                here.retain(|position| follows(&places, *position, distance));
+            }
+            before = *offset;
+            places = here;
+            if places.is_empty() {
+                return self.are_in_path(index, slot);
+            }
+        }
+        true
+    }
+
+    fn are_in_path(&self, index: &StoreIndex, slot: u32) -> bool {
+        if !self.0.iter().all(|(terms, _)| {
+            terms.iter().any(|term| {
+                let in_paths = &index.term(*term).in_paths;
+                in_paths.binary_search_by_key(&slot, |(at, _)| *at).is_ok()
+            })
+        }) {
+            return false;
+        }
+        let mut tokens: Vec<(Option<u32>, u32)> = Vec::new();
+        crate::analyse::analyse(index.slots()[slot as usize].path.as_str(), |token| {
+            tokens.push((index.find(token.term), token.position));
+        });
+        let mut places: Vec<u32> = Vec::new();
+        let mut before = 0;
+        for (place, (terms, offset)) in self.0.iter().enumerate() {
+            let here = tokens
+                .iter()
+                .filter(|(term, _)| term.is_some_and(|term| terms.contains(&term)))
+                .map(|(_, position)| *position)
+                .filter(|position| place == 0 || follows(&places, *position, offset - before))
+                .collect();
+            before = *offset;
+            places = here;
+        }
+        !places.is_empty()
+    }
+}
+
+/// Whether `position` is at `distance` of one of `places`. The parts of a
+/// compound are at one position, and the same words apart at the next.
+fn follows(places: &[u32], position: u32, distance: u32) -> bool {
+    places.iter().any(|place| {
+        position
+            .checked_sub(*place)
+            .is_some_and(|step| step == distance || (step <= 1 && distance <= 1))
+    })
+}
+
+#[cfg(test)]
+mod tests;

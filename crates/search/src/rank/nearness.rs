@@ -1,0 +1,94 @@
+//! What it counts that the words of a query stand near one another.
+//!
+//! A long memory, such as a conversation, has most words somewhere. What is
+//! asked for is where they come together: in the best passage of each memory
+//! that scores well without it.
+
+use super::Resolved;
+use crate::store::StoreIndex;
+
+/// The memories of a query that are looked at, those that score best. The
+/// others keep their scores, which are lower ones.
+const LOOKED_AT: usize = 100;
+/// Positions of a passage.
+const PASSAGE: u32 = 32;
+/// What coming together counts, beside being there.
+const PASSAGE_WEIGHT: f64 = 0.5;
+/// What it counts that two words follow one another as in the query.
+const FOLLOWING_WEIGHT: f64 = 0.3;
+/// Places of the wanted things that are looked at in one memory.
+const MAX_PLACES: usize = 4_096;
+
+/// Adds to the scores of `found`, which is in order, the best first.
+pub(super) fn add(index: &StoreIndex, resolved: &[Resolved<'_>], found: &mut [(f64, u32)]) {
+    let shown: Vec<&Resolved<'_>> = resolved.iter().filter(|one| one.wanted.is_shown).collect();
+    if shown.len() < 2 {
+        return;
+    }
+    let mut places = Vec::new();
+    for (score, slot) in found.iter_mut().take(LOOKED_AT) {
+        places.clear();
+        for (number, one) in shown.iter().enumerate() {
+            for variant in &one.variants {
+                index.positions_in(variant.term, *slot, |position| {
+                    if places.len() < MAX_PLACES {
+                        places.push((position, number));
+                    }
+                });
+            }
+        }
+        places.sort_unstable();
+        *score += PASSAGE_WEIGHT * best_passage(&shown, &places);
+        *score += FOLLOWING_WEIGHT * following(&shown, &places);
+    }
+}
+
+/// The most that comes together in one passage, without its weightiest part,
+/// which a memory has anyhow.
+fn best_passage(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
+    let mut counts = vec![0_u32; shown.len()];
+    let mut first = 0;
+    let mut best = 0.0_f64;
+    let mut is_new = true;
+    for (position, number) in places {
+        is_new |= counts[*number] == 0;
+        counts[*number] += 1;
+        while places[first].0 + PASSAGE <= *position {
+            counts[places[first].1] -= 1;
+            first += 1;
+        }
+        if is_new {
+            let present = counts.iter().zip(shown).filter(|(count, _)| **count > 0);
+            let (mut sum, mut most) = (0.0, 0.0_f64);
+            for (_, one) in present {
+                sum += one.weight;
+                most = most.max(one.weight);
+            }
+            best = best.max(sum - most);
+            is_new = false;
+        }
+    }
+    best
+}
+
+/// The weight of the neighbours in the query that are neighbours here.
+fn following(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
+    let mut sum = 0.0;
+    for number in 1..shown.len() {
+        let distance = shown[number]
+            .wanted
+            .position
+            .saturating_sub(shown[number - 1].wanted.position);
+        if distance > 2 {
+            continue;
+        }
+        let is_there = places
+            .iter()
+            .filter(|(_, other)| *other == number - 1)
+            .any(|(position, _)| places.binary_search(&(position + distance, number)).is_ok());
+        if is_there {
+            sum += shown[number].weight.min(shown[number - 1].weight);
+        }
+    }
+    sum
+}

@@ -1,0 +1,194 @@
+//! What is found, in which order, and that it is as if all were counted anew.
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::Row;
+
+fn memory(number: u128) -> MemoryId {
+    MemoryId::from_uuid(Uuid::from_u128(number))
+}
+
+fn path(text: &str) -> MemoryPath {
+    MemoryPath::parse(text).unwrap()
+}
+
+fn put(index: &mut StoreIndex, number: u128, place: &str, content: &str) {
+    let row = Row::of(content).into_bytes();
+    index.set(memory(number), path(place), Some(row)).unwrap();
+}
+
+fn store(memories: &[(&str, &str)]) -> StoreIndex {
+    let mut index = StoreIndex::default();
+    for (number, (place, content)) in (0..).zip(memories) {
+        put(&mut index, number, place, content);
+    }
+    index
+}
+
+fn found(index: &StoreIndex, query: &str) -> Vec<String> {
+    let query = Query::parse(query).unwrap();
+    let results = index.search(&query, None, 100, |_, _| true);
+    results
+        .found
+        .into_iter()
+        .map(|one| one.path.as_str()[1..].to_owned())
+        .collect()
+}
+
+#[test]
+fn path_counts_more_than_content() {
+    let index = store(&[
+        ("/a.md", "the deploy is on Monday"),
+        ("/deploy.md", "on Monday and Tuesday"),
+        ("/other.md", "nothing of it"),
+    ]);
+    assert_eq!(found(&index, "deploy"), ["deploy.md", "a.md"]);
+}
+
+#[test]
+fn equal_scores_are_in_the_order_of_paths() {
+    let index = store(&[("/b", "same text"), ("/a", "same text"), ("/c", "same text")]);
+    assert_eq!(found(&index, "text"), ["a", "b", "c"]);
+}
+
+#[test]
+fn word_itself_is_before_its_other_forms() {
+    let index = store(&[
+        ("/1", "we deployed it"),
+        ("/2", "we deploy it"),
+        ("/3", "they went home"),
+        ("/4", "mereka membaca buku"),
+    ]);
+    assert_eq!(found(&index, "deploy"), ["2", "1"]);
+    assert_eq!(found(&index, "going"), ["3"]);
+    assert_eq!(found(&index, "bacaan"), ["4"]);
+}
+
+#[test]
+fn phrases_are_exact_and_in_order() {
+    let index = store(&[
+        ("/1", "a blue green deployment"),
+        ("/2", "a green blue deployment"),
+        ("/3", "blue-green"),
+        ("/4", "blue and green"),
+        ("/blue/green", "nothing"),
+        ("/6", "部署服务很快"),
+        ("/7", "服务部署很快"),
+    ]);
+    let mut hits = found(&index, "\"blue green\"");
+    hits.sort();
+    assert_eq!(hits, ["1", "3", "blue/green"]);
+    assert_eq!(found(&index, "\"部署服务\""), ["6"]);
+    // The parts of a compound stand at one position.
+    assert_eq!(found(&index, "\"green blue\" -deployment"), ["3"]);
+}
+
+#[test]
+fn exclusions_prefixes_and_places_are_kept_to() {
+    let index = store(&[
+        ("/notes/1", "retry the upload"),
+        ("/notes/2", "retry the download"),
+        ("/work/3", "retrying uploads"),
+    ]);
+    assert_eq!(found(&index, "retry -download path:notes/"), ["notes/1"]);
+    assert_eq!(found(&index, "uplo* -path:/notes/"), ["work/3"]);
+    assert_eq!(found(&index, "path:notes/"), ["notes/1", "notes/2"]);
+    assert_eq!(found(&index, "-retry"), Vec::<String>::new());
+    let query = Query::parse("retry").unwrap();
+    let below = index.search(&query, Some(&path("/work").as_dir()), 10, |_, _| true);
+    assert_eq!(below.count, 1);
+}
+
+#[test]
+fn single_characters_are_found_in_pairs_and_alone() {
+    let index = store(&[("/1", "我的猫很好"), ("/2", "猫"), ("/3", "狗")]);
+    let mut hits = found(&index, "猫");
+    hits.sort();
+    assert_eq!(hits, ["1", "2"]);
+    assert_eq!(found(&index, "很好 -猫"), Vec::<String>::new());
+}
+
+#[test]
+fn words_that_come_together_are_before_scattered_ones() {
+    let filler = "lorem ipsum dolor sit amet ".repeat(12);
+    let together = format!("{filler} budget meeting {filler}");
+    let scattered = format!("budget {filler} {filler} meeting");
+    let index = store(&[("/a", &scattered), ("/b", &together)]);
+    assert_eq!(found(&index, "budget meeting"), ["b", "a"]);
+}
+
+#[test]
+fn damaged_rows_are_found_by_their_path() {
+    let mut index = store(&[("/a", "alpha")]);
+    let mut row = Row::of("alpha beta gamma").into_bytes();
+    row.pop();
+    assert!(index.set(memory(7), path("/beta.md"), Some(row)).is_err());
+    assert_eq!(found(&index, "beta"), ["beta.md"]);
+    assert_eq!(found(&index, "alpha"), ["a"]);
+    index.remove(memory(7));
+    assert_eq!(found(&index, "beta"), Vec::<String>::new());
+}
+
+/// A change of a small store.
+#[derive(Debug, Clone)]
+enum Change {
+    Set(u128, String, String),
+    Remove(u128),
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let words = prop::sample::select(vec![
+        "deploy",
+        "deployed",
+        "server",
+        "retry_count",
+        "the",
+        "went",
+        "部署服务",
+        "서버를",
+        "キャッシュ",
+        "membaca",
+    ]);
+    let text = prop::collection::vec(words, 0..12).prop_map(|words| words.join(" "));
+    let change = prop_oneof![
+        4 => (0_u128..12, "[a-c]/(deploy|notes|server)", text)
+            .prop_map(|(number, place, text)| Change::Set(number, format!("/{place}{number}"), text)),
+        1 => (0_u128..12).prop_map(Change::Remove),
+    ];
+    prop::collection::vec(change, 0..200)
+}
+
+proptest! {
+    /// However a store came to be, its hits and their scores are those of one
+    /// that is made anew, in whatever order.
+    #[test]
+    fn history_leaves_no_trace(changes in changes(), query in prop::sample::select(vec![
+        "deploy", "the server went down", "部署", "\"retry count\" -membaca", "서버", "dep* キャッシュ", "baca path:a/",
+    ])) {
+        let mut index = StoreIndex::default();
+        let mut state = std::collections::BTreeMap::new();
+        for change in changes {
+            match change {
+                Change::Set(number, place, text) => {
+                    put(&mut index, number, &place, &text);
+                    state.insert(number, (place, text));
+                }
+                Change::Remove(number) => {
+                    index.remove(memory(number));
+                    state.remove(&number);
+                }
+            }
+        }
+        let mut anew = StoreIndex::default();
+        for (number, (place, text)) in state.iter().rev() {
+            put(&mut anew, *number, place, text);
+        }
+        let query = Query::parse(query).unwrap();
+        let one = index.search(&query, None, 100, |_, _| true);
+        let other = anew.search(&query, None, 100, |_, _| true);
+        prop_assert_eq!(one.found, other.found);
+        prop_assert_eq!(index.len(), state.len());
+    }
+}

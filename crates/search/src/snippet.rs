@@ -1,0 +1,235 @@
+//! What is shown of a memory that was found: the passage that says most.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::analyse::analyse;
+
+/// What stands before and after each matched term in a snippet. The content's
+/// own are left out of it, so that none is taken for a mark.
+pub const MARKS: (char, char) = ('⟦', '⟧');
+
+/// Characters of the content in a snippet, without the marks.
+pub const MAX_SNIPPET_CHARS: usize = 240;
+/// Of those, characters before the first match.
+const LEAD_CHARS: usize = 60;
+/// Sums that differ by no more are of the same things.
+const TOLERANCE: f64 = 1e-9;
+/// What is put where a line was cut.
+const CUT: char = '…';
+
+/// A passage of a content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snippet {
+    /// The line that it begins in, counted from 1.
+    pub line: usize,
+    /// The text, with [`MARKS`] around what matched. A cut line has an ellipsis.
+    pub text: String,
+}
+
+/// Finds in contents what a query looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Marker {
+    weights: HashMap<Box<str>, f64>,
+}
+
+/// Where something wanted is.
+struct Match {
+    range: Range<usize>,
+    term: Box<str>,
+    weight: f64,
+}
+
+impl Marker {
+    pub(crate) fn add(&mut self, term: &str, weight: f64) {
+        let known = self.weights.entry(term.into()).or_default();
+        *known = known.max(weight);
+    }
+
+    /// The passage of `content` with most of what was looked for; its beginning
+    /// where there is nothing of it.
+    pub fn snippet(&self, content: &str) -> Snippet {
+        let matches = self.matches(content);
+        let window = best_window(content, &matches);
+        let line = 1 + count_lines(&content[..window.start]);
+        Snippet {
+            line,
+            text: marked(content, &window, &matches),
+        }
+    }
+
+    fn matches(&self, content: &str) -> Vec<Match> {
+        let mut found: Vec<Match> = Vec::new();
+        analyse(content, |token| {
+            if let Some((term, weight)) = self.weights.get_key_value(token.term) {
+                found.push(Match {
+                    range: token.range,
+                    term: term.clone(),
+                    weight: *weight,
+                });
+            }
+        });
+        found.sort_by_key(|one| (one.range.start, one.range.end));
+        found
+    }
+}
+
+fn count_lines(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b'\n').count()
+}
+
+/// The passage that holds most of what is wanted, each thing once; of equals,
+/// the first, without what is before it.
+fn best_window(content: &str, matches: &[Match]) -> Range<usize> {
+    let mut best = (0.0, 0);
+    let mut counts: HashMap<&str, u32> = HashMap::new();
+    let mut sum = 0.0;
+    let mut last = 0;
+    for (first, one) in matches.iter().enumerate() {
+        // Bytes, not characters: near enough to choose by.
+        while let Some(next) = matches.get(last)
+            && next.range.end <= one.range.start + MAX_SNIPPET_CHARS - LEAD_CHARS
+        {
+            let count = counts.entry(&next.term).or_default();
+            *count += 1;
+            if *count == 1 {
+                sum += next.weight;
+            }
+            last += 1;
+        }
+        // Where as much is in a shorter passage, that one begins later.
+        let best_start = matches[best.1].range.start;
+        let is_closer = one.range.start < best_start + MAX_SNIPPET_CHARS - LEAD_CHARS;
+        if sum > best.0 + TOLERANCE || (is_closer && sum > best.0 - TOLERANCE) {
+            best = (sum, first);
+        }
+        if let Some(count) = counts.get_mut(&*one.term).filter(|count| **count > 0) {
+            *count -= 1;
+            if *count == 0 {
+                sum -= one.weight;
+            }
+        }
+    }
+    let start = matches.get(best.1).map_or(0, |one| one.range.start);
+    around(content, start)
+}
+
+/// The passage around `start`: from the beginning of the line, or a little
+/// before where that is far.
+fn around(content: &str, start: usize) -> Range<usize> {
+    let line_start = content[..start].rfind('\n').map_or(0, |newline| newline + 1);
+    let back = content[line_start..start]
+        .char_indices()
+        .rev()
+        .take(LEAD_CHARS)
+        .last()
+        .map_or(start, |(offset, _)| line_start + offset);
+    let end = content[back..]
+        .char_indices()
+        .nth(MAX_SNIPPET_CHARS)
+        .map_or(content.len(), |(offset, _)| back + offset);
+    back..end
+}
+
+/// The text of `window` with its matches marked.
+fn marked(content: &str, window: &Range<usize>, matches: &[Match]) -> String {
+    let mut text = String::with_capacity(window.len() + 64);
+    let is_own_mark = |letter: &char| *letter == MARKS.0 || *letter == MARKS.1;
+    if content[..window.start]
+        .chars()
+        .next_back()
+        .is_some_and(|before| before != '\n')
+    {
+        text.push(CUT);
+    }
+    let mut at = window.start;
+    for range in merged(matches, window) {
+        text.extend(
+            content[at..range.start]
+                .chars()
+                .filter(|letter| !is_own_mark(letter)),
+        );
+        text.push(MARKS.0);
+        text.extend(
+            content[range.clone()]
+                .chars()
+                .filter(|letter| !is_own_mark(letter)),
+        );
+        text.push(MARKS.1);
+        at = range.end;
+    }
+    text.extend(
+        content[at..window.end]
+            .chars()
+            .filter(|letter| !is_own_mark(letter)),
+    );
+    if window.end < content.len() {
+        text.push(CUT);
+    }
+    text
+}
+
+/// The ranges of the matches in `window`, those that overlap as one.
+fn merged(matches: &[Match], window: &Range<usize>) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for one in matches {
+        if one.range.start < window.start || one.range.end > window.end {
+            continue;
+        }
+        match ranges.last_mut() {
+            Some(last) if one.range.start < last.end => last.end = last.end.max(one.range.end),
+            _ => ranges.push(one.range.clone()),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marker(terms: &[&str]) -> Marker {
+        let mut marker = Marker::default();
+        for term in terms {
+            marker.add(term, 1.0);
+        }
+        marker
+    }
+
+    #[test]
+    fn best_passage_is_shown_with_its_line() {
+        let content = "alpha\nnothing here\n\nthe beta and the Alpha\nend";
+        let snippet = marker(&["alpha", "beta"]).snippet(content);
+        assert_eq!(snippet.line, 4);
+        assert_eq!(snippet.text, "the ⟦beta⟧ and the ⟦Alpha⟧\nend");
+    }
+
+    #[test]
+    fn long_lines_are_cut_between_characters() {
+        let content = format!("{}needle {}", "é ".repeat(500), "猫".repeat(500));
+        let snippet = marker(&["needle"]).snippet(&content);
+        assert!(snippet.text.starts_with('…') && snippet.text.ends_with('…'));
+        assert!(snippet.text.contains("⟦needle⟧"));
+        assert_eq!(snippet.line, 1);
+        assert_eq!(snippet.text.chars().count(), MAX_SNIPPET_CHARS + 4);
+    }
+
+    #[test]
+    fn without_a_match_the_beginning_is_shown() {
+        let snippet = marker(&["x"]).snippet("first\nsecond");
+        assert_eq!((snippet.line, snippet.text.as_str()), (1, "first\nsecond"));
+        assert_eq!(marker(&[]).snippet("").text, "");
+    }
+
+    #[test]
+    fn marks_of_the_content_are_no_marks() {
+        let snippet = marker(&["b"]).snippet("⟦a⟧ b");
+        assert_eq!(snippet.text, "a ⟦b⟧");
+    }
+
+    #[test]
+    fn neighbouring_pairs_are_marked_as_one() {
+        let snippet = marker(&["部署", "署服"]).snippet("我们部署服务");
+        assert_eq!(snippet.text, "我们⟦部署服⟧务");
+    }
+}

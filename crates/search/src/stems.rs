@@ -1,0 +1,210 @@
+//! Which words of Latin script are forms of one word: English and Indonesian.
+//!
+//! Both are asked of every word, since nothing tells the language of a note of
+//! three words. A form found so counts less than the word itself, and the
+//! function words of a query may say which of the two it is not.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use rust_stemmers::{Algorithm, Stemmer};
+
+mod irregular;
+
+/// A language that forms are known of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Language {
+    English,
+    Indonesian,
+}
+
+/// Bytes of the shortest root that an Indonesian word is taken apart to.
+const MIN_ROOT: usize = 4;
+
+/// Whether forms of `term` are looked for: letters `a` to `z`, and more than two.
+pub(crate) fn has_forms(term: &str) -> bool {
+    term.len() > 2 && term.bytes().all(|byte| byte.is_ascii_lowercase())
+}
+
+/// Hands each root of `term` to `sink`. Two words are forms of one another where
+/// they have a root in common.
+pub(crate) fn roots(language: Language, term: &str, mut sink: impl FnMut(&str)) {
+    match language {
+        Language::English => sink(&english(term)),
+        Language::Indonesian => indonesian(term, &mut sink),
+    }
+}
+
+/// The English stem, of the dictionary form where the form is irregular.
+fn english(term: &str) -> Cow<'_, str> {
+    static STEMMER: OnceLock<Stemmer> = OnceLock::new();
+    let stemmer = STEMMER.get_or_init(|| Stemmer::create(Algorithm::English));
+    stemmer.stem(irregular::base_of(term).unwrap_or(term))
+}
+
+/// The irregular forms of the English words of this root.
+pub(crate) fn irregular_forms(root: &str) -> impl Iterator<Item = &'static str> {
+    static BY_ROOT: OnceLock<Vec<(String, &'static str)>> = OnceLock::new();
+    let by_root = BY_ROOT.get_or_init(|| {
+        let mut forms: Vec<_> = irregular::forms()
+            .map(|(form, base)| (english(base).into_owned(), form))
+            .collect();
+        forms.sort_unstable();
+        forms
+    });
+    let from = by_root.partition_point(|(known, _)| known.as_str() < root);
+    by_root[from..]
+        .iter()
+        .take_while(move |(known, _)| known == root)
+        .map(|(_, form)| *form)
+}
+
+/// What an Indonesian word may begin with before its root.
+pub(crate) const PREFIX_STARTS: [&str; 8] = ["me", "pe", "di", "ke", "se", "be", "te", "ku"];
+
+/// Takes the endings off that have a meaning of their own, then one ending and
+/// up to two prefixes that make words of roots. Where more than one root makes
+/// the word (`menulis` of `tulis`, were there no `nulis`), all of them are given.
+fn indonesian(term: &str, sink: &mut impl FnMut(&str)) {
+    let bare = without_ending(term, &["lah", "kah", "tah", "pun"]);
+    let bare = without_ending(bare, &["nya", "ku", "mu"]);
+    // `mu` may be of the root, as in `bertemu`.
+    let words = [term, bare];
+    for word in &words[usize::from(bare.len() == term.len())..] {
+        without_prefixes(word, 2, sink);
+        for ending in ["kan", "an", "i"] {
+            let short = without_ending(word, &[ending]);
+            if short.len() < word.len() {
+                without_prefixes(short, 2, sink);
+            }
+        }
+    }
+}
+
+fn without_ending<'a>(word: &'a str, endings: &[&str]) -> &'a str {
+    endings
+        .iter()
+        .filter_map(|ending| word.strip_suffix(ending))
+        .find(|short| short.len() >= MIN_ROOT)
+        .unwrap_or(word)
+}
+
+fn without_prefixes(word: &str, left: usize, sink: &mut impl FnMut(&str)) {
+    sink(word);
+    if left == 0 || word.len() < MIN_ROOT + 2 {
+        return;
+    }
+    for prefix in ["di", "ke", "se", "ber", "ter", "per", "bel", "pel"] {
+        if let Some(root) = word.strip_prefix(prefix)
+            && root.len() >= MIN_ROOT
+        {
+            without_prefixes(root, left - 1, sink);
+        }
+    }
+    let Some(rest) = (word.strip_prefix("me")).or_else(|| word.strip_prefix("pe")) else {
+        return;
+    };
+    nasal_roots(rest, &mut |root| {
+        if root.len() >= MIN_ROOT {
+            without_prefixes(root, left - 1, sink);
+        }
+    });
+}
+
+/// The roots behind `me` or `pe`, whose nasal swallows the first letter of some:
+/// `nulis` of `tulis`, `ngirim` of `kirim`, `nyimpan` of `simpan`, `milih` of
+/// `pilih`.
+fn nasal_roots(rest: &str, sink: &mut impl FnMut(&str)) {
+    let is_vowel = |text: &str| text.starts_with(['a', 'e', 'i', 'o', 'u']);
+    let mut restored = |first: char, root: &str| {
+        let mut word = String::with_capacity(root.len() + 1);
+        word.push(first);
+        word.push_str(root);
+        sink(&word);
+    };
+    if let Some(root) = rest.strip_prefix("ny").filter(|root| is_vowel(root)) {
+        restored('s', root);
+    } else if let Some(root) = rest.strip_prefix("ng") {
+        if is_vowel(root) {
+            restored('k', root);
+        }
+        sink(root);
+    } else if let Some(root) = rest.strip_prefix('m') {
+        if is_vowel(root) {
+            restored('p', root);
+            sink(rest);
+        } else {
+            sink(root);
+        }
+    } else if let Some(root) = rest.strip_prefix('n') {
+        if is_vowel(root) {
+            restored('t', root);
+            sink(rest);
+        } else {
+            sink(root);
+        }
+    } else if rest.starts_with(['l', 'r', 'w', 'y']) {
+        sink(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn are_forms(language: Language, one: &str, other: &str) -> bool {
+        let mut first = Vec::new();
+        roots(language, one, |root| first.push(root.to_owned()));
+        let mut found = false;
+        roots(language, other, |root| {
+            found |= first.iter().any(|known| known == root);
+        });
+        found
+    }
+
+    #[test]
+    fn english_forms_have_one_root() {
+        for (one, other) in [
+            ("run", "running"),
+            ("went", "going"),
+            ("children", "child"),
+            ("deployed", "deployment"),
+            ("deploys", "deploy"),
+            ("bought", "buy"),
+            ("using", "use"),
+            ("dying", "die"),
+        ] {
+            assert!(are_forms(Language::English, one, other), "{one} {other}");
+        }
+        assert!(!are_forms(Language::English, "port", "portion"));
+    }
+
+    #[test]
+    fn indonesian_forms_have_one_root() {
+        for (one, other) in [
+            ("membaca", "dibaca"),
+            ("menulis", "tulisan"),
+            ("mengirim", "kiriman"),
+            ("menyimpan", "penyimpanan"),
+            ("memilih", "pilihan"),
+            ("menggunakan", "pengguna"),
+            ("pertemuan", "bertemu"),
+            ("perjalanan", "berjalan"),
+            ("kesehatan", "sehat"),
+            ("laporannya", "melaporkan"),
+            ("anggaran", "anggarannya"),
+            ("pembayaran", "membayar"),
+        ] {
+            assert!(are_forms(Language::Indonesian, one, other), "{one} {other}");
+        }
+        for (one, other) in [("person", "son"), ("makan", "makin"), ("jalan", "jala")] {
+            assert!(!are_forms(Language::Indonesian, one, other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn irregular_forms_are_found_from_the_root() {
+        let forms: Vec<_> = irregular_forms("go").collect();
+        assert_eq!(forms, ["goes", "gone", "went"]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Which terms of a store are forms of one word, found as they are asked for.
+//!
+//! A root is looked for among the terms that begin as its forms may. Their
+//! roots are made once, when their beginning is asked for the first time.
+
+use hashbrown::HashMap;
+
+use super::{StoreIndex, start_of};
+use crate::stems::{Language, PREFIX_STARTS, has_forms, irregular_forms, roots};
+
+#[derive(Default)]
+pub(super) struct Forms {
+    /// How many of the terms that begin so were looked at.
+    seen: HashMap<(Language, [u8; 2]), usize>,
+    by_root: HashMap<(Language, Box<str>), Vec<u32>>,
+    bytes: usize,
+}
+
+impl Forms {
+    pub(super) const fn size_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn look_at(&mut self, index: &StoreIndex, language: Language, start: [u8; 2]) {
+        let Some(terms) = index.terms.by_start.get(&start) else {
+            return;
+        };
+        let seen = self.seen.entry((language, start)).or_default();
+        for term in &terms[*seen..] {
+            let text = index.text(*term);
+            if !has_forms(text) {
+                continue;
+            }
+            roots(language, text, |root| {
+                self.bytes += root.len() + 96;
+                let forms = self.by_root.entry((language, root.into())).or_default();
+                if forms.last() != Some(term) {
+                    forms.push(*term);
+                }
+            });
+        }
+        *seen = terms.len();
+    }
+}
+
+impl StoreIndex {
+    /// Hands the terms to `sink` that are other forms of `word`.
+    pub(crate) fn forms_of(&self, word: &str, language: Language, mut sink: impl FnMut(u32)) {
+        // What a panicked query left is whole: it is only ever added to.
+        let mut forms = self
+            .forms
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        roots(language, word, |root| {
+            forms.look_at(self, language, start_of(root.as_bytes()));
+            if language == Language::Indonesian {
+                for start in PREFIX_STARTS {
+                    forms.look_at(self, language, start_of(start.as_bytes()));
+                }
+            }
+            let found = forms.by_root.get(&(language, root.into()));
+            for term in found.into_iter().flatten() {
+                sink(*term);
+            }
+            if language == Language::English {
+                irregular_forms(root)
+                    .filter_map(|form| self.find(form))
+                    .for_each(&mut sink);
+            }
+        });
+    }
+}

@@ -1,0 +1,43 @@
+//! Search: any content is analysed to a row that is read again, any query is
+//! answered, and bytes that are no row are refused.
+
+#![no_main]
+
+use keepsake_core::{MemoryId, MemoryPath};
+use keepsake_search::{MAX_SNIPPET_CHARS, Query, Row, StoreIndex, check};
+use libfuzzer_sys::fuzz_target;
+use uuid::Uuid;
+
+fuzz_target!(|data: &[u8]| {
+    let memory = |number| MemoryId::from_uuid(Uuid::from_u128(number));
+    let path = |text: &str| MemoryPath::from_trusted(text.to_owned());
+    let mut index = StoreIndex::default();
+    // As it may come from a damaged database.
+    let is_row = check(data).is_ok();
+    let taken = index.set(memory(1), path("/damaged/row.md"), Some(data.to_vec()));
+    assert!(taken.is_ok() || !is_row);
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let (content, query) = text.split_once('\n').unwrap_or((text, text));
+    let row = Row::of(content);
+    assert_eq!(check(row.as_bytes()), Ok(()));
+    assert_eq!(Row::of(content), row);
+    assert!(row.length() as usize <= content.chars().count() * 18);
+    index.set(memory(2), path("/notes/a_b.md"), Some(row.into_bytes())).expect("a row of a content is whole");
+    let Ok(query) = Query::parse(query) else {
+        return;
+    };
+    let results = index.search(&query, None, 10, |_, _| true);
+    assert!(results.count <= 2);
+    assert!(!query.is_empty() || results.found.is_empty());
+    for found in &results.found {
+        assert!(found.score.is_finite() && found.score >= 0.0);
+    }
+    let snippet = results.marker.snippet(content);
+    assert!(snippet.text.chars().count() <= 3 * MAX_SNIPPET_CHARS + 4);
+    assert!(snippet.line >= 1);
+    index.remove(memory(2));
+    index.remove(memory(1));
+    assert!(index.is_empty());
+});
