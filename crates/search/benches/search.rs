@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_search::{Query, Row, StoreIndex};
+use keepsake_search::{Builder, Postings, Query, Row};
 use uuid::Uuid;
 
 /// As much as a memory may measure.
@@ -93,8 +93,8 @@ fn rows(text: impl Fn(&mut Numbers) -> String) -> Vec<(MemoryPath, Vec<u8>)> {
         .collect()
 }
 
-fn built(rows: &[(MemoryPath, Vec<u8>)]) -> StoreIndex {
-    let mut index = StoreIndex::default();
+fn loaded(rows: &[(MemoryPath, Vec<u8>)]) -> Postings {
+    let mut index = Postings::default();
     for (number, (path, row)) in (0..).zip(rows) {
         let memory = MemoryId::from_uuid(Uuid::from_u128(number));
         index
@@ -169,10 +169,22 @@ fn search(criterion: &mut Criterion) {
         ),
     ] {
         let row_bytes: usize = rows.iter().map(|(_, row)| row.len()).sum();
-        group.bench_function(BenchmarkId::new("build", name), |bencher| {
-            bencher.iter_with_large_drop(|| built(black_box(&rows)));
+        group.bench_function(BenchmarkId::new("load", name), |bencher| {
+            bencher.iter_with_large_drop(|| loaded(black_box(&rows)));
         });
-        let index = built(&rows);
+        let index = loaded(&rows);
+        let first = Query::parse(&queries[0]).expect("queries of the bench are short");
+        group.bench_function(BenchmarkId::new("first search", name), |bencher| {
+            bencher.iter(|| index.search(black_box(&first), None, 10, |_, _| true).count);
+        });
+        group.bench_function(BenchmarkId::new("build", name), |bencher| {
+            bencher.iter_with_large_drop(|| index.builder().map(Builder::build));
+        });
+        let mut index = index;
+        let built = index.builder().map(Builder::build);
+        if let Some(built) = built {
+            index.adopt(built);
+        }
         println!(
             "{name}: rows of {} bytes, {} bytes of memory each",
             row_bytes / rows.len(),

@@ -12,10 +12,10 @@ use std::cmp::Ordering;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
-use crate::query::{Atom, Query, Sequence, Wanted};
+use crate::postings::{Field, Needed, Postings, Searched};
+use crate::query::{Atom, Query, Sequence, Wanted, folded_path};
 use crate::snippet::Marker;
 use crate::stems::Language;
-use crate::store::StoreIndex;
 
 mod nearness;
 
@@ -67,7 +67,7 @@ struct Resolved<'a> {
     weight: f64,
 }
 
-impl StoreIndex {
+impl Postings {
     /// The memories that `query` finds below `directory`, the best `limit` of
     /// those that are `wanted`, which is asked with score and path.
     ///
@@ -79,22 +79,30 @@ impl StoreIndex {
         limit: usize,
         wanted: impl Fn(f64, &MemoryPath) -> bool,
     ) -> Results {
-        let mut scores = Scores::of(self);
+        let narrowed;
+        let terms = if let Some(all) = self.all() {
+            all
+        } else {
+            narrowed = self.read(&Needed::of(query));
+            &narrowed
+        };
+        let index = Searched { store: self, terms };
+        let mut scores = Scores::of(index);
         let mut resolved: Vec<Resolved<'_>> = query
             .wanted
             .iter()
-            .map(|one| self.resolve(one, query.languages))
+            .map(|one| index.resolve(one, query.languages))
             .collect();
         for one in &mut resolved {
-            scores.add(self, one);
+            scores.add(index, one);
         }
         if query.is_path_alone() {
-            scores.touch_all(self);
+            scores.touch_all(index);
         }
-        let filter = Filter::of(self, query, directory);
+        let filter = Filter::of(index, query, directory);
         let mut found: Vec<(f64, u32)> = scores.found().filter(|(_, slot)| filter.allows(*slot)).collect();
         self.sort(&mut found);
-        nearness::add(self, &resolved, &mut found);
+        nearness::add(index, &resolved, &mut found);
         self.sort(&mut found);
         let count = found.len();
         let found = found
@@ -104,14 +112,14 @@ impl StoreIndex {
             .take(limit)
             .map(|(score, slot)| Found {
                 memory: slot.memory,
-                path: slot.path.clone(),
+                path: MemoryPath::clone(&slot.path),
                 score,
             })
             .collect();
         Results {
             found,
             count,
-            marker: self.marker(&resolved),
+            marker: index.marker(&resolved),
         }
     }
 
@@ -123,10 +131,12 @@ impl StoreIndex {
         let path = |slot: u32| &self.slots()[slot as usize].path;
         b.0.total_cmp(&a.0).then_with(|| path(a.1).cmp(path(b.1)))
     }
+}
 
+impl Searched<'_> {
     /// The terms of the store that stand for `wanted`, in the order of their
     /// texts.
-    fn resolve<'a>(&self, wanted: &'a Wanted, languages: &[Language]) -> Resolved<'a> {
+    fn resolve<'a>(self, wanted: &'a Wanted, languages: &[Language]) -> Resolved<'a> {
         let mut variants: Vec<Variant> = Vec::new();
         let mut add = |term: u32, weight: f64| match variants.iter_mut().find(|known| known.term == term) {
             Some(known) => known.weight = known.weight.max(weight),
@@ -134,7 +144,7 @@ impl StoreIndex {
         };
         match &wanted.atom {
             Atom::Term(text) => {
-                if let Some(term) = self.find(text) {
+                if let Some(term) = self.terms.find(text.as_bytes()) {
                     add(term, 1.0);
                 }
                 for language in languages.iter().filter(|_| wanted.has_forms) {
@@ -142,20 +152,21 @@ impl StoreIndex {
                         Language::English => ENGLISH_FORM_WEIGHT,
                         Language::Indonesian => INDONESIAN_FORM_WEIGHT,
                     };
-                    self.forms_of(text, *language, |term| add(term, weight));
+                    self.terms.forms_of(text, *language, |term| add(term, weight));
                 }
             }
+            Atom::Character(letter) if !wanted.is_shown && self.is_everywhere(*letter) => {}
             atom => variants.extend(self.terms_of(atom).into_iter().map(|term| Variant {
                 term,
                 // A character inside a run is in two pairs.
-                weight: if self.text(term).chars().count() == 2 && matches!(atom, Atom::Character(_)) {
+                weight: if self.terms.text(term).chars().count() == 2 && matches!(atom, Atom::Character(_)) {
                     0.5
                 } else {
                     1.0
                 },
             })),
         }
-        variants.sort_unstable_by(|a, b| self.text(a.term).cmp(self.text(b.term)));
+        variants.sort_unstable_by(|a, b| self.terms.text(a.term).cmp(self.terms.text(b.term)));
         Resolved {
             wanted,
             variants,
@@ -163,14 +174,26 @@ impl StoreIndex {
         }
     }
 
+    /// Whether a character is in so many pairs that it tells no memory from
+    /// another, and costs more than all that does.
+    fn is_everywhere(self, letter: char) -> bool {
+        let mut left = self.store.len();
+        self.terms.pairs_with(letter).iter().any(|pair| {
+            let live = self.terms.live(*pair);
+            let is_more = live > left;
+            left = left.saturating_sub(live);
+            is_more
+        })
+    }
+
     /// The terms of the store that are `atom` itself.
-    fn terms_of(&self, atom: &Atom) -> Vec<u32> {
+    fn terms_of(self, atom: &Atom) -> Vec<u32> {
         match atom {
-            Atom::Term(text) => self.find(text).into_iter().collect(),
-            Atom::Prefix(start) => self.starting(start),
+            Atom::Term(text) => self.terms.find(text.as_bytes()).into_iter().collect(),
+            Atom::Prefix(start) => self.terms.starting(start),
             Atom::Character(letter) => {
-                let alone = self.find(letter.encode_utf8(&mut [0; 4]));
-                let mut terms = self.pairs_with(*letter).to_vec();
+                let alone = self.terms.find(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                let mut terms = self.terms.pairs_with(*letter).to_vec();
                 terms.extend(alone);
                 terms.sort_unstable();
                 terms.dedup();
@@ -179,11 +202,11 @@ impl StoreIndex {
         }
     }
 
-    fn marker(&self, resolved: &[Resolved<'_>]) -> Marker {
+    fn marker(self, resolved: &[Resolved<'_>]) -> Marker {
         let mut marker = Marker::default();
         for one in resolved.iter().filter(|one| one.wanted.is_shown) {
             for variant in &one.variants {
-                marker.add(self.text(variant.term), one.weight * variant.weight);
+                marker.add(self.terms.text(variant.term), one.weight * variant.weight);
             }
         }
         marker
@@ -201,8 +224,8 @@ struct Scores {
 }
 
 impl Scores {
-    fn of(index: &StoreIndex) -> Self {
-        let slots = index.slots().len();
+    fn of(index: Searched<'_>) -> Self {
+        let slots = index.store.slots().len();
         Self {
             sums: vec![0.0; slots],
             is_found: vec![false; slots],
@@ -212,24 +235,23 @@ impl Scores {
         }
     }
 
-    fn add(&mut self, index: &StoreIndex, one: &mut Resolved<'_>) {
-        let average = index.average_length();
-        let average_path = index.average_path_length();
+    fn add(&mut self, index: Searched<'_>, one: &mut Resolved<'_>) {
+        let average = index.store.average_length();
+        let average_path = index.store.average_path_length();
         let held_against = |length: u32, average: f64, b: f64| 1.0 - b + b * f64::from(length) / average;
         for variant in &one.variants {
-            let term = index.term(variant.term);
-            for posting in &term.postings {
-                let slot = &index.slots()[posting.slot as usize];
+            for posting in index.terms.postings(variant.term, Field::Content) {
+                let slot = index.slot(posting.slot);
                 let amount = posting.frequency() / held_against(slot.length, average, B_CONTENT);
                 self.put(posting.slot, slot.is_live, variant.weight * amount);
             }
-            for (at, count) in &term.in_paths {
-                let slot = &index.slots()[*at as usize];
-                let amount = f64::from(*count) / held_against(slot.path_length, average_path, B_PATH);
-                self.put(*at, slot.is_live, variant.weight * PATH_WEIGHT * amount);
+            for posting in index.terms.postings(variant.term, Field::Path) {
+                let slot = index.slot(posting.slot);
+                let amount = posting.frequency() / held_against(slot.path_length, average_path, B_PATH);
+                self.put(posting.slot, slot.is_live, variant.weight * PATH_WEIGHT * amount);
             }
         }
-        one.weight = one.wanted.weight * rarity(index.len(), self.touched.len());
+        one.weight = one.wanted.weight * rarity(index.store.len(), self.touched.len());
         for slot in self.touched.drain(..) {
             let amount = std::mem::take(&mut self.amounts[slot as usize]);
             self.sums[slot as usize] += one.weight * amount * (K1 + 1.0) / (K1 + amount);
@@ -250,9 +272,9 @@ impl Scores {
         *known += amount;
     }
 
-    fn touch_all(&mut self, index: &StoreIndex) {
+    fn touch_all(&mut self, index: Searched<'_>) {
         self.found = (0..)
-            .zip(index.slots())
+            .zip(index.store.slots())
             .filter(|(_, slot)| slot.is_live)
             .map(|(at, _)| at)
             .collect();
@@ -275,7 +297,7 @@ fn rarity(all: usize, having: usize) -> f64 {
 
 /// What a memory must be, beside having something that is wanted.
 struct Filter<'a> {
-    index: &'a StoreIndex,
+    index: Searched<'a>,
     query: &'a Query,
     directory: Option<&'a DirPath>,
     phrases: Vec<Steps>,
@@ -286,7 +308,7 @@ struct Filter<'a> {
 struct Steps(Vec<(Vec<u32>, u32)>);
 
 impl<'a> Filter<'a> {
-    fn of(index: &'a StoreIndex, query: &'a Query, directory: Option<&'a DirPath>) -> Self {
+    fn of(index: Searched<'a>, query: &'a Query, directory: Option<&'a DirPath>) -> Self {
         let steps = |sequences: &[Sequence]| {
             sequences
                 .iter()
@@ -310,79 +332,65 @@ impl<'a> Filter<'a> {
     }
 
     fn allows(&self, slot: u32) -> bool {
-        let memory = &self.index.slots()[slot as usize];
+        let memory = self.index.slot(slot);
         self.directory
             .is_none_or(|directory| memory.path.is_below(directory))
-            && self
-                .query
-                .paths
-                .iter()
-                .all(|path| path.allows(&memory.folded_path))
+            && self.is_in_place(memory.path.as_str())
             && self.phrases.iter().all(|steps| steps.are_in(self.index, slot))
             && !self.excluded.iter().any(|steps| steps.are_in(self.index, slot))
     }
 }
 
+impl Filter<'_> {
+    fn is_in_place(&self, path: &str) -> bool {
+        if self.query.paths.is_empty() {
+            return true;
+        }
+        let folded = folded_path(path);
+        self.query.paths.iter().all(|filter| filter.allows(&folded))
+    }
+}
+
 impl Steps {
     /// Whether the content or the path of the slot has them.
-    fn are_in(&self, index: &StoreIndex, slot: u32) -> bool {
+    fn are_in(&self, index: Searched<'_>, slot: u32) -> bool {
+        [Field::Content, Field::Path]
+            .into_iter()
+            .any(|field| self.are_in_field(index, field, slot))
+    }
+
+    fn are_in_field(&self, index: Searched<'_>, field: Field, slot: u32) -> bool {
         let mut places: Vec<u32> = Vec::new();
         let mut before = 0;
         for (place, (terms, offset)) in self.0.iter().enumerate() {
             let mut here = Vec::new();
             for term in terms {
-                index.positions_in(*term, slot, |position| here.push(position));
+                index.positions_in(field, *term, slot, |position| {
+                    if place == 0 || follows(&places, position, offset - before) {
+                        here.push(position);
+                    }
+                });
             }
-            if place > 0 {
-                let distance = offset - before;
-                here.retain(|position| follows(&places, *position, distance));
-            }
+            here.sort_unstable();
             before = *offset;
             places = here;
             if places.is_empty() {
-                return self.are_in_path(index, slot);
+                return false;
             }
         }
         true
     }
-
-    fn are_in_path(&self, index: &StoreIndex, slot: u32) -> bool {
-        if !self.0.iter().all(|(terms, _)| {
-            terms.iter().any(|term| {
-                let in_paths = &index.term(*term).in_paths;
-                in_paths.binary_search_by_key(&slot, |(at, _)| *at).is_ok()
-            })
-        }) {
-            return false;
-        }
-        let mut tokens: Vec<(Option<u32>, u32)> = Vec::new();
-        crate::analyse::analyse(index.slots()[slot as usize].path.as_str(), |token| {
-            tokens.push((index.find(token.term), token.position));
-        });
-        let mut places: Vec<u32> = Vec::new();
-        let mut before = 0;
-        for (place, (terms, offset)) in self.0.iter().enumerate() {
-            let here = tokens
-                .iter()
-                .filter(|(term, _)| term.is_some_and(|term| terms.contains(&term)))
-                .map(|(_, position)| *position)
-                .filter(|position| place == 0 || follows(&places, *position, offset - before))
-                .collect();
-            before = *offset;
-            places = here;
-        }
-        !places.is_empty()
-    }
 }
 
-/// Whether `position` is at `distance` of one of `places`. The parts of a
+/// Whether `position` is at `distance` of one of `places`, which are in order. The parts of a
 /// compound are at one position, and the same words apart at the next.
 fn follows(places: &[u32], position: u32, distance: u32) -> bool {
-    places.iter().any(|place| {
+    let is_at = |distance: u32| {
         position
-            .checked_sub(*place)
-            .is_some_and(|step| step == distance || (step <= 1 && distance <= 1))
-    })
+            .checked_sub(distance)
+            .is_some_and(|place| places.binary_search(&place).is_ok())
+    };
+    is_at(distance) || (distance <= 1 && is_at(1 - distance))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_search::{Query, Row, StoreIndex};
+use keepsake_search::{Postings, Query, Row};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -137,8 +137,8 @@ fn character_bigrams(text: &str) -> Vec<String> {
     letters.windows(2).map(|pair| pair.iter().collect()).collect()
 }
 
-fn index(set: &LabelledSet) -> StoreIndex {
-    let mut index = StoreIndex::default();
+fn index(set: &LabelledSet) -> Postings {
+    let mut index = Postings::default();
     for (number, document) in set.documents.iter().enumerate() {
         let id = MemoryId::from_uuid(Uuid::from_u128(number as u128));
         let path = MemoryPath::parse(&document.path).expect("paths of the set keep the rules");
@@ -150,7 +150,7 @@ fn index(set: &LabelledSet) -> StoreIndex {
     index
 }
 
-fn ours(index: &StoreIndex, query: &str) -> Vec<String> {
+fn ours(index: &Postings, query: &str) -> Vec<String> {
     let query = Query::parse(query).expect("queries of the set are short");
     let results = index.search(&query, None, 10, |_, _| true);
     results

@@ -4,14 +4,14 @@
 #![no_main]
 
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_search::{MAX_SNIPPET_CHARS, Query, Row, StoreIndex, check};
+use keepsake_search::{MAX_SNIPPET_CHARS, Query, Row, Postings, check};
 use libfuzzer_sys::fuzz_target;
 use uuid::Uuid;
 
 fuzz_target!(|data: &[u8]| {
     let memory = |number| MemoryId::from_uuid(Uuid::from_u128(number));
     let path = |text: &str| MemoryPath::from_trusted(text.to_owned());
-    let mut index = StoreIndex::default();
+    let mut index = Postings::default();
     // As it may come from a damaged database.
     let is_row = check(data).is_ok();
     let taken = index.set(memory(1), path("/damaged/row.md"), Some(data.to_vec()));

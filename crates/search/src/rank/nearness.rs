@@ -5,7 +5,7 @@
 //! that scores well without it.
 
 use super::Resolved;
-use crate::store::StoreIndex;
+use crate::postings::{Field, Searched};
 
 /// The memories of a query that are looked at, those that score best. The
 /// others keep their scores, which are lower ones.
@@ -20,7 +20,7 @@ const FOLLOWING_WEIGHT: f64 = 0.3;
 const MAX_PLACES: usize = 4_096;
 
 /// Adds to the scores of `found`, which is in order, the best first.
-pub(super) fn add(index: &StoreIndex, resolved: &[Resolved<'_>], found: &mut [(f64, u32)]) {
+pub(super) fn add(index: Searched<'_>, resolved: &[Resolved<'_>], found: &mut [(f64, u32)]) {
     let shown: Vec<&Resolved<'_>> = resolved.iter().filter(|one| one.wanted.is_shown).collect();
     if shown.len() < 2 {
         return;
@@ -30,7 +30,7 @@ pub(super) fn add(index: &StoreIndex, resolved: &[Resolved<'_>], found: &mut [(f
         places.clear();
         for (number, one) in shown.iter().enumerate() {
             for variant in &one.variants {
-                index.positions_in(variant.term, *slot, |position| {
+                index.positions_in(Field::Content, variant.term, *slot, |position| {
                     if places.len() < MAX_PLACES {
                         places.push((position, number));
                     }

@@ -3,9 +3,12 @@
 //! A root is looked for among the terms that begin as its forms may. Their
 //! roots are made once, when their beginning is asked for the first time.
 
+use std::sync::PoisonError;
+
 use hashbrown::HashMap;
 
-use super::{StoreIndex, start_of};
+use super::Dictionary;
+use super::dictionary::start_of;
 use crate::stems::{Language, PREFIX_STARTS, has_forms, irregular_forms, roots};
 
 #[derive(Default)]
@@ -21,13 +24,11 @@ impl Forms {
         self.bytes
     }
 
-    fn look_at(&mut self, index: &StoreIndex, language: Language, start: [u8; 2]) {
-        let Some(terms) = index.terms.by_start.get(&start) else {
-            return;
-        };
+    fn look_at(&mut self, dictionary: &Dictionary, language: Language, start: [u8; 2]) {
+        let terms = dictionary.with_start(start);
         let seen = self.seen.entry((language, start)).or_default();
         for term in &terms[*seen..] {
-            let text = index.text(*term);
+            let text = dictionary.text(*term);
             if !has_forms(text) {
                 continue;
             }
@@ -43,28 +44,25 @@ impl Forms {
     }
 }
 
-impl StoreIndex {
-    /// Hands the terms to `sink` that are other forms of `word`.
+impl Dictionary {
+    /// Hands the terms to `sink` that are forms of `word`.
     pub(crate) fn forms_of(&self, word: &str, language: Language, mut sink: impl FnMut(u32)) {
         // What a panicked query left is whole: it is only ever added to.
-        let mut forms = self
-            .forms
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        if language == Language::Indonesian {
+            for start in PREFIX_STARTS {
+                forms.look_at(self, language, start_of(start.as_bytes()));
+            }
+        }
         roots(language, word, |root| {
             forms.look_at(self, language, start_of(root.as_bytes()));
-            if language == Language::Indonesian {
-                for start in PREFIX_STARTS {
-                    forms.look_at(self, language, start_of(start.as_bytes()));
-                }
-            }
             let found = forms.by_root.get(&(language, root.into()));
             for term in found.into_iter().flatten() {
                 sink(*term);
             }
             if language == Language::English {
                 irregular_forms(root)
-                    .filter_map(|form| self.find(form))
+                    .filter_map(|form| self.find(form.as_bytes()))
                     .for_each(&mut sink);
             }
         });

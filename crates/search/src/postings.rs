@@ -1,0 +1,319 @@
+//! What is in memory of one store to answer its queries.
+//!
+//! The rows of the store's memories, brought up to date memory by memory, and
+//! their postings. A memory that changes gets a new slot; the old one is passed
+//! over until so many are dead that all is made anew. What is counted (memories,
+//! frequencies, lengths) is of the live ones alone, always.
+//!
+//! To read a store's rows takes far less than to make all postings, so that a
+//! query that comes before they are made reads the rows for its own words alone.
+//! It finds the same.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use keepsake_core::{MemoryId, MemoryPath};
+
+use crate::row::{DamagedRow, Row, Terms, positions};
+
+mod dictionary;
+mod forms;
+mod needed;
+
+pub(crate) use dictionary::Dictionary;
+pub(crate) use needed::Needed;
+
+/// Slots that may be dead before it is asked whether they are too many.
+const MIN_DEAD: usize = 64;
+
+/// The search index of one store.
+#[derive(Default)]
+pub struct Postings {
+    slots: Vec<Slot>,
+    by_memory: HashMap<MemoryId, u32>,
+    live: usize,
+    /// Positions of the contents that are indexed, and how many those are.
+    content_positions: u64,
+    contents: u64,
+    path_positions: u64,
+    /// The postings of all slots, once they are made.
+    all: Option<Dictionary>,
+    /// How often the slots were numbered anew.
+    numbering: u64,
+}
+
+/// A memory as it was at one time.
+#[derive(Clone)]
+pub(crate) struct Slot {
+    pub(crate) memory: MemoryId,
+    pub(crate) path: Arc<MemoryPath>,
+    /// The row of the content; empty where it is not indexed.
+    content: Arc<[u8]>,
+    /// The row of the path, made here: a memory that moves keeps the other.
+    path_row: Arc<[u8]>,
+    /// Positions of the two.
+    pub(crate) length: u32,
+    pub(crate) path_length: u32,
+    pub(crate) is_live: bool,
+}
+
+/// Where in a memory a term may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Field {
+    Content,
+    Path,
+}
+
+impl Slot {
+    fn row(&self, field: Field) -> &[u8] {
+        match field {
+            Field::Content => &self.content,
+            Field::Path => &self.path_row,
+        }
+    }
+}
+
+fn to_u32(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl Postings {
+    /// How many memories are in it.
+    pub const fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Whether there is no memory in it.
+    pub const fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Sets what is known of a memory: where it is, and the row of its content.
+    ///
+    /// Without a row, and with one that is damaged from the beginning, the
+    /// memory is found by its path alone.
+    ///
+    /// # Errors
+    /// [`DamagedRow`] in the latter case.
+    pub fn set(
+        &mut self,
+        memory: MemoryId,
+        path: MemoryPath,
+        row: Option<Vec<u8>>,
+    ) -> Result<(), DamagedRow> {
+        self.retire(memory);
+        let row = row.unwrap_or_default();
+        let read = if row.is_empty() {
+            Ok((row, 0))
+        } else {
+            Terms::of(&row)
+                .map(|terms| terms.length())
+                .map(|length| (row, length))
+        };
+        let result = read.as_ref().map(|_| ()).map_err(|damaged| *damaged);
+        let (row, length) = read.unwrap_or_default();
+        let path_row = Row::of(path.as_str());
+        self.add(Slot {
+            memory,
+            path: Arc::new(path),
+            content: row.into(),
+            path_length: path_row.length(),
+            path_row: path_row.into_bytes().into(),
+            length,
+            is_live: true,
+        });
+        self.tidy();
+        result
+    }
+
+    /// Takes a memory out.
+    pub fn remove(&mut self, memory: MemoryId) {
+        self.retire(memory);
+        self.tidy();
+    }
+
+    /// Where a memory is; `None` when it is not in it.
+    pub fn path_of(&self, memory: MemoryId) -> Option<&MemoryPath> {
+        let slot = self.by_memory.get(&memory)?;
+        Some(&self.slots[*slot as usize].path)
+    }
+
+    /// Bytes of memory that it takes, to within what allocators round up.
+    pub fn size_bytes(&self) -> usize {
+        let slots: usize = self
+            .slots
+            .iter()
+            .map(|slot| {
+                let text = slot.path.as_str().len();
+                size_of::<Slot>() + 64 + slot.content.len() + slot.path_row.len() + text
+            })
+            .sum();
+        let postings = self.all.as_ref().map_or(0, Dictionary::size_bytes);
+        size_of::<Self>() + slots + self.by_memory.len() * 32 + postings
+    }
+
+    /// What makes the postings of all memories; `None`: they are made.
+    ///
+    /// That takes a while, and needs nothing of this index meanwhile.
+    pub fn builder(&self) -> Option<Builder> {
+        self.all.is_none().then(|| Builder {
+            slots: self.slots.clone(),
+            numbering: self.numbering,
+        })
+    }
+
+    /// Takes postings that were made, with what came since; those of before the
+    /// slots were numbered anew are dropped.
+    pub fn adopt(&mut self, built: Built) {
+        if built.numbering != self.numbering || self.all.is_some() {
+            return;
+        }
+        let mut all = built.all;
+        for (now, then) in self.slots.iter().zip(&built.slots) {
+            if then.is_live && !now.is_live {
+                all.forget(then);
+            }
+        }
+        for (number, slot) in self.slots.iter().enumerate().skip(built.slots.len()) {
+            // A dead one is left out: nothing refers to its number.
+            if slot.is_live {
+                all.add(to_u32(number), slot, None);
+            }
+        }
+        self.all = Some(all);
+    }
+
+    fn add(&mut self, slot: Slot) {
+        let number = to_u32(self.slots.len());
+        if !slot.content.is_empty() {
+            self.contents += 1;
+            self.content_positions += u64::from(slot.length);
+        }
+        self.path_positions += u64::from(slot.path_length);
+        if let Some(all) = &mut self.all {
+            all.add(number, &slot, None);
+        }
+        self.by_memory.insert(slot.memory, number);
+        self.live += 1;
+        self.slots.push(slot);
+    }
+
+    fn retire(&mut self, memory: MemoryId) {
+        let Some(slot) = self.by_memory.remove(&memory) else {
+            return;
+        };
+        let slot = &mut self.slots[slot as usize];
+        if let Some(all) = &mut self.all {
+            all.forget(slot);
+        }
+        slot.is_live = false;
+        self.live -= 1;
+        self.path_positions -= u64::from(slot.path_length);
+        if !slot.content.is_empty() {
+            self.contents -= 1;
+            self.content_positions -= u64::from(slot.length);
+        }
+        slot.content = Arc::default();
+        slot.path_row = Arc::default();
+    }
+
+    /// Numbers the slots anew where many of them are dead.
+    fn tidy(&mut self) {
+        let dead = self.slots.len() - self.live;
+        if dead < MIN_DEAD || dead < self.live / 2 {
+            return;
+        }
+        let old = std::mem::take(self);
+        self.numbering = old.numbering + 1;
+        self.all = old.all.is_some().then(Dictionary::default);
+        for slot in old.slots.into_iter().filter(|slot| slot.is_live) {
+            self.add(slot);
+        }
+    }
+
+    /// The postings of what a query needs, read from the rows.
+    pub(crate) fn read(&self, needed: &Needed) -> Dictionary {
+        let mut dictionary = Dictionary::default();
+        for (number, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.is_live) {
+            dictionary.add(to_u32(number), slot, Some(needed));
+        }
+        dictionary
+    }
+
+    /// The postings of all slots, if they are made.
+    pub(crate) const fn all(&self) -> Option<&Dictionary> {
+        self.all.as_ref()
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// What a length is held against: the average of the contents that are
+    /// indexed.
+    pub(crate) fn average_length(&self) -> f64 {
+        average(self.content_positions, self.contents)
+    }
+
+    /// The same for paths.
+    pub(crate) fn average_path_length(&self) -> f64 {
+        average(self.path_positions, self.live as u64)
+    }
+}
+
+/// The rows of a store, of which all postings are to be made.
+pub struct Builder {
+    slots: Vec<Slot>,
+    numbering: u64,
+}
+
+/// Postings of a store as it was.
+pub struct Built {
+    all: Dictionary,
+    slots: Vec<Slot>,
+    numbering: u64,
+}
+
+impl Builder {
+    /// Makes them: some tenths of a second for a large store.
+    pub fn build(self) -> Built {
+        let mut all = Dictionary::default();
+        for (number, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.is_live) {
+            all.add(to_u32(number), slot, None);
+        }
+        Built {
+            all,
+            slots: self.slots,
+            numbering: self.numbering,
+        }
+    }
+}
+
+/// A store with the postings that answer one query.
+#[derive(Clone, Copy)]
+pub(crate) struct Searched<'a> {
+    pub(crate) store: &'a Postings,
+    pub(crate) terms: &'a Dictionary,
+}
+
+impl<'a> Searched<'a> {
+    pub(crate) fn slot(self, number: u32) -> &'a Slot {
+        &self.store.slots[number as usize]
+    }
+
+    /// Where `term` is in a field of a slot.
+    pub(crate) fn positions_in(self, field: Field, term: u32, slot: u32, sink: impl FnMut(u32)) {
+        let postings = self.terms.postings(term, field);
+        if let Ok(place) = postings.binary_search_by_key(&slot, |posting| posting.slot) {
+            positions(self.slot(slot).row(field), postings[place].positions_at(), sink);
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "positions of a store are far below 2^52"
+)]
+fn average(positions: u64, count: u64) -> f64 {
+    (positions as f64 / count.max(1) as f64).max(1.0)
+}
