@@ -9,6 +9,7 @@
 
 mod drain;
 mod erasures;
+mod index;
 mod prune;
 mod reconcile;
 mod stores;
@@ -35,6 +36,7 @@ use crate::{Engine, EngineError};
 pub use drain::DrainDeletions;
 pub use erasures::Erase;
 pub(crate) use erasures::{Queue as ErasureQueue, begin};
+pub use index::IndexMemories;
 pub use prune::Prune;
 pub use reconcile::ReconcileUsage;
 pub use stores::PurgeStores;
@@ -337,6 +339,7 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
         Arc::new(Prune::default()),
         Arc::new(ExpireUnused),
         Arc::new(ExpireVersions),
+        Arc::new(IndexMemories),
     ]
 }
 

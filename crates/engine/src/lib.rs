@@ -31,6 +31,7 @@ mod protocol;
 mod purge;
 mod readiness;
 mod replicas;
+mod search;
 mod secrets;
 mod sensitive;
 mod sessions;
@@ -67,6 +68,7 @@ pub use operator::{
 };
 pub use purge::RedactedVersion;
 pub use readiness::Readiness;
+pub use search::{SearchHit, SearchQuery};
 pub use sessions::{
     AttachmentDraft, AttachmentEdit, EventQuery, MadeSession, SessionDraft, SessionEdit, SessionQuery,
     mount_path, system_prompt,
@@ -88,6 +90,8 @@ pub struct EngineOptions {
     pub scanner: Scanner,
     /// Bytes of content kept in memory, for all tenants together.
     pub cache_bytes: u64,
+    /// Bytes of search indexes kept in memory, for all tenants together.
+    pub search_cache_bytes: u64,
     /// What this process does, as its heartbeat tells.
     pub role: &'static str,
     /// Whose tokens are taken beside the server's own.
@@ -115,6 +119,7 @@ impl Default for EngineOptions {
             limits: Limits::default(),
             scanner: Scanner::default(),
             cache_bytes: 256 << 20,
+            search_cache_bytes: 256 << 20,
             role: "all",
             issuers: Arc::default(),
             vault: Vault::default(),
@@ -153,6 +158,7 @@ struct Parts {
     blob_deletion_delay: Duration,
     cursors: cursor::Key,
     contents: content::Cache,
+    searched: search::Cache,
     edits: edits::Queue,
     access: Arc<access::Log>,
     gateways: replicas::Gateways,
@@ -188,6 +194,7 @@ impl Engine {
             blob_deletion_delay: options.blob_deletion_delay,
             cursors: cursor::Key::default(),
             contents: content::Cache::new(options.cache_bytes),
+            searched: search::Cache::new(options.search_cache_bytes),
             edits: edits::Queue::default(),
             access,
             gateways: replicas::Gateways::default(),

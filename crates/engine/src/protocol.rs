@@ -13,11 +13,14 @@
 //! while this write was slow. The others are the caller's to answer, or to
 //! retry from a fresh read.
 
+use std::sync::Arc;
+
+use keepsake_core::content::first_line;
 use keepsake_core::{
     BlobKey, Content, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    Change, Commit, CommitOutcome, Expiry, Grant, Guard, Head, HeadChange, Idempotency, Refusal,
+    Change, Commit, CommitOutcome, Expiry, Grant, Guard, Head, HeadChange, Idempotency, Refusal, SearchRow,
     StoredContent,
 };
 use keepsake_telemetry::{Quota, Retried};
@@ -52,7 +55,8 @@ pub(crate) enum Proposed {
         revives: Option<VersionId>,
         path: MemoryPath,
         content: StoredContent,
-        first_line: String,
+        /// The text that is there.
+        text: Arc<str>,
     },
     /// Gone.
     Delete { before: Head },
@@ -165,8 +169,14 @@ impl Engine {
         // Whoever forgot to ask before is refused here.
         principal.require_writable(proposal.store_id)?;
         let tenant_id = principal.tenant_id;
-        let prepare = |wanted| self.prepare(tenant_id, proposal.store_id, wanted);
-        let mut prepared: Vec<_> = proposal.changes.iter().map(prepare).collect();
+        let rows = self.search_rows(&proposal.changes).await?;
+        let prepare_all = || -> Vec<Prepared> {
+            let wanted = proposal.changes.iter().zip(&rows);
+            wanted
+                .map(|(wanted, row)| self.prepare(tenant_id, proposal.store_id, wanted, row.as_ref()))
+                .collect()
+        };
+        let mut prepared = prepare_all();
         self.put_blobs(&prepared).await?;
         for _ in 0..SETTLING_TRIES {
             let commit = Commit {
@@ -224,11 +234,7 @@ impl Engine {
                 Refusal::BlobCondemned if prepared.iter().any(|ready| ready.brings.is_some()) => {
                     self.0.metrics.retried(Retried::Blob);
                     tracing::warn!("engine.commit: a blob was condemned before its commit; written anew");
-                    prepared = proposal
-                        .changes
-                        .iter()
-                        .map(|wanted| self.prepare(tenant_id, proposal.store_id, wanted))
-                        .collect();
+                    prepared = prepare_all();
                     self.put_blobs(&prepared).await?;
                     continue;
                 }
@@ -263,7 +269,15 @@ impl Engine {
         Ok(Committed::Refused(WriteRefusal::Stale))
     }
 
-    fn prepare(&self, tenant_id: TenantId, store_id: StoreId, wanted: &Proposed) -> Prepared {
+    /// Makes a change ready; `row` are the search terms of the content that it
+    /// gives the memory, if it does.
+    fn prepare(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        wanted: &Proposed,
+        row: Option<&SearchRow>,
+    ) -> Prepared {
         let version_id = VersionId::from_uuid(self.new_uuid());
         let brings = |content: &Content| {
             Some((
@@ -282,6 +296,7 @@ impl Engine {
             sha256: content.hash(),
             first_line: Some(content.first_line()),
             is_pinned: None,
+            search: row.cloned(),
         };
         let kept_content = |path: &MemoryPath, content: StoredContent| HeadChange {
             path: path.clone(),
@@ -290,6 +305,7 @@ impl Engine {
             sha256: content.sha256,
             first_line: None,
             is_pinned: None,
+            search: row.cloned(),
         };
         let mut change = Change {
             memory_id: MemoryId::from_uuid(uuid::Uuid::nil()),
@@ -327,13 +343,13 @@ impl Engine {
                 revives,
                 path,
                 content,
-                first_line,
+                text,
             } => {
                 change.memory_id = *memory_id;
                 change.before.clone_from(before);
                 change.revives = *revives;
                 change.after = Some(HeadChange {
-                    first_line: Some(first_line.clone()),
+                    first_line: Some(first_line(text)),
                     ..kept_content(path, *content)
                 });
             }

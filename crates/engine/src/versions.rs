@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::actor::ActorKind;
-use keepsake_core::content::first_line;
 use keepsake_core::{BlobKey, MemoryId, StoreId, Timestamp, VersionId};
 use keepsake_index::{
     FoundVersion, Idempotency, MemoryTarget, Operation, Scope, StoreState, Version, VersionListing,
@@ -367,7 +366,7 @@ async fn restore_once(
         revives,
         path,
         content,
-        first_line: first_line(&text),
+        text,
     };
     let outcome = writer.commit(change, Some(store.purge_epoch), policy).await?;
     if let (Some(Precondition::NotExists), Some(memory)) = (precondition, live)

@@ -12,6 +12,7 @@ use keepsake_core::{
 use uuid::Uuid;
 
 use crate::model::{Expiry, Head, Operation};
+use crate::search::SearchRow;
 
 /// Changes of one store that are made together or not at all.
 #[derive(Debug, Clone)]
@@ -149,6 +150,8 @@ pub struct HeadChange {
     pub first_line: Option<String>,
     /// Whether it never expires from now on; `None`: as before.
     pub is_pinned: Option<bool>,
+    /// The content's search terms; `None` when the content stays.
+    pub search: Option<SearchRow>,
 }
 
 /// How a commit ended.

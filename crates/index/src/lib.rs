@@ -5,7 +5,7 @@
 //! both. Every method of the request path takes the tenant first and sees that
 //! tenant alone; what crosses tenants ([`OperatorIndex`], [`TenantDeletionIndex`],
 //! [`MaintenanceIndex`], [`UpkeepIndex`], [`ExpiryIndex`], [`RetentionIndex`],
-//! [`JobIndex`]) is for the operator and the jobs.
+//! [`SearchUpkeepIndex`], [`JobIndex`]) is for the operator and the jobs.
 
 mod commit;
 mod directories;
@@ -20,6 +20,7 @@ mod model;
 mod operator;
 pub mod postgres;
 mod retention;
+mod search;
 mod secrets;
 mod sessions;
 pub mod sqlite;
@@ -58,6 +59,10 @@ pub use model::{
 pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
 pub use postgres::PostgresIndex;
 pub use retention::{History, Outdated, RetentionIndex, VersionBatch, VersionsTaken};
+pub use search::{
+    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchRow, SearchSince,
+    SearchUpkeepIndex, Unindexed, UnindexedPage,
+};
 pub use secrets::{SecretIndex, ServerSecret};
 pub use sessions::{
     Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace,
@@ -467,6 +472,8 @@ pub trait Index:
     + UpkeepIndex
     + ExpiryIndex
     + RetentionIndex
+    + SearchIndex
+    + SearchUpkeepIndex
     + JobIndex
     + std::fmt::Debug
 {

@@ -21,13 +21,14 @@ use crate::{
     ErasureCreation, ErasureIndex, ErasureListing, EventListing, Expiration, ExpiryIndex, FoundMemory,
     FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, Index, IndexError, IssuedKey,
     JobIndex, JobRun, KeyCreation, KeyIndex, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex,
-    MemoryListing, MemoryPage, NamedBlob, NewErasure, NewSession, NewStore, OperatorIndex, Pin, PinOutcome,
-    Prunable, PrunedCalls, PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex, RowsErased,
-    RunPlace, SecretIndex, ServerSecret, Session, SessionChange, SessionCreation, SessionEvent, SessionIndex,
-    SessionListing, SessionUpdate, SessionUse, Store, StoreChange, StoreCount, StoreCreation, StoreIndex,
-    StoreListing, StorePurge, StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount, TenantDeletion,
-    TenantDeletionIndex, TenantName, TenantPurge, TenantStanding, TenantUpdate, TenantUsage, UpkeepIndex,
-    UsageIndex, Version, VersionBatch, VersionCounts, VersionIndex, VersionListing, VersionPage,
+    MemoryListing, MemoryPage, MemoryPlace, NamedBlob, NewErasure, NewSession, NewStore, OperatorIndex, Pin,
+    PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex,
+    RowsErased, RunPlace, SearchChanges, SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex, SecretIndex,
+    ServerSecret, Session, SessionChange, SessionCreation, SessionEvent, SessionIndex, SessionListing,
+    SessionUpdate, SessionUse, Store, StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing,
+    StorePurge, StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount, TenantDeletion,
+    TenantDeletionIndex, TenantName, TenantPurge, TenantStanding, TenantUpdate, TenantUsage, UnindexedPage,
+    UpkeepIndex, UsageIndex, Version, VersionBatch, VersionCounts, VersionIndex, VersionListing, VersionPage,
     VersionsTaken,
 };
 
@@ -149,6 +150,19 @@ measured! {
     CredentialIndex:
     authenticate(secret_sha256: &[u8; 32]) -> Option<Credential>;
     tenant_standing(name: &TenantName) -> Option<TenantStanding>;
+}
+
+measured! {
+    SearchIndex:
+    search_changes(tenant_id: TenantId, store_id: StoreId, since: &SearchSince) -> Option<SearchChanges>;
+}
+
+measured! {
+    SearchUpkeepIndex:
+    unindexed_memories(after: Option<MemoryPlace>, analyser: u32, limit: u32) -> UnindexedPage;
+    put_search_rows(
+        tenant_id: TenantId, store_id: StoreId, rows: &[(MemoryId, VersionId, SearchRow)]
+    ) -> u64;
 }
 
 measured! {

@@ -56,6 +56,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/postgres/0009_job_runs.sql"),
     ),
     (
+        10,
+        "search",
+        include_str!("../../../migrations/postgres/0010_search.sql"),
+    ),
+    (
         11,
         "sessions",
         include_str!("../../../migrations/postgres/0011_sessions.sql"),
@@ -97,6 +102,11 @@ const SQLITE: &[(i64, &str, &str)] = &[
         9,
         "job runs",
         include_str!("../../../migrations/sqlite/0009_job_runs.sql"),
+    ),
+    (
+        10,
+        "search",
+        include_str!("../../../migrations/sqlite/0010_search.sql"),
     ),
     (
         11,

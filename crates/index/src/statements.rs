@@ -7,6 +7,7 @@
 pub(crate) mod expiry;
 pub(crate) mod operator;
 pub(crate) mod retention;
+pub(crate) mod search;
 pub(crate) mod sessions;
 pub(crate) mod upkeep;
 

@@ -52,6 +52,7 @@ impl Backends {
             limits: settings.limits.clone(),
             scanner: settings.scanner.clone(),
             cache_bytes: settings.cache_blob_bytes,
+            search_cache_bytes: settings.cache_search_bytes,
             role: settings.role.name(),
             issuers: Arc::clone(&settings.auth.issuers),
             vault: settings.vault.clone(),

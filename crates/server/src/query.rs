@@ -81,6 +81,11 @@ impl Query {
         self.parsed(&[name], parse, "must not contain NUL")
     }
 
+    /// A text that must be there; it may be empty.
+    pub(crate) fn required_text(&mut self, name: &str) -> Result<String, ApiError> {
+        self.text(name)?.ok_or_else(|| invalid(name, "must be given"))
+    }
+
     /// A name that somebody else gave; no database takes NUL in a text.
     pub(crate) fn name(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         let is_name = |text: &str| !text.is_empty() && !text.contains(char::is_control);

@@ -8,6 +8,7 @@ mod memories;
 mod memory_stores;
 mod memory_versions;
 mod reference;
+mod search;
 mod sessions;
 mod tool_calls;
 mod tools;
@@ -33,6 +34,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(usage::retrieve))
         .routes(routes!(memories::create, memories::list))
         .routes(routes!(memories::retrieve, memories::update, memories::delete))
+        .routes(routes!(search::search))
         .routes(routes!(memory_versions::list))
         .routes(routes!(memory_versions::retrieve))
         .routes(routes!(memory_versions::redact))

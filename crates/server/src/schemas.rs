@@ -92,6 +92,7 @@ described! {
         .schema_type(Type::Integer)
         .minimum(Some(0))
         .maximum(Some(3_153_600_000_u64));
+    SearchQuery = text("At most 1,000 characters.").max_length(Some(1000)).pattern(Some("^[^\\u0000]*$"));
     Cursor = text("The `next_page` of an answer to the same query.").pattern(Some("^page_[0-9A-Za-z_-]+$"));
     TenantName = text("1 to 255 characters, none of them a control character.")
         .min_length(Some(1))
@@ -226,6 +227,7 @@ object_types! {
     MemoryStoreUsageType { Usage = "memory_store_usage" }
     MemoryType { Memory = "memory" }
     MemoryPrefixType { Prefix = "memory_prefix" }
+    MemorySearchHitType { Hit = "memory_search_hit" }
     DeletedMemoryType { Deleted = "memory_deleted" }
     MemoryVersionType { Version = "memory_version" }
     ToolResultType { Result = "tool_result" }

@@ -67,16 +67,19 @@ pub enum Cache {
     ApiKey,
     /// What a token says.
     Token,
+    /// The search index of a store.
+    Search,
 }
 
 impl Cache {
-    const ALL: [Self; 3] = [Self::Content, Self::ApiKey, Self::Token];
+    const ALL: [Self; 4] = [Self::Content, Self::ApiKey, Self::Token, Self::Search];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Content => "content",
             Self::ApiKey => "api_key",
             Self::Token => "token",
+            Self::Search => "search",
         }
     }
 }

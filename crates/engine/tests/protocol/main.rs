@@ -14,6 +14,7 @@ mod history;
 mod jobs;
 mod listing;
 mod reads;
+mod search;
 mod sensitive;
 mod sessions;
 mod tenants;

@@ -229,6 +229,7 @@ pub(crate) async fn move_head(
         sha256: content.hash(),
         first_line: Some(content.first_line()),
         is_pinned: None,
+        search: None,
     };
     let commit = Commit {
         store_id,

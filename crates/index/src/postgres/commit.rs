@@ -1,7 +1,8 @@
-//! The commit: one call of `commit_v3`.
+//! The commit: one call of `commit_v4`.
 
 use async_trait::async_trait;
 use keepsake_core::{DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
+use sqlx::postgres::PgRow;
 use sqlx::{PgExecutor, Row};
 use uuid::Uuid;
 
@@ -29,6 +30,9 @@ struct ChangeColumns<'a> {
     sha256: Vec<Option<&'a [u8]>>,
     first_line: Vec<Option<&'a str>>,
     is_pinned: Vec<Option<bool>>,
+    analyser: Vec<Option<i64>>,
+    length: Vec<Option<i64>>,
+    terms: Vec<Option<&'a [u8]>>,
 }
 
 impl<'a> ChangeColumns<'a> {
@@ -59,6 +63,10 @@ impl<'a> ChangeColumns<'a> {
                 .first_line
                 .push(after.and_then(|after| after.first_line.as_deref()));
             columns.is_pinned.push(after.and_then(|after| after.is_pinned));
+            let search = after.and_then(|after| after.search.as_ref());
+            columns.analyser.push(search.map(|row| i64::from(row.analyser)));
+            columns.length.push(search.map(|row| i64::from(row.length)));
+            columns.terms.push(search.map(|row| row.terms.as_slice()));
         }
         columns
     }
@@ -108,9 +116,9 @@ pub(super) async fn commit_on(
     let idempotency = commit.idempotency.as_ref();
     let row = sqlx::query(
         "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, period_set_at \
-         FROM commit_v3($1, $2, $3, $4, $5, $6, $7, $8, \
+         FROM commit_v4($1, $2, $3, $4, $5, $6, $7, $8, \
          $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, \
-         $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)",
+         $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41)",
     )
     .bind(tenant_id.uuid())
     .bind(commit.store_id.uuid())
@@ -147,6 +155,9 @@ pub(super) async fn commit_on(
     .bind(changes.sha256)
     .bind(changes.first_line)
     .bind(changes.is_pinned)
+    .bind(changes.analyser)
+    .bind(changes.length)
+    .bind(changes.terms)
     .bind(&plan.taken_paths)
     .bind(&plan.ancestor_files)
     .bind(directories.path)
@@ -157,7 +168,11 @@ pub(super) async fn commit_on(
     .bind(directories.children)
     .fetch_one(executor)
     .await?;
+    outcome_of(&row)
+}
 
+/// How the function says that a commit ended.
+fn outcome_of(row: &PgRow) -> Result<CommitOutcome, IndexError> {
     let path = || row.try_get::<String, _>(3);
     let memory_id = || row.try_get(2).map(MemoryId::from_uuid);
     let measured = || row.try_get(4).map(unsigned);
@@ -167,7 +182,7 @@ pub(super) async fn commit_on(
                 seq: row.try_get(1)?,
                 purge_epoch: row.try_get(4)?,
                 at: row.try_get(5).map(Timestamp::from_micros)?,
-                expiry: expiry_of(&row, 6)?,
+                expiry: expiry_of(row, 6)?,
             });
         }
         "replayed" => return Ok(CommitOutcome::Replayed { seq: row.try_get(1)? }),
@@ -194,7 +209,7 @@ pub(super) async fn commit_on(
         "condemned" => Refusal::BlobCondemned,
         _ => {
             return Err(IndexError::Corrupt {
-                table: "commit_v3",
+                table: "commit_v4",
                 what: "unknown outcome",
             });
         }

@@ -16,6 +16,7 @@ mod memories;
 mod purge;
 mod reads;
 mod retention;
+mod search;
 mod secrets;
 mod sessions;
 mod stores;

@@ -113,6 +113,13 @@ const WRITE: &str = "SAVEPOINT one_commit; \
         unhex(c.value ->> 3), unhex(c.value ->> 2), c.value ->> 8, unhex(c.value ->> 9), c.value ->> 10, \
         coalesce(c.value ->> 11, 0), $4, $4 \
     FROM json_each($5) c WHERE c.value ->> 4 = 'created' AND c.value ->> 1 IS NULL; \
+    INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms) \
+    SELECT $1, $2, unhex(t.value ->> 0), unhex(t.value ->> 1), t.value ->> 2, t.value ->> 3, unhex(t.value ->> 4) \
+    FROM json_each($19) t WHERE true \
+    ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE SET blob_id = excluded.blob_id, \
+        analyser = excluded.analyser, length = excluded.length, terms = excluded.terms; \
+    DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(c.value ->> 0) \
+        FROM json_each($5) c WHERE c.value ->> 4 = 'deleted'); \
     INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
     SELECT $1, $2, d.value ->> 0, d.value ->> 1, d.value ->> 2, d.value ->> 3, d.value ->> 4, d.value ->> 5 \
     FROM json_each($8) d WHERE true \
@@ -355,6 +362,7 @@ pub(super) async fn run_one(
         .bind(idempotency.map(|call| call.request_sha256.as_slice()))
         .bind(commit.now.as_micros())
         .bind(commit.replica)
+        .bind(search_rows(&commit.changes))
         .execute(&mut *connection)
         .await?;
     Ok(CommitOutcome::Committed {
@@ -445,6 +453,33 @@ fn change_row(change: &Change) -> Option<Value> {
         after.and_then(|after| after.first_line.as_deref()),
         after.and_then(|after| after.is_pinned).map(i64::from),
     ]))
+}
+
+/// The search terms that changes bring, apart from them: each column of a
+/// change costs as much as the change is long.
+fn search_rows(changes: &[Change]) -> String {
+    let rows = changes.iter().filter_map(|change| {
+        let after = change.after.as_ref()?;
+        let row = after.search.as_ref()?;
+        Some(json!([
+            hex(change.memory_id.uuid()),
+            hex(after.blob_id.uuid()),
+            row.analyser,
+            row.length,
+            hex_of(&row.terms),
+        ]))
+    });
+    rows.collect::<Value>().to_string()
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
 }
 
 fn hex(uuid: Uuid) -> String {

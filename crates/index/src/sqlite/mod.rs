@@ -18,6 +18,7 @@ mod plans;
 mod purge;
 mod reads;
 mod retention;
+mod search;
 mod secrets;
 mod sessions;
 mod stores;

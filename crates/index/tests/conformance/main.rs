@@ -30,6 +30,7 @@ mod redactions;
 mod refusals;
 mod revivals;
 mod schema;
+mod search;
 mod sqlite_only;
 mod stores;
 mod subject;
@@ -60,6 +61,17 @@ macro_rules! hold_on_both_databases {
 }
 
 hold_on_both_databases! {
+    search: [
+        terms_follow_every_change,
+        changes_of_one_commit_are_told_together,
+        refused_commit_leaves_no_terms,
+        terms_of_other_content_are_not_told,
+        store_is_told_whole_after_a_purge,
+        stores_that_are_not_there_are_none,
+        memories_without_terms_are_found_and_written,
+        late_terms_give_way_to_newer_content,
+        large_terms_are_kept_byte_by_byte,
+    ]
     credentials: [
         secrets_of_a_purpose_come_in_the_order_of_their_times,
         of_racing_secrets_of_one_name_one_is_kept,

@@ -83,6 +83,7 @@ fn fresh_content(version_id: VersionId, at: MemoryPath, size_bytes: u64) -> Head
         sha256: ContentHash::of(version_id.uuid().as_bytes()),
         first_line: Some(format!("first line of {version_id}")),
         is_pinned: None,
+        search: None,
     }
 }
 
@@ -124,6 +125,7 @@ pub(crate) fn renamed(before: &Head, to: &str) -> Change {
             sha256: before.sha256,
             first_line: None,
             is_pinned: None,
+            search: None,
         }),
     }
 }

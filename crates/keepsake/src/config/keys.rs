@@ -79,6 +79,7 @@ pub(crate) fn all() -> Vec<Key> {
         key("blobs.ca_file", None, Plain),
         key("blobs.deletion_delay_seconds", Some("0"), Plain),
         key("cache.blob_bytes", Some("268435456"), Plain),
+        key("cache.search_bytes", Some("268435456"), Plain),
     ];
     keys.extend(default_limits().into_iter().map(|(name, value)| Key {
         name: Cow::Owned(format!("{LIMITS_SECTION}.{name}")),

@@ -67,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) blobs: BlobSettings,
     /// Bytes of content kept in memory.
     pub(crate) cache_blob_bytes: u64,
+    /// Bytes of search indexes kept in memory.
+    pub(crate) cache_search_bytes: u64,
     /// Limits of tenants that have none of their own.
     pub(crate) limits: Limits,
     /// What finds sensitive data.
@@ -157,6 +159,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
     let index = read_index(reader);
     let blobs = read_blobs(reader);
     let cache_blob_bytes = reader.get("cache.blob_bytes", number(0));
+    let cache_search_bytes = reader.get("cache.search_bytes", number(0));
     let limits = read_limits(reader);
     let has_rules = reader.is_set("sensitive_data.rules");
     let scanner = reader.get("sensitive_data.rules", rules::scanner);
@@ -171,6 +174,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
         index: index?,
         blobs: blobs?,
         cache_blob_bytes: cache_blob_bytes?,
+        cache_search_bytes: cache_search_bytes?,
         limits: limits?,
         scanner: if has_rules { scanner? } else { Scanner::default() },
         auth: auth?,

@@ -133,6 +133,7 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memories.update", MEMORY_UPDATES),
     ("memories.update_by_patch", MEMORY_UPDATES),
     ("memories.delete", NO_BODY),
+    ("memories.search", NO_BODY),
     ("memory_versions.list", NO_BODY),
     ("memory_versions.retrieve", NO_BODY),
     ("memory_versions.redact", EMPTY),
@@ -183,6 +184,8 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "depth" | "limit" => Meaning::Plain("1"),
         "operation" => Meaning::Plain("created"),
         "view" => Meaning::Plain("full"),
+        // What both memories of the fixture are called.
+        "query" => Meaning::Plain("one,two"),
         "anthropic-beta" => Meaning::Plain("managed-agents-2026-04-01"),
         unknown => panic!("`{unknown}` is new: say in isolation/cases.rs what it stands for"),
     }

@@ -1,0 +1,186 @@
+//! `index-memories`: gives search terms to memories that have none of their
+//! content: those from before there was search, those that a replica of an
+//! earlier release wrote beside this one, and those of an older analyser.
+//!
+//! Until it has been there, such a memory is found by its path alone. It reads
+//! contents past the cache, which is kept for what clients read.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::{self, StreamExt};
+use keepsake_core::{BlobKey, ContentHash, MemoryId, StoreId, TenantId, VersionId};
+use keepsake_index::{MemoryPlace, SearchRow, Unindexed};
+use keepsake_search::ANALYSER;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{Job, Lease};
+use crate::{Engine, EngineError};
+
+/// Memories looked at in one batch.
+const BATCH: u32 = 500;
+/// Contents read at the same time.
+const READS_AT_ONCE: usize = 8;
+
+/// Indexes older memories, daily, in the order of their ids, in batches; goes on
+/// from its cursor where a run was broken off.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexMemories;
+
+/// What a run has done, or would do.
+#[derive(Debug, Default)]
+struct Counts {
+    looked_at: u64,
+    found: u64,
+    indexed: u64,
+    failed: u64,
+}
+
+#[async_trait]
+impl Job for IndexMemories {
+    fn name(&self) -> &'static str {
+        "index-memories"
+    }
+
+    fn schedule(&self) -> &'static str {
+        "30 9/10 * * * *"
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_hours(24)
+    }
+
+    fn can_be_dry(&self) -> bool {
+        true
+    }
+
+    async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
+        let mut counts = Counts::default();
+        let mut after = lease.cursor().await?.as_deref().and_then(place_of);
+        loop {
+            let index = &engine.0.index;
+            let page = index.unindexed_memories(after, ANALYSER, BATCH).await?;
+            counts.looked_at += page.looked_at;
+            counts.found += page.unindexed.len() as u64;
+            if !lease.dry_run() {
+                index_page(engine, page.unindexed, &mut counts).await?;
+            }
+            after = page.last;
+            let is_last = page.looked_at < u64::from(BATCH);
+            let cursor = after.filter(|_| !is_last).map(text_of);
+            if !lease.renew(cursor.as_deref()).await? || is_last {
+                return Ok(report(&counts, lease.dry_run()));
+            }
+        }
+    }
+}
+
+fn report(counts: &Counts, is_dry_run: bool) -> Value {
+    let Counts {
+        looked_at,
+        found,
+        indexed,
+        failed,
+    } = counts;
+    if is_dry_run {
+        json!({"looked_at": looked_at, "would_index": found})
+    } else {
+        json!({"looked_at": looked_at, "indexed": indexed, "failed": failed})
+    }
+}
+
+/// Indexes memories, which are in the order of their stores.
+async fn index_page(
+    engine: &Engine,
+    unindexed: Vec<Unindexed>,
+    counts: &mut Counts,
+) -> Result<(), EngineError> {
+    for of_store in unindexed.chunk_by(|a, b| store_of(a) == store_of(b)) {
+        let Some((tenant_id, store_id)) = of_store.first().map(store_of) else {
+            continue;
+        };
+        let rows: Vec<Option<(MemoryId, VersionId, SearchRow)>> = stream::iter(of_store.to_vec())
+            .map(|memory| try_row_of(engine, memory))
+            .buffered(READS_AT_ONCE)
+            .collect()
+            .await;
+        let rows: Vec<_> = rows.into_iter().flatten().collect();
+        counts.failed += (of_store.len() - rows.len()) as u64;
+        counts.indexed += engine.0.index.put_search_rows(tenant_id, store_id, &rows).await?;
+    }
+    Ok(())
+}
+
+fn store_of(memory: &Unindexed) -> (TenantId, StoreId) {
+    (memory.place.0, memory.place.1)
+}
+
+/// What is to be written of a memory; `None`: its content is gone, or could not
+/// be read, which must not keep the others from being indexed.
+async fn try_row_of(engine: &Engine, memory: Unindexed) -> Option<(MemoryId, VersionId, SearchRow)> {
+    let (tenant_id, store_id, memory_id) = memory.place;
+    match row_of(engine, &memory).await {
+        Ok(row) => row.map(|row| (memory_id, memory.blob_id, row)),
+        Err(error) => {
+            tracing::warn!(
+                tenant.id = %tenant_id, store.id = %store_id, memory.id = %memory_id, error = %error,
+                "job.index_memories: a memory could not be indexed; the next run tries again"
+            );
+            None
+        }
+    }
+}
+
+/// The search terms of a memory's content; `None`: its content is gone.
+async fn row_of(engine: &Engine, memory: &Unindexed) -> Result<Option<SearchRow>, EngineError> {
+    let (tenant_id, store_id, _) = memory.place;
+    let key = BlobKey {
+        tenant_id,
+        store_id,
+        blob_id: memory.blob_id,
+    };
+    let Some(bytes) = engine.0.blobs.get(&key).await? else {
+        return Ok(None);
+    };
+    if ContentHash::of(&bytes) != memory.sha256 {
+        return Err(EngineError::Damaged("its hash is not the recorded one"));
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|_| EngineError::Damaged("it is not UTF-8"))?;
+    engine.search_row(text.into()).await.map(Some)
+}
+
+/// A place as the cursor keeps it.
+fn text_of((tenant_id, store_id, memory_id): MemoryPlace) -> String {
+    [tenant_id.uuid(), store_id.uuid(), memory_id.uuid()]
+        .map(|id| id.simple().to_string())
+        .join("/")
+}
+
+/// The place in a cursor; `None` where it is none, and all is looked at.
+fn place_of(cursor: &str) -> Option<MemoryPlace> {
+    let mut ids = cursor.split('/').map(Uuid::try_parse);
+    let mut next = || ids.next()?.ok();
+    Some((
+        TenantId::from_uuid(next()?),
+        StoreId::from_uuid(next()?),
+        MemoryId::from_uuid(next()?),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_back_from_the_cursor() {
+        let id = |number| Uuid::from_u128(number);
+        let place = (
+            TenantId::from_uuid(id(1)),
+            StoreId::from_uuid(id(2)),
+            MemoryId::from_uuid(id(3)),
+        );
+        assert_eq!(place_of(&text_of(place)), Some(place));
+        assert_eq!(place_of("nonsense"), None);
+    }
+}

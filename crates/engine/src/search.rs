@@ -1,0 +1,340 @@
+//! Search over the memories of stores.
+//!
+//! Each store's index is in memory once it was asked for ([`cache`]), and is
+//! brought up to the store's `seq` by one query before each search: a memory is
+//! found when its write has returned, on every replica, and is not any more when
+//! its deletion has. Analysis and ranking are [`keepsake_search`]'s, the same on
+//! both databases.
+//!
+//! A hit that is shown with its snippet counts as a read of the memory.
+
+mod cache;
+mod rows;
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_core::{BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
+use keepsake_index::Scope;
+use keepsake_search::{Marker, Snippet};
+
+use crate::cursor::Query as Identity;
+use crate::memories::parse_prefix;
+use crate::{Engine, EngineError, Page, PageRequest, Principal};
+
+pub(crate) use cache::Cache;
+
+/// Hits of a page where no number is asked for, and the most.
+const DEFAULT_LIMIT: u64 = 10;
+const MAX_LIMIT: u64 = 50;
+
+/// Stores searched, and contents fetched, at the same time for one search.
+const STORES_AT_ONCE: usize = 4;
+const FETCHES_AT_ONCE: usize = 10;
+
+/// What is looked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SearchQuery {
+    /// The query, as `docs/search.md` describes it.
+    pub query: String,
+    /// Begins and ends with `/`; the whole store where unset.
+    pub path_prefix: Option<String>,
+    /// Which part: 1 to 50 hits, 10 where unset.
+    pub page: PageRequest,
+}
+
+/// A memory that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SearchHit {
+    /// The store.
+    pub store_id: StoreId,
+    /// The memory.
+    pub memory_id: MemoryId,
+    /// Where it is.
+    pub path: MemoryPath,
+    /// Higher is better; comparable within one search.
+    pub score: f64,
+    /// The line that the snippet begins in, counted from 1.
+    pub line: usize,
+    /// A passage with what matched between `⟦` and `⟧`.
+    pub snippet: String,
+    /// When the memory was last changed.
+    pub updated_at: Timestamp,
+    /// SHA-256 of the content that the snippet is of.
+    pub content_sha256: ContentHash,
+}
+
+/// A hit of one store, before its content was read.
+#[derive(Debug)]
+struct Candidate {
+    /// The store's place in the list that is searched.
+    place: usize,
+    memory_id: MemoryId,
+    path: MemoryPath,
+    score: f64,
+    blob_id: VersionId,
+    sha256: ContentHash,
+    updated_at: Timestamp,
+    purge_epoch: i64,
+    marker: Arc<Marker>,
+}
+
+impl Candidate {
+    fn after(&self) -> After {
+        After {
+            score: self.score,
+            place: self.place,
+            path: self.path.clone(),
+        }
+    }
+}
+
+/// The place of a hit in the order of all: the best first, then by the order in
+/// which the stores are listed, then by path.
+#[derive(Debug, Clone, PartialEq)]
+struct After {
+    score: f64,
+    place: usize,
+    path: MemoryPath,
+}
+
+impl After {
+    fn order(&self, other: &Self) -> Ordering {
+        (other.score.total_cmp(&self.score))
+            .then(self.place.cmp(&other.place))
+            .then_with(|| self.path.cmp(&other.path))
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let place = u32::try_from(self.place).unwrap_or(u32::MAX);
+        let mut bytes = self.score.to_bits().to_be_bytes().to_vec();
+        bytes.extend_from_slice(&place.to_be_bytes());
+        bytes.extend_from_slice(self.path.as_str().as_bytes());
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let (score, rest) = bytes.split_first_chunk()?;
+        let (place, path) = rest.split_first_chunk()?;
+        Some(Self {
+            score: f64::from_bits(u64::from_be_bytes(*score)),
+            place: usize::try_from(u32::from_be_bytes(*place)).ok()?,
+            path: MemoryPath::from_trusted(std::str::from_utf8(path).ok()?.to_owned()),
+        })
+    }
+}
+
+/// A search of one store.
+#[derive(Debug, Clone)]
+struct Asked {
+    query: keepsake_search::Query,
+    directory: Option<DirPath>,
+    limit: usize,
+    after: Option<After>,
+}
+
+impl SearchQuery {
+    fn limit(&self) -> Result<usize, EngineError> {
+        let limit = self.page.limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            return Err(EngineError::Invalid {
+                field: "limit",
+                rule: format!("must be 1 to {MAX_LIMIT}, but is {limit}"),
+            });
+        }
+        Ok(usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
+    fn parse(&self) -> Result<keepsake_search::Query, EngineError> {
+        keepsake_search::Query::parse(&self.query).map_err(|rule| EngineError::Invalid {
+            field: "query",
+            rule: rule.to_string(),
+        })
+    }
+
+    fn identity(&self, principal: &Principal, store_ids: &[StoreId]) -> Identity {
+        let uuids: Vec<_> = store_ids.iter().map(|store_id| store_id.uuid()).collect();
+        let mut parts: Vec<&[u8]> = vec![b"search"];
+        let tenant = principal.tenant_id.uuid();
+        parts.push(tenant.as_bytes());
+        parts.push(self.query.as_bytes());
+        parts.push(self.path_prefix.as_deref().unwrap_or_default().as_bytes());
+        parts.extend(uuids.iter().map(|uuid| uuid.as_bytes().as_slice()));
+        Identity::of(&parts)
+    }
+}
+
+impl Engine {
+    /// Searches stores of a tenant; the best hits first, of all stores together.
+    ///
+    /// Each store's statistics are its own. Equal scores are in the order of
+    /// `store_ids`, then of the paths. A hit counts as a read of its memory. One
+    /// whose content is gone when it is read was changed meanwhile, and is left
+    /// out, so that a page may have fewer hits than were asked for.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
+    /// [`EngineError::Invalid`], and failures of index and blob store.
+    #[tracing::instrument(name = "engine.search", level = "debug", skip_all)]
+    pub async fn search(
+        &self,
+        principal: &Principal,
+        store_ids: &[StoreId],
+        query: &SearchQuery,
+    ) -> Result<Page<SearchHit>, EngineError> {
+        principal.require(Scope::MemoryRead)?;
+        for store_id in store_ids {
+            principal.require_store(*store_id)?;
+        }
+        let limit = query.limit()?;
+        let identity = query.identity(principal, store_ids);
+        let asked = Asked {
+            query: query.parse()?,
+            directory: query.path_prefix.as_deref().map(parse_prefix).transpose()?,
+            // One more tells whether there is another page.
+            limit: limit + 1,
+            after: self.place_after(identity, &query.page).await?,
+        };
+        let asked = Arc::new(asked);
+        let mut found: Vec<Candidate> = stream::iter(store_ids.iter().copied().enumerate())
+            .map(|(place, store_id)| self.search_store(principal, place, store_id, Arc::clone(&asked)))
+            .buffered(STORES_AT_ONCE)
+            .try_concat()
+            .await?;
+        found.sort_by(|a, b| a.after().order(&b.after()));
+        let has_more = found.len() > limit;
+        found.truncate(limit);
+        let next = match found.last() {
+            Some(last) if has_more => Some(self.seal(identity, &last.after().to_bytes()).await?),
+            _ => None,
+        };
+        let items = self.show_hits(principal, store_ids, found).await?;
+        Ok(Page { items, next })
+    }
+
+    async fn place_after(
+        &self,
+        identity: Identity,
+        page: &PageRequest,
+    ) -> Result<Option<After>, EngineError> {
+        let Some(page) = &page.page else {
+            return Ok(None);
+        };
+        let position = self.unseal(identity, page).await?;
+        let after = After::of_bytes(&position).ok_or(EngineError::Internal("a cursor of no hit"))?;
+        Ok(Some(after))
+    }
+
+    /// The best hits of one store.
+    async fn search_store(
+        &self,
+        principal: &Principal,
+        place: usize,
+        store_id: StoreId,
+        asked: Arc<Asked>,
+    ) -> Result<Vec<Candidate>, EngineError> {
+        let store = self.searched_store(principal.tenant_id, store_id).await?;
+        let found = {
+            let store = Arc::clone(&store);
+            off_the_runtime(move || store.search(place, &asked)).await?
+        };
+        self.make_postings(principal.tenant_id, store_id, &store);
+        Ok(found)
+    }
+
+    /// Reads the contents of hits and shows what is there of them.
+    async fn show_hits(
+        &self,
+        principal: &Principal,
+        store_ids: &[StoreId],
+        found: Vec<Candidate>,
+    ) -> Result<Vec<SearchHit>, EngineError> {
+        let read: Vec<(Candidate, Arc<str>)> = stream::iter(found)
+            .map(|candidate| async move {
+                let key = BlobKey {
+                    tenant_id: principal.tenant_id,
+                    store_id: store_ids[candidate.place],
+                    blob_id: candidate.blob_id,
+                };
+                let content = self
+                    .content_at(key, candidate.purge_epoch, candidate.sha256)
+                    .await?;
+                Ok::<_, EngineError>(content.map(|content| (candidate, content)))
+            })
+            .buffered(FETCHES_AT_ONCE)
+            .try_filter_map(|read| std::future::ready(Ok(read)))
+            .try_collect()
+            .await?;
+        let shown = off_the_runtime(move || {
+            let show = |(candidate, content): (Candidate, Arc<str>)| {
+                let snippet = candidate.marker.snippet(&content);
+                (candidate, snippet)
+            };
+            read.into_iter().map(show).collect::<Vec<_>>()
+        })
+        .await?;
+        let mut hits = Vec::with_capacity(shown.len());
+        for (candidate, Snippet { line, text }) in shown {
+            let store_id = store_ids[candidate.place];
+            self.note_read(principal, store_id, candidate.memory_id);
+            hits.push(SearchHit {
+                store_id,
+                memory_id: candidate.memory_id,
+                path: candidate.path,
+                score: candidate.score,
+                line,
+                snippet: text,
+                updated_at: candidate.updated_at,
+                content_sha256: candidate.sha256,
+            });
+        }
+        Ok(hits)
+    }
+}
+
+/// Does work that takes more than some tenths of a millisecond.
+async fn off_the_runtime<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, EngineError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| EngineError::Internal("a search panicked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(score: f64, place: usize, path: &str) -> After {
+        After {
+            score,
+            place,
+            path: MemoryPath::parse(path).unwrap(),
+        }
+    }
+
+    #[test]
+    fn places_come_back_from_their_bytes() {
+        for place in [after(0.0, 0, "/a"), after(12.345_678_9, 7, "/é/b")] {
+            assert_eq!(After::of_bytes(&place.to_bytes()), Some(place));
+        }
+        assert_eq!(After::of_bytes(b"short"), None);
+    }
+
+    #[test]
+    fn order_is_score_then_store_then_path() {
+        let mut places = [
+            after(1.0, 1, "/a"),
+            after(2.0, 1, "/z"),
+            after(1.0, 0, "/b"),
+            after(1.0, 0, "/a"),
+        ];
+        places.sort_by(After::order);
+        let order = places.map(|place| (place.place, place.path.as_str().to_owned()));
+        assert_eq!(
+            order,
+            [(1, "/z"), (0, "/a"), (0, "/b"), (1, "/a")].map(|(place, path)| (place, path.to_owned()))
+        );
+    }
+}

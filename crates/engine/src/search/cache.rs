@@ -1,0 +1,308 @@
+//! The search indexes in memory of this replica, bounded by bytes together.
+//!
+//! An index knows how far it goes (`seq`) and under which purge epoch. Each
+//! search asks for what changed since, and applies it, before it looks. What two
+//! searches learn at the same time is applied in the order of the store, so that
+//! an index never goes back.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchSince};
+use keepsake_search::{ANALYSER, Builder, Postings};
+use keepsake_telemetry::Cache as Looked;
+use tokio::sync::{Mutex, Semaphore};
+
+use super::{After, Asked, Candidate, off_the_runtime};
+use crate::{Engine, EngineError};
+
+/// Memories without terms that are asked about again at each search, at most.
+const UNINDEXED_AT_ONCE: usize = 256;
+/// Changes from which on they are applied off the runtime.
+const MANY_CHANGES: usize = 64;
+/// Memories up to which all postings are made at once.
+const FEW_MEMORIES: usize = 64;
+/// Bytes that a memory takes here beside its postings.
+const HEAD_BYTES: usize = 160;
+
+type Key = (TenantId, StoreId);
+
+/// The indexes of stores that were searched, the longest unused leave first.
+pub(crate) struct Cache {
+    stores: moka::future::Cache<Key, Arc<SearchedStore>>,
+    /// Postings are made for one store at a time: it takes a core for a while.
+    builds: Arc<Semaphore>,
+}
+
+impl Cache {
+    pub(crate) fn new(max_bytes: u64) -> Self {
+        let weigh =
+            |_: &Key, store: &Arc<SearchedStore>| u32::try_from(store.read().bytes()).unwrap_or(u32::MAX);
+        Self {
+            stores: moka::future::Cache::builder()
+                .max_capacity(max_bytes)
+                .weigher(weigh)
+                .eviction_policy(moka::policy::EvictionPolicy::lru())
+                .build(),
+            builds: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// Weighs a store's index, which has grown or shrunk.
+    async fn weigh(&self, key: Key, store: &Arc<SearchedStore>) {
+        self.stores.insert(key, Arc::clone(store)).await;
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("stores", &self.stores.entry_count())
+            .field("bytes", &self.stores.weighted_size())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The index of one store.
+#[derive(Default)]
+pub(super) struct SearchedStore {
+    state: RwLock<State>,
+    /// Held by the one that loads the store, which others wait for.
+    loading: Mutex<()>,
+    is_building: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Purge epoch and `seq`; `None`: nothing was loaded.
+    place: Option<(i64, i64)>,
+    postings: Postings,
+    heads: HashMap<MemoryId, Known>,
+    /// Memories whose content has no terms yet.
+    unindexed: BTreeSet<MemoryId>,
+}
+
+/// What is known of a memory beside its terms.
+struct Known {
+    blob_id: VersionId,
+    sha256: ContentHash,
+    updated_at: Timestamp,
+}
+
+impl SearchedStore {
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn since(&self) -> SearchSince {
+        let state = self.read();
+        SearchSince {
+            place: state.place.map(|(purge_epoch, seq)| (seq, purge_epoch)),
+            analyser: ANALYSER,
+            unindexed: state.unindexed.iter().take(UNINDEXED_AT_ONCE).copied().collect(),
+        }
+    }
+
+    /// Applies what a query told; answers whether anything is another now.
+    fn apply(&self, changes: SearchChanges) -> bool {
+        let place = (changes.purge_epoch, changes.seq);
+        if changes.is_whole {
+            let whole = State::whole(changes);
+            let mut state = self.write();
+            // Another may have loaded it meanwhile.
+            let is_newer = state.place.is_none_or(|known| known < place);
+            if is_newer {
+                *state = whole;
+            }
+            return is_newer;
+        }
+        if changes.memories.is_empty() && self.read().place >= Some(place) {
+            return false;
+        }
+        let mut state = self.write();
+        // What was told of before is newer; of another epoch, of another store.
+        let follows = state
+            .place
+            .is_some_and(|(epoch, seq)| epoch == place.0 && seq <= place.1);
+        if follows {
+            for change in changes.memories {
+                state.apply(change);
+            }
+            state.place = Some(place);
+        }
+        follows
+    }
+
+    /// The best hits, in the order of all hits of a search.
+    pub(super) fn search(&self, place: usize, asked: &Asked) -> Vec<Candidate> {
+        let state = self.read();
+        let is_after = |score: f64, path: &MemoryPath| match &asked.after {
+            None => true,
+            Some(after) => {
+                let here = After {
+                    score,
+                    place,
+                    path: path.clone(),
+                };
+                after.order(&here).is_lt()
+            }
+        };
+        let results = state
+            .postings
+            .search(&asked.query, asked.directory.as_ref(), asked.limit, is_after);
+        let marker = Arc::new(results.marker);
+        let purge_epoch = state
+            .place
+            .map(|(purge_epoch, _)| purge_epoch)
+            .unwrap_or_default();
+        results
+            .found
+            .into_iter()
+            .filter_map(|found| {
+                let known = state.heads.get(&found.memory)?;
+                Some(Candidate {
+                    place,
+                    memory_id: found.memory,
+                    path: found.path,
+                    score: found.score,
+                    blob_id: known.blob_id,
+                    sha256: known.sha256,
+                    updated_at: known.updated_at,
+                    purge_epoch,
+                    marker: Arc::clone(&marker),
+                })
+            })
+            .collect()
+    }
+}
+
+impl State {
+    /// The index of a store that was read whole.
+    fn whole(changes: SearchChanges) -> Self {
+        let mut state = Self {
+            place: Some((changes.purge_epoch, changes.seq)),
+            ..Self::default()
+        };
+        for change in changes.memories {
+            state.apply(change);
+        }
+        if state.postings.len() <= FEW_MEMORIES
+            && let Some(builder) = state.postings.builder()
+        {
+            state.postings.adopt(builder.build());
+        }
+        state
+    }
+
+    fn apply(&mut self, SearchChange { memory_id, head }: SearchChange) {
+        self.unindexed.remove(&memory_id);
+        let Some(head) = head else {
+            self.postings.remove(memory_id);
+            self.heads.remove(&memory_id);
+            return;
+        };
+        let SearchHead {
+            path,
+            blob_id,
+            sha256,
+            updated_at,
+            terms,
+        } = head;
+        if terms.is_none() {
+            self.unindexed.insert(memory_id);
+        }
+        if self.postings.set(memory_id, path, terms).is_err() {
+            tracing::error!(
+                memory.id = %memory_id,
+                "engine.search: the search terms of a memory are damaged; it is found by its path alone"
+            );
+        }
+        self.heads.insert(
+            memory_id,
+            Known {
+                blob_id,
+                sha256,
+                updated_at,
+            },
+        );
+    }
+
+    fn bytes(&self) -> usize {
+        self.postings.size_bytes() + self.heads.len() * HEAD_BYTES
+    }
+}
+
+impl Engine {
+    /// The index of a store, brought up to now by one query.
+    pub(super) async fn searched_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+    ) -> Result<Arc<SearchedStore>, EngineError> {
+        let key = (tenant_id, store_id);
+        let cache = &self.0.searched;
+        let store = match cache.stores.get(&key).await {
+            Some(store) => store,
+            None => cache.stores.get_with(key, async { Arc::default() }).await,
+        };
+        let is_loaded = store.read().place.is_some();
+        self.0.metrics.cache_looked_up(Looked::Search, is_loaded);
+        if is_loaded {
+            self.catch_up(key, &store).await?;
+            return Ok(store);
+        }
+        let turn = store.loading.lock().await;
+        // Even if it was loaded meanwhile: that may have begun before this did.
+        self.catch_up(key, &store).await?;
+        drop(turn);
+        Ok(store)
+    }
+
+    async fn catch_up(&self, key: Key, store: &Arc<SearchedStore>) -> Result<(), EngineError> {
+        let (tenant_id, store_id) = key;
+        let since = store.since();
+        let changes = self.0.index.search_changes(tenant_id, store_id, &since).await?;
+        let Some(changes) = changes else {
+            self.0.searched.stores.invalidate(&key).await;
+            return Err(EngineError::StoreNotFound);
+        };
+        let is_changed = if changes.memories.len() < MANY_CHANGES {
+            store.apply(changes)
+        } else {
+            let store = Arc::clone(store);
+            off_the_runtime(move || store.apply(changes)).await?
+        };
+        if is_changed {
+            self.0.searched.weigh(key, store).await;
+        }
+        Ok(())
+    }
+
+    /// Begins to make all postings of a store that was searched without.
+    pub(super) fn make_postings(&self, tenant_id: TenantId, store_id: StoreId, store: &Arc<SearchedStore>) {
+        let Some(builder) = store.read().postings.builder() else {
+            return;
+        };
+        if store.is_building.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (engine, store) = (self.clone(), Arc::clone(store));
+        tokio::spawn(async move {
+            let permit = Arc::clone(&engine.0.searched.builds).acquire_owned().await;
+            let built = off_the_runtime(move || Builder::build(builder)).await;
+            drop(permit);
+            if let Ok(built) = built {
+                store.write().postings.adopt(built);
+                engine.0.searched.weigh((tenant_id, store_id), &store).await;
+            }
+            store.is_building.store(false, Ordering::Relaxed);
+        });
+    }
+}

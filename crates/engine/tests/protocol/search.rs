@@ -1,0 +1,503 @@
+//! Search: in step with every write on every replica, and as if the store had
+//! been indexed anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::{MemoryId, MemoryPath, StoreId};
+use keepsake_engine::jobs::{IndexMemories, RunOutcome, RunRequest, run_job};
+use keepsake_engine::{
+    Engine, EngineError, ErasureRequest, Page, PageRequest, Restoration, SearchHit, SearchQuery, ShownMemory,
+    StoreDraft, View,
+};
+use keepsake_search::{Postings, Query, Row};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::bed::{Bed, create, edit_of};
+use crate::writes::move_head;
+
+crate::on_both_pairs! {
+    memory_is_found_once_it_is_written_and_not_once_it_is_deleted,
+    every_replica_finds_what_another_wrote,
+    moved_and_restored_memories_are_found_where_they_are,
+    erased_memories_are_not_found,
+    hit_shows_the_best_passage_and_counts_as_a_read,
+    hit_that_changes_meanwhile_shows_the_content_that_was_found,
+    pages_hold_every_hit_once,
+    stores_are_searched_together,
+    queries_that_break_a_rule_are_refused_by_field,
+    store_of_another_tenant_is_not_found,
+    memories_of_an_earlier_release_are_indexed_by_the_job,
+    any_history_is_searched_as_if_indexed_anew,
+    first_searches_at_the_same_time_load_a_store_once,
+}
+
+fn asked(query: &str) -> SearchQuery {
+    SearchQuery {
+        query: query.to_owned(),
+        ..SearchQuery::default()
+    }
+}
+
+async fn search_on(engine: &Engine, bed: &Bed, query: &SearchQuery) -> Page<SearchHit> {
+    engine
+        .search(&bed.principal, &[bed.store_id], query)
+        .await
+        .unwrap()
+}
+
+async fn paths_on(engine: &Engine, bed: &Bed, query: &str) -> Vec<String> {
+    let page = search_on(engine, bed, &asked(query)).await;
+    page.items.into_iter().map(|hit| hit.path.to_string()).collect()
+}
+
+async fn paths(bed: &Bed, query: &str) -> Vec<String> {
+    paths_on(&bed.engine, bed, query).await
+}
+
+async fn memory_is_found_once_it_is_written_and_not_once_it_is_deleted(bed: Bed) {
+    assert_eq!(paths(&bed, "zebra").await, Vec::<String>::new());
+    let memory = bed.make("/notes/a.md", "a zebra crossed the road").await;
+    assert_eq!(paths(&bed, "zebras").await, ["/notes/a.md"]);
+    bed.update(&memory, edit_of(Some("a giraffe did"), None, None))
+        .await
+        .unwrap();
+    assert_eq!(paths(&bed, "zebra").await, Vec::<String>::new());
+    assert_eq!(paths(&bed, "giraffe").await, ["/notes/a.md"]);
+    bed.create("/memories/b.md", "and another giraffe\n").await;
+    bed.call(json!({"command": "str_replace", "path": "/memories/b.md", "old_str": "another", "new_str": "a tall"}))
+        .await;
+    assert_eq!(paths(&bed, "\"tall giraffe\"").await, ["/b.md"]);
+    bed.call(json!({"command": "delete", "path": "/memories/notes"}))
+        .await;
+    assert_eq!(paths(&bed, "giraffe").await, ["/b.md"]);
+    assert_eq!(paths(&bed, "notes").await, Vec::<String>::new());
+}
+
+async fn every_replica_finds_what_another_wrote(bed: Bed) {
+    let other = bed.replica();
+    assert_eq!(paths_on(&other, &bed, "first").await, Vec::<String>::new());
+    let memory = bed.make("/a.md", "the first text").await;
+    assert_eq!(paths_on(&other, &bed, "first").await, ["/a.md"]);
+    bed.call_on(&other, None, create("/memories/b.md", "the first of another"))
+        .await
+        .unwrap();
+    assert_eq!(paths(&bed, "another").await, ["/b.md"]);
+    bed.delete(&memory, None).await.unwrap();
+    assert_eq!(paths_on(&other, &bed, "first").await, ["/b.md"]);
+    let both = (
+        search_on(&bed.engine, &bed, &asked("first text")).await,
+        search_on(&other, &bed, &asked("first text")).await,
+    );
+    assert_eq!(both.0, both.1);
+}
+
+async fn moved_and_restored_memories_are_found_where_they_are(bed: Bed) {
+    let memory = bed.make("/drafts/plan.md", "quarterly numbers").await;
+    let edited = bed
+        .update(&memory, edit_of(Some("yearly numbers"), None, None))
+        .await
+        .unwrap();
+    bed.call(json!({"command": "rename", "old_path": "/memories/drafts", "new_path": "/memories/final"}))
+        .await;
+    assert_eq!(paths(&bed, "drafts").await, Vec::<String>::new());
+    assert_eq!(paths(&bed, "final").await, ["/final/plan.md"]);
+    assert_eq!(paths(&bed, "yearly path:final/").await, ["/final/plan.md"]);
+    bed.delete(&edited, None).await.unwrap();
+    assert_eq!(paths(&bed, "numbers").await, Vec::<String>::new());
+    let restoration = Restoration {
+        precondition: None,
+        view: View::Basic,
+        idempotency: None,
+    };
+    let version_id = memory.memory.head.version_id;
+    bed.engine
+        .restore_version(&bed.principal, bed.store_id, version_id, restoration)
+        .await
+        .unwrap();
+    assert_eq!(paths(&bed, "quarterly").await, ["/drafts/plan.md"]);
+    assert_eq!(paths(&bed, "yearly").await, Vec::<String>::new());
+}
+
+async fn erased_memories_are_not_found(bed: Bed) {
+    bed.make("/private/a.md", "a secret garden").await;
+    bed.make("/public/b.md", "an open garden").await;
+    let other = bed.replica();
+    assert_eq!(paths_on(&other, &bed, "garden").await.len(), 2);
+    let request = ErasureRequest {
+        store_id: Some(bed.store_id),
+        path_prefix: Some("/private/".to_owned()),
+        store_metadata: None,
+    };
+    bed.engine
+        .create_erasure(&bed.principal, request, None)
+        .await
+        .unwrap();
+    let gone = async {
+        while paths_on(&other, &bed, "garden").await.len() == 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), gone)
+        .await
+        .expect("an erasure ends");
+    assert_eq!(paths_on(&other, &bed, "secret garden").await, ["/public/b.md"]);
+}
+
+async fn hit_shows_the_best_passage_and_counts_as_a_read(bed: Bed) {
+    let content = format!(
+        "{}\nthe deployment of the Kiel office failed\n",
+        "filler\n".repeat(100)
+    );
+    let memory = bed.make("/log.md", &content).await;
+    let page = search_on(&bed.engine, &bed, &asked("why did the Kiel deployment fail?")).await;
+    let [hit] = page.items.as_slice() else {
+        panic!("{page:?}");
+    };
+    assert_eq!((hit.memory_id, hit.line), (memory.memory.head.memory_id, 102));
+    assert_eq!(hit.content_sha256, memory.memory.head.sha256);
+    assert!(
+        hit.snippet
+            .contains("the ⟦deployment⟧ of the ⟦Kiel⟧ office ⟦failed⟧"),
+        "{}",
+        hit.snippet
+    );
+    let read = bed.read(&memory, View::Basic).await;
+    assert_eq!(read.last_accessed_at, Some(bed.engine_now()));
+}
+
+async fn hit_that_changes_meanwhile_shows_the_content_that_was_found(bed: Bed) {
+    let other = bed.replica();
+    bed.create("/memories/a.txt", "an apple\n").await;
+    let (index, blobs) = (Arc::clone(&bed.index), Arc::clone(bed.blobs.inner()));
+    let (tenant_id, store_id) = (bed.principal.tenant_id, bed.store_id);
+    bed.blobs.before_get(move |_| {
+        let (index, blobs) = (Arc::clone(&index), Arc::clone(&blobs));
+        async move {
+            move_head(&*index, &*blobs, tenant_id, store_id).await;
+            Ok(())
+        }
+    });
+    let page = search_on(&other, &bed, &asked("apple")).await;
+    bed.blobs.clear_hooks();
+    assert_eq!(page.items[0].snippet, "an ⟦apple⟧\n");
+    assert_eq!(paths_on(&other, &bed, "apple").await, Vec::<String>::new());
+}
+
+async fn pages_hold_every_hit_once(bed: Bed) {
+    for number in 0..23 {
+        bed.make(
+            &format!("/n/{number:02}.md"),
+            &format!("tea {}", "and cake ".repeat(number % 4)),
+        )
+        .await;
+    }
+    let whole = search_on(
+        &bed.engine,
+        &bed,
+        &SearchQuery {
+            page: PageRequest {
+                limit: Some(50),
+                page: None,
+            },
+            ..asked("tea")
+        },
+    )
+    .await;
+    assert_eq!((whole.items.len(), &whole.next), (23, &None));
+    let (mut query, mut hits) = (asked("tea"), Vec::new());
+    query.page.limit = Some(4);
+    loop {
+        let page = search_on(&bed.engine, &bed, &query).await;
+        hits.extend(page.items);
+        query.page.page = page.next;
+        if query.page.page.is_none() {
+            break;
+        }
+        let of_another_query = SearchQuery {
+            query: "cake".to_owned(),
+            ..query.clone()
+        };
+        let refused = bed
+            .engine
+            .search(&bed.principal, &[bed.store_id], &of_another_query)
+            .await;
+        assert!(matches!(refused, Err(EngineError::Invalid { field: "page", .. })));
+    }
+    assert_eq!(hits, whole.items);
+}
+
+async fn second_store(bed: &Bed) -> StoreId {
+    let draft = StoreDraft {
+        name: "second".to_owned(),
+        ..StoreDraft::default()
+    };
+    let store = bed
+        .engine
+        .create_store(&bed.principal, draft, None)
+        .await
+        .unwrap();
+    store.store_id
+}
+
+async fn stores_are_searched_together(bed: Bed) {
+    let second = second_store(&bed).await;
+    for (store_id, path) in [
+        (bed.store_id, "/one.md"),
+        (second, "/two.md"),
+        (second, "/one.md"),
+    ] {
+        let new = crate::bed::new_memory(path, "the same text");
+        bed.engine
+            .create_memory(&bed.principal, store_id, new)
+            .await
+            .unwrap();
+    }
+    let mut query = asked("same");
+    query.page.limit = Some(1);
+    let mut found = Vec::new();
+    loop {
+        let stores = [second, bed.store_id];
+        let page = bed.engine.search(&bed.principal, &stores, &query).await.unwrap();
+        found.extend(
+            page.items
+                .into_iter()
+                .map(|hit| (hit.store_id, hit.path.to_string())),
+        );
+        query.page.page = page.next;
+        if query.page.page.is_none() {
+            break;
+        }
+    }
+    found.sort();
+    let mut expected = vec![
+        (bed.store_id, "/one.md".to_owned()),
+        (second, "/one.md".to_owned()),
+        (second, "/two.md".to_owned()),
+    ];
+    expected.sort();
+    assert_eq!(found, expected);
+    let none = bed
+        .engine
+        .search(&bed.principal, &[], &asked("same"))
+        .await
+        .unwrap();
+    assert_eq!(none.items, []);
+}
+
+async fn queries_that_break_a_rule_are_refused_by_field(bed: Bed) {
+    let with = |limit, path_prefix: Option<&str>, query: &str| SearchQuery {
+        path_prefix: path_prefix.map(str::to_owned),
+        page: PageRequest { limit, page: None },
+        ..asked(query)
+    };
+    for (query, wanted) in [
+        (with(Some(0), None, "a"), "limit"),
+        (with(Some(51), None, "a"), "limit"),
+        (with(None, Some("/a"), "a"), "path_prefix"),
+        (with(None, None, &"é".repeat(1_001)), "query"),
+    ] {
+        match bed.engine.search(&bed.principal, &[bed.store_id], &query).await {
+            Err(EngineError::Invalid { field, .. }) => assert_eq!(field, wanted),
+            other => panic!("{other:?}"),
+        }
+    }
+    bed.make("/a.md", "text").await;
+    for empty in ["", "  ", "\"\"", "-text", "?"] {
+        assert_eq!(paths(&bed, empty).await, Vec::<String>::new(), "{empty}");
+    }
+    for odd in ["\"", "text\"", "\"text", "te*xt", "path:", "-", "text -", "*"] {
+        search_on(&bed.engine, &bed, &asked(odd)).await;
+    }
+}
+
+async fn store_of_another_tenant_is_not_found(bed: Bed) {
+    bed.make("/a.md", "text").await;
+    assert_eq!(paths(&bed, "text").await, ["/a.md"]);
+    let (stranger, _) = bed
+        .tenant_with(keepsake_core::limits::LimitOverrides::default())
+        .await;
+    let crossed = bed
+        .engine
+        .search(&stranger, &[bed.store_id], &asked("text"))
+        .await;
+    assert!(matches!(crossed, Err(EngineError::StoreNotFound)));
+    bed.engine
+        .delete_store(&bed.principal, bed.store_id)
+        .await
+        .unwrap();
+    let gone = bed
+        .engine
+        .search(&bed.principal, &[bed.store_id], &asked("text"))
+        .await;
+    assert!(matches!(gone, Err(EngineError::StoreNotFound)));
+}
+
+async fn run_index(bed: &Bed, dry_run: bool) -> Value {
+    bed.clock.advance(Duration::from_micros(1));
+    let request = RunRequest::manual(dry_run);
+    match run_job(
+        &bed.engine,
+        Arc::new(IndexMemories),
+        request,
+        &CancellationToken::new(),
+    )
+    .await
+    .unwrap()
+    {
+        RunOutcome::Ran(counts) => counts,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn memories_of_an_earlier_release_are_indexed_by_the_job(bed: Bed) {
+    let other = bed.replica();
+    bed.create("/memories/a.txt", "one\n").await;
+    assert_eq!(paths_on(&other, &bed, "one").await, ["/a.txt"]);
+    move_head(
+        &*bed.index,
+        &**bed.blobs.inner(),
+        bed.principal.tenant_id,
+        bed.store_id,
+    )
+    .await;
+    for engine in [&bed.engine, &other] {
+        assert_eq!(paths_on(engine, &bed, "moved after").await, Vec::<String>::new());
+        assert_eq!(paths_on(engine, &bed, "one").await, Vec::<String>::new());
+        assert_eq!(paths_on(engine, &bed, "a.txt").await, ["/a.txt"]);
+    }
+    let dry = run_index(&bed, true).await;
+    assert_eq!(dry["would_index"], 1, "{dry}");
+    let stopping = CancellationToken::new();
+    stopping.cancel();
+    bed.clock.advance(Duration::from_hours(24));
+    let stopped = run_job(
+        &bed.engine,
+        Arc::new(IndexMemories),
+        RunRequest::SCHEDULED,
+        &stopping,
+    )
+    .await;
+    assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
+    let counts = run_index(&bed, false).await;
+    assert_eq!((&counts["indexed"], &counts["failed"]), (&json!(0), &json!(0)));
+    for engine in [&bed.engine, &other] {
+        assert_eq!(paths_on(engine, &bed, "moved after").await, ["/a.txt"]);
+    }
+}
+
+/// What is done to one of a few memories.
+#[derive(Debug, Clone)]
+enum Step {
+    Write(usize, String),
+    Move(usize, String),
+    Delete(usize),
+    Search(&'static str),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let words = prop::sample::select(vec![
+        "deploy",
+        "deployed",
+        "server",
+        "retry_count",
+        "the",
+        "went",
+        "部署服务",
+        "서버를",
+        "キャッシュ",
+        "membaca",
+    ]);
+    let text = prop::collection::vec(words, 1..15).prop_map(|words| words.join(" "));
+    let step = prop_oneof![
+        5 => (0_usize..8, text).prop_map(|(which, text)| Step::Write(which, text)),
+        2 => (0_usize..8, "[a-c]/(deploy|notes|server)").prop_map(|(which, path)| Step::Move(which, path)),
+        1 => (0_usize..8).prop_map(Step::Delete),
+        4 => prop::sample::select(vec![
+            "deploy", "the server went down", "部署", "\"retry count\" -membaca", "서버", "dep* キャッシュ", "path:a/ baca",
+        ]).prop_map(Step::Search),
+    ];
+    prop::collection::vec(step, 40)
+}
+
+/// The hits of a store that is indexed anew.
+fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> Vec<(MemoryId, String, f64)> {
+    let mut postings = Postings::default();
+    for (memory, content) in memories.values() {
+        let head = &memory.memory.head;
+        let path = MemoryPath::parse(head.path.as_str()).unwrap();
+        postings
+            .set(head.memory_id, path, Some(Row::of(content).into_bytes()))
+            .unwrap();
+    }
+    let found = postings
+        .search(&Query::parse(query).unwrap(), None, 50, |_, _| true)
+        .found;
+    found
+        .into_iter()
+        .map(|found| (found.memory, found.path.to_string(), found.score))
+        .collect()
+}
+
+async fn any_history_is_searched_as_if_indexed_anew(bed: Bed) {
+    let replicas = [bed.replica(), bed.replica()];
+    let steps = steps().new_tree(&mut TestRunner::default()).unwrap().current();
+    let mut memories: BTreeMap<usize, (ShownMemory, String)> = BTreeMap::new();
+    for (number, step) in steps.iter().enumerate() {
+        match step {
+            Step::Write(which, text) => {
+                let shown = match memories.get(which) {
+                    Some((memory, _)) => bed.update(memory, edit_of(Some(text), None, None)).await.unwrap(),
+                    None => bed.make(&format!("/new/{which}.md"), text).await,
+                };
+                memories.insert(*which, (shown, text.clone()));
+            }
+            Step::Move(which, place) => {
+                if let Some((memory, _)) = memories.get_mut(which) {
+                    let place = format!("/{place}{which}");
+                    *memory = bed
+                        .update(memory, edit_of(None, Some(&place), None))
+                        .await
+                        .unwrap();
+                }
+            }
+            Step::Delete(which) => {
+                if let Some((memory, _)) = memories.remove(which) {
+                    bed.delete(&memory, None).await.unwrap();
+                }
+            }
+            Step::Search(text) => {
+                let mut query = asked(text);
+                query.page.limit = Some(50);
+                let page = search_on(&replicas[number % 2], &bed, &query).await;
+                let found: Vec<_> = page
+                    .items
+                    .into_iter()
+                    .map(|hit| (hit.memory_id, hit.path.to_string(), hit.score))
+                    .collect();
+                assert_eq!(found, expected(&memories, text), "{text} after {steps:?}");
+            }
+        }
+    }
+}
+
+async fn first_searches_at_the_same_time_load_a_store_once(bed: Bed) {
+    for number in 0..80 {
+        bed.make(&format!("/n/{number:02}.md"), &format!("tea number {number}"))
+            .await;
+    }
+    let searches = (0..16).map(|_| paths(&bed, "tea 7"));
+    for found in futures::future::join_all(searches).await {
+        assert_eq!(found[0], "/n/07.md");
+        assert_eq!(found.len(), 10);
+    }
+    // All postings are made beside; nothing is found otherwise by them.
+    for _ in 0..50 {
+        assert_eq!(paths(&bed, "tea 7").await[0], "/n/07.md");
+    }
+}

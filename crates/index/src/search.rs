@@ -1,0 +1,138 @@
+//! Search terms of memories: what a commit writes of a content, what a replica
+//! reads of a store to search it, and what the job writes of older memories.
+//!
+//! The index does not look into the terms: it keeps them beside the content
+//! that they are of.
+
+use async_trait::async_trait;
+use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+
+use crate::IndexError;
+
+/// The search terms of one content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchRow {
+    /// The analyser that made them: higher is newer.
+    pub analyser: u32,
+    /// How long the content is, as that analyser counts.
+    pub length: u32,
+    /// The terms, as that analyser writes them.
+    pub terms: Vec<u8>,
+}
+
+/// What a replica knows of a store, and asks for the rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchSince {
+    /// How far it knows it, and the purge epoch of then; `None`: not at all.
+    pub place: Option<(i64, i64)>,
+    /// The analyser whose terms it can read.
+    pub analyser: u32,
+    /// Memories that had no terms when they were read; looked at again.
+    pub unindexed: Vec<MemoryId>,
+}
+
+/// What changed in a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchChanges {
+    /// How far the changes go.
+    pub seq: i64,
+    /// The store's purge epoch, under which content may be read.
+    pub purge_epoch: i64,
+    /// Whether these are all memories of the store, and others are gone: where
+    /// nothing was known of it, and where history was removed since.
+    pub is_whole: bool,
+    /// What became of the memories, in no order.
+    pub memories: Vec<SearchChange>,
+}
+
+/// What became of one memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchChange {
+    /// The memory.
+    pub memory_id: MemoryId,
+    /// What it is now; `None`: it is not there any more.
+    pub head: Option<SearchHead>,
+}
+
+/// A memory as search finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchHead {
+    /// Where it is.
+    pub path: MemoryPath,
+    /// The blob that holds its content.
+    pub blob_id: VersionId,
+    /// SHA-256 of its content.
+    pub sha256: ContentHash,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+    /// The terms of this content; `None`: it has none, or none that the
+    /// analyser asked for made.
+    pub terms: Option<Vec<u8>>,
+}
+
+/// A memory in the order in which the job looks at them.
+pub type MemoryPlace = (TenantId, StoreId, MemoryId);
+
+/// Memories that were looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnindexedPage {
+    /// How many were looked at.
+    pub looked_at: u64,
+    /// The last of them; `None`: there is none left.
+    pub last: Option<MemoryPlace>,
+    /// Those whose content has no terms, or terms of an older analyser.
+    pub unindexed: Vec<Unindexed>,
+}
+
+/// A memory whose content is to be analysed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unindexed {
+    /// Where it is.
+    pub place: MemoryPlace,
+    /// The blob that holds its content.
+    pub blob_id: VersionId,
+    /// SHA-256 of its content.
+    pub sha256: ContentHash,
+    /// The store's purge epoch, under which the content may be read.
+    pub purge_epoch: i64,
+}
+
+/// What search reads of a store.
+#[async_trait]
+pub trait SearchIndex: Send + Sync {
+    /// Tells what changed in a store since a place, in one query; `None`: no
+    /// such store.
+    ///
+    /// Costs as much as there is to tell. What is committed meanwhile may be
+    /// told now and once more later.
+    async fn search_changes(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        since: &SearchSince,
+    ) -> Result<Option<SearchChanges>, IndexError>;
+}
+
+/// How memories get search terms that their commit did not write.
+#[async_trait]
+pub trait SearchUpkeepIndex: Send + Sync {
+    /// Looks at the next `limit` live memories of any tenant after a place.
+    async fn unindexed_memories(
+        &self,
+        after: Option<MemoryPlace>,
+        analyser: u32,
+        limit: u32,
+    ) -> Result<UnindexedPage, IndexError>;
+
+    /// Writes the terms of memories of one store, under its lock; answers of
+    /// how many.
+    ///
+    /// Those whose content is another by now, and those that have terms of it
+    /// by an analyser that is no older, are left as they are.
+    async fn put_search_rows(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        rows: &[(MemoryId, VersionId, SearchRow)],
+    ) -> Result<u64, IndexError>;
+}

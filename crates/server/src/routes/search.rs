@@ -1,0 +1,116 @@
+//! `/v1/memory_stores/{memory_store_id}/search`
+
+use axum::Json;
+use axum::extract::State;
+use keepsake_core::{MemoryId, StoreId};
+use keepsake_engine::{Engine, PageRequest, SearchHit, SearchQuery};
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::list::List;
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::path::InStore;
+use crate::query::{Asked, FromQuery, Query};
+use crate::schemas::{self, MemorySearchHitType};
+
+/// A memory that was found.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MemorySearchHit {
+    #[schema(inline)]
+    r#type: MemorySearchHitType,
+    #[schema(value_type = schemas::MemoryStoreId)]
+    memory_store_id: StoreId,
+    #[schema(value_type = schemas::MemoryId)]
+    memory_id: MemoryId,
+    #[schema(value_type = schemas::MemoryPath)]
+    path: String,
+    /// Higher is better; comparable within one answer.
+    score: f64,
+    /// The line that the snippet begins in, counted from 1.
+    line: usize,
+    /// The passage that says most, with `⟦` and `⟧` around what matched. The
+    /// content's own are left out of it.
+    snippet: String,
+    /// Of the content that the snippet is of.
+    #[schema(value_type = schemas::ContentSha256)]
+    content_sha256: String,
+    #[schema(value_type = schemas::Time)]
+    updated_at: String,
+}
+
+impl From<SearchHit> for MemorySearchHit {
+    fn from(hit: SearchHit) -> Self {
+        Self {
+            r#type: MemorySearchHitType::Hit,
+            memory_store_id: hit.store_id,
+            memory_id: hit.memory_id,
+            path: hit.path.as_str().to_owned(),
+            score: hit.score,
+            line: hit.line,
+            snippet: hit.snippet,
+            content_sha256: hit.content_sha256.to_string(),
+            updated_at: hit.updated_at.to_rfc3339(),
+        }
+    }
+}
+
+/// What is looked for.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Search {
+    /// Words, and `"quoted phrases"`, `-excluded`, `prefix*`, `path:notes/`; no
+    /// query is a syntax error.
+    #[param(value_type = schemas::SearchQuery)]
+    query: String,
+    /// Only what is below this directory; whole segments are compared.
+    #[param(value_type = Option<schemas::DirectoryPath>)]
+    path_prefix: Option<String>,
+    /// Hits of a page; 10 where unset.
+    #[param(minimum = 1, maximum = 50)]
+    limit: Option<u64>,
+    /// The `next_page` of the page before.
+    #[param(value_type = Option<schemas::Cursor>)]
+    page: Option<String>,
+}
+
+impl FromQuery for Search {
+    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
+        Ok(Self {
+            query: query.required_text("query")?,
+            path_prefix: query.text("path_prefix")?,
+            limit: query.number("limit", "1 to 50")?,
+            page: query.text("page")?,
+        })
+    }
+}
+
+/// Search memories
+///
+/// By content and path, the best first; a memory is found once its write has
+/// returned. A hit counts as a read of the memory.
+#[utoipa::path(
+    get,
+    path = "/memory_stores/{memory_store_id}/search",
+    operation_id = "memories.search",
+    tag = "Memories",
+    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."), Search),
+    responses((status = 200, description = "A page of hits.", body = List<MemorySearchHit>)),
+)]
+pub(crate) async fn search(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    InStore(store_id): InStore,
+    Asked(asked): Asked<Search>,
+) -> Result<Json<List<MemorySearchHit>>, ApiError> {
+    let query = SearchQuery {
+        query: asked.query,
+        path_prefix: asked.path_prefix,
+        page: PageRequest {
+            limit: asked.limit,
+            page: asked.page,
+        },
+    };
+    let hits = engine.search(&principal, &[store_id], &query).await?;
+    Ok(Json(List::of(hits, MemorySearchHit::from)))
+}

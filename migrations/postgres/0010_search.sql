@@ -1,0 +1,293 @@
+-- The search terms of a memory are written by the commit that brings its content.
+
+-- The content that the terms are of: where the memory has another by now, written
+-- by a binary that knew no search, its terms are to be made anew.
+ALTER TABLE search_doc ADD COLUMN blob_id uuid;
+-- Rows of some two kilobytes, dense already: compressing them would take longer
+-- than the commit, and to keep them elsewhere two more reads for each.
+ALTER TABLE search_doc ALTER COLUMN terms SET STORAGE EXTERNAL;
+ALTER TABLE search_doc SET (toast_tuple_target = 8160);
+
+-- Every change of memories, as `commit_v3`, which knew no search: checks under the
+-- store's lock, then writes. `c_terms` is the row of new content, and NULL where
+-- the content stays or goes.
+CREATE FUNCTION commit_v4(
+    p_tenant uuid, p_store uuid, p_now bigint, p_actor_type text, p_actor_id text, p_replica uuid,
+    p_memory_limit bigint, p_byte_limit bigint,
+    p_scope bytea, p_request bytea, p_replay_since bigint,
+    p_guard_directory text, p_guard_files bigint, p_purge_epoch bigint, p_policy text,
+    p_count_delta bigint, p_byte_delta bigint, p_directories_may_go boolean,
+    c_op text[], c_memory uuid[], c_expect uuid[], c_version uuid[], c_path text[], c_parent text[], c_name text[],
+    c_blob uuid[], c_size bigint[], c_sha256 bytea[], c_first_line text[], c_pinned boolean[],
+    c_analyser bigint[], c_length bigint[], c_terms bytea[],
+    n_path text[], n_ancestor text[],
+    d_path text[], d_parent text[], d_name text[], d_files bigint[], d_bytes bigint[], d_children bigint[]
+)
+RETURNS TABLE (
+    outcome text, seq bigint, object_id uuid, path text, measured bigint, made_at bigint,
+    expires_unused_after bigint, period_set_at bigint
+)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_store record;
+    v_head record;
+    v_request bytea;
+    v_at bigint;
+    v_new_bytes bigint := 0;
+    v_changes integer := cardinality(c_op);
+    v_path text;
+    v_child record;
+    v_setting text;
+BEGIN
+    -- An assignment, here as in the others: it runs without a query of its own.
+    v_setting := set_config('keepsake.tenant', p_tenant::text, true);
+    SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at,
+           s.purge_epoch, s.policy, s.expires_unused_after, s.period_set_at INTO v_store
+      FROM store s
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL
+       FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        outcome := 'no_store';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+
+    IF p_scope IS NOT NULL THEN
+        SELECT i.version_seq, i.object_id, i.request_sha256 INTO seq, object_id, v_request FROM idempotency i
+         WHERE i.tenant_id = p_tenant AND i.scope_sha256 = p_scope AND i.created_at > p_replay_since;
+        IF FOUND THEN
+            outcome := CASE WHEN v_request = p_request AND seq IS NOT NULL THEN 'replayed' ELSE 'key_reused' END;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+    IF v_store.archived_at IS NOT NULL AND NOT c_op <@ ARRAY['deleted'] THEN
+        outcome := 'archived';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+
+    -- Content of older versions is named as it was before this purge; what was
+    -- found in new content was judged under this policy.
+    IF p_purge_epoch <> v_store.purge_epoch OR p_policy <> v_store.policy THEN
+        outcome := 'stale';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    -- Compare-and-set: every head is still the one that was read.
+    FOR i IN 1 .. v_changes LOOP
+        CONTINUE WHEN c_expect[i] IS NULL;
+        -- By the primary key alone: the condition of the other indexes is not asked for.
+        SELECT m.version_id, m.deleted_at INTO v_head FROM memory m
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i];
+        IF NOT FOUND OR v_head.version_id <> c_expect[i]
+           OR (v_head.deleted_at IS NOT NULL) <> (c_op[i] = 'created') THEN
+            outcome := 'stale';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
+    IF p_guard_directory IS NOT NULL AND NOT EXISTS (
+        SELECT FROM directory d
+         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = p_guard_directory
+               AND d.files = p_guard_files
+    ) THEN
+        outcome := 'stale';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+
+    FOREACH v_path IN ARRAY n_path LOOP
+        SELECT 'taken', m.memory_id, m.path INTO outcome, object_id, path FROM memory m
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = v_path AND m.deleted_at IS NULL;
+        IF FOUND THEN
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
+    FOREACH v_path IN ARRAY n_path LOOP
+        SELECT 'directory', NULL, d.path INTO outcome, object_id, path FROM directory d
+         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path || '/';
+        IF FOUND THEN
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
+    FOREACH v_path IN ARRAY n_ancestor LOOP
+        SELECT 'parent_is_file', m.memory_id, m.path INTO outcome, object_id, path FROM memory m
+         WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = v_path AND m.deleted_at IS NULL;
+        IF FOUND THEN
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
+
+    IF p_count_delta > 0 AND v_store.memory_count + p_count_delta > p_memory_limit THEN
+        outcome := 'too_many';
+        measured := v_store.memory_count + p_count_delta;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    IF p_byte_delta > 0 AND v_store.live_bytes + p_byte_delta > p_byte_limit THEN
+        outcome := 'store_full';
+        measured := v_store.live_bytes + p_byte_delta;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    IF p_byte_delta > 0 AND v_store.live_bytes + p_byte_delta > v_store.granted_bytes THEN
+        outcome := 'needs_grant';
+        measured := v_store.live_bytes + p_byte_delta;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    FOR i IN 1 .. v_changes LOOP
+        IF EXISTS (
+            SELECT FROM blob_deletion b
+             WHERE b.tenant_id = p_tenant AND b.store_id = p_store AND b.blob_id = c_blob[i]
+        ) THEN
+            outcome := 'condemned';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END LOOP;
+
+    -- Nothing is refused from here on. Time never runs backwards along `seq`.
+    v_at := greatest(p_now, v_store.last_version_at);
+    FOR i IN 1 .. v_changes LOOP
+        INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id,
+                             size_bytes, sha256, created_at, actor_type, actor_id)
+        VALUES (p_tenant, p_store, v_store.seq + i, c_version[i], c_memory[i],
+                (SELECT m.head_seq FROM memory m
+                  WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i]),
+                c_op[i], c_path[i], c_blob[i], c_size[i], c_sha256[i], v_at, p_actor_type, p_actor_id);
+        IF c_op[i] = 'created' AND c_expect[i] IS NULL THEN
+            INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id,
+                                size_bytes, sha256, first_line, pinned, created_at, updated_at)
+            VALUES (p_tenant, p_store, c_memory[i], c_path[i], c_parent[i], c_name[i], v_store.seq + i,
+                    c_version[i], c_blob[i], c_size[i], c_sha256[i], c_first_line[i],
+                    coalesce(c_pinned[i], false), v_at, v_at);
+        ELSE
+            UPDATE memory m
+               SET path = c_path[i], parent = c_parent[i], name = c_name[i], head_seq = v_store.seq + i,
+                   version_id = c_version[i], blob_id = c_blob[i], size_bytes = c_size[i], sha256 = c_sha256[i],
+                   first_line = CASE WHEN c_op[i] <> 'deleted' THEN coalesce(c_first_line[i], m.first_line) END,
+                   pinned = coalesce(c_pinned[i], m.pinned), updated_at = v_at, deleted_at = CASE WHEN c_op[i] = 'deleted' THEN v_at END,
+                   claimed_by = nullif(m.claimed_by, p_replica)
+             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i];
+        END IF;
+        IF c_terms[i] IS NOT NULL THEN
+            INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms)
+            VALUES (p_tenant, p_store, c_memory[i], c_blob[i], c_analyser[i], c_length[i], c_terms[i])
+            ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE
+               SET blob_id = excluded.blob_id, analyser = excluded.analyser, length = excluded.length,
+                   terms = excluded.terms;
+        ELSIF c_op[i] = 'deleted' THEN
+            DELETE FROM search_doc d
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.memory_id = c_memory[i];
+        END IF;
+        IF c_blob[i] = c_version[i] THEN
+            v_new_bytes := v_new_bytes + c_size[i];
+        END IF;
+    END LOOP;
+
+    -- In path order, so that a directory above is there before those below it.
+    FOR i IN 1 .. cardinality(d_path) LOOP
+        UPDATE directory d
+           SET files = d.files + d_files[i], bytes = d.bytes + d_bytes[i],
+               visible_children = d.visible_children + d_children[i]
+         WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = d_path[i];
+        IF NOT FOUND THEN
+            INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children)
+            VALUES (p_tenant, p_store, d_path[i], d_parent[i], d_name[i], d_files[i], d_bytes[i], d_children[i]);
+            IF left(d_name[i], 1) <> '.' AND d_name[i] <> 'node_modules' THEN
+                UPDATE directory d SET visible_children = d.visible_children + 1
+                 WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = d_parent[i];
+            END IF;
+        END IF;
+    END LOOP;
+    IF p_directories_may_go THEN
+        FOREACH v_path IN ARRAY d_path LOOP
+            DELETE FROM directory d
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path
+                   AND d.files = 0 AND d.path <> '/'
+            RETURNING d.parent, d.name INTO v_child;
+            IF FOUND AND left(v_child.name, 1) <> '.' AND v_child.name <> 'node_modules' THEN
+                UPDATE directory d SET visible_children = d.visible_children - 1
+                 WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_child.parent;
+            END IF;
+        END LOOP;
+    END IF;
+
+    seq := v_store.seq + v_changes;
+    UPDATE store s
+       SET seq = v_store.seq + v_changes, last_version_at = v_at,
+           memory_count = s.memory_count + p_count_delta, live_bytes = s.live_bytes + p_byte_delta,
+           version_count = s.version_count + v_changes, version_bytes = s.version_bytes + v_new_bytes
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store;
+    object_id := c_memory[1];
+    IF p_scope IS NOT NULL THEN
+        INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, created_at)
+        VALUES (p_tenant, p_scope, p_request, c_memory[1], p_store, v_store.seq + v_changes, p_now)
+        ON CONFLICT (tenant_id, scope_sha256) DO UPDATE
+           SET request_sha256 = excluded.request_sha256, object_id = excluded.object_id,
+               store_id = excluded.store_id, version_seq = excluded.version_seq, created_at = excluded.created_at;
+    END IF;
+    outcome := 'committed';
+    measured := v_store.purge_epoch;
+    made_at := v_at;
+    expires_unused_after := v_store.expires_unused_after;
+    period_set_at := v_store.period_set_at;
+    RETURN NEXT;
+END
+$$;
+
+-- What search has to learn of a store: every memory that changed since a place, or
+-- all of them where none is given or history was removed since. No row: no such
+-- store. The first row says how far the others go, and whether they are all; what
+-- is committed meanwhile may be in them too, and is told again the next time. A
+-- memory without a path is not there any more; one without terms is not indexed.
+-- `p_unindexed` are memories that were not, and are looked at again.
+CREATE FUNCTION search_changes_v1(
+    p_tenant uuid, p_store uuid, p_since bigint, p_purge_epoch bigint, p_analyser bigint, p_unindexed uuid[]
+)
+RETURNS TABLE (
+    seq bigint, purge_epoch bigint, is_whole boolean,
+    memory_id uuid, path text, blob_id uuid, sha256 bytea, updated_at bigint, terms bytea
+)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_setting text;
+BEGIN
+    v_setting := set_config('keepsake.tenant', p_tenant::text, true);
+    SELECT s.seq, s.purge_epoch, p_since IS NULL OR p_purge_epoch IS DISTINCT FROM s.purge_epoch
+      INTO seq, purge_epoch, is_whole
+      FROM store s
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN NEXT;
+    IF is_whole THEN
+        RETURN QUERY
+            SELECT NULL::bigint, NULL::bigint, NULL::boolean,
+                   m.memory_id, m.path, m.blob_id, m.sha256, m.updated_at, d.terms
+              FROM memory m
+              LEFT JOIN search_doc d ON d.tenant_id = p_tenant AND d.store_id = p_store
+                   AND d.memory_id = m.memory_id AND d.blob_id = m.blob_id AND d.analyser = p_analyser
+             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.deleted_at IS NULL;
+    ELSIF seq > p_since OR cardinality(p_unindexed) > 0 THEN
+        RETURN QUERY
+            SELECT NULL::bigint, NULL::bigint, NULL::boolean,
+                   c.memory_id, m.path, m.blob_id, m.sha256, m.updated_at, d.terms
+              FROM (SELECT v.memory_id FROM version v
+                     WHERE v.tenant_id = p_tenant AND v.store_id = p_store AND v.seq > p_since
+                    UNION SELECT unnest(p_unindexed)) c
+              LEFT JOIN memory m ON m.tenant_id = p_tenant AND m.store_id = p_store
+                   AND m.memory_id = c.memory_id AND m.deleted_at IS NULL
+              LEFT JOIN search_doc d ON d.tenant_id = p_tenant AND d.store_id = p_store
+                   AND d.memory_id = m.memory_id AND d.blob_id = m.blob_id AND d.analyser = p_analyser;
+    END IF;
+END
+$$;
