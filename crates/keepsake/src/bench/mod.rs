@@ -14,6 +14,7 @@ mod process;
 mod provision;
 mod report;
 mod scanner;
+mod search;
 mod settings;
 mod workload;
 
@@ -57,6 +58,8 @@ pub(crate) struct BenchArgs {
     credentials: Option<PathBuf>,
     #[command(flatten)]
     fairness: fairness::FairnessArgs,
+    #[command(flatten)]
+    searching: search::SearchArgs,
     /// Measures in turns what the machine can do at best for the same work
     #[arg(long)]
     floor: bool,
@@ -124,6 +127,10 @@ pub(crate) async fn run(args: BenchArgs) -> Result<(), Failure> {
         if args.fairness.fairness {
             tell(&args, &fairness::measure(&args).await?)?;
             return Ok::<_, Failure>(None);
+        }
+        if args.searching.search {
+            tell(&args, &search::measure(&args).await?)?;
+            return Ok(None);
         }
         let (report, failure) = measure_all(&args).await?;
         tell(&args, &report)?;

@@ -39,6 +39,7 @@ mod rates;
 mod roles;
 mod same_block;
 mod sdk;
+mod search;
 mod sensitive;
 mod smoke;
 mod store_deletion;
