@@ -73,7 +73,7 @@ pub use sessions::{
     AttachmentDraft, AttachmentEdit, EventQuery, MadeSession, SessionDraft, SessionEdit, SessionQuery,
     mount_path, system_prompt,
 };
-pub use signing::{NewToken, Rotation};
+pub use signing::{NewToken, RotatedKey, Rotation};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall};
 pub use usage::{MemoryUse, StoreUsageReport};

@@ -12,7 +12,7 @@ mod usage;
 use keepsake_core::TenantId;
 use keepsake_index::{Audited, Auditor, Store};
 
-use crate::{Engine, EngineError, StoreDraft};
+use crate::{Engine, EngineError, RotatedKey, Rotation, StoreDraft};
 
 pub use jobs::JobState;
 pub use keys::{KeyDraft, MadeKey, NewKey};
@@ -49,6 +49,19 @@ impl<'a> Operator<'a> {
         } else {
             Auditor::OperatorCli
         })
+    }
+
+    /// Changes the key that signs tokens, on every replica.
+    ///
+    /// # Errors
+    /// [`EngineError::Secret`], [`EngineError::Contended`],
+    /// [`EngineError::Index`].
+    #[tracing::instrument(name = "engine.rotate_token_key", level = "debug", skip_all)]
+    pub async fn rotate_token_key(&self, why: Rotation) -> Result<RotatedKey, EngineError> {
+        let (engine, audited) = (self.engine.clone(), self.audited());
+        self.engine
+            .run_to_end(async move { engine.rotate_token_key(why, &audited).await })
+            .await
     }
 
     /// Makes a store for a tenant.

@@ -45,14 +45,24 @@ impl Engine {
         kid: &str,
         not_before: Timestamp,
     ) -> Result<bool, EngineError> {
-        let secret = ServerSecret {
+        let secret = self.new_secret(purpose, kid, not_before)?;
+        Ok(self.0.index.add_server_secret(&secret).await?)
+    }
+
+    /// A secret that no index has yet.
+    pub(crate) fn new_secret(
+        &self,
+        purpose: &str,
+        kid: &str,
+        not_before: Timestamp,
+    ) -> Result<ServerSecret, EngineError> {
+        Ok(ServerSecret {
             kid: kid.to_owned(),
             purpose: purpose.to_owned(),
             wrapped_key: self.seal_secret(purpose, kid, &Secret::new(self.0.ids.secret()))?,
             not_before,
             retired_at: None,
-        };
-        Ok(self.0.index.add_server_secret(&secret).await?)
+        })
     }
 
     /// Reads a stored secret, and stores it anew where it is not wrapped as one

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
-use keepsake_index::{Scope, ServerSecret};
+use keepsake_index::{Audited, Scope, ServerSecret};
 use keepsake_tokens::{KeyRing, MAX_LIFE, OwnClaims, SigningKey, Untrusted};
 
 use crate::{Engine, EngineError};
@@ -22,6 +22,8 @@ const FRESH_FOR: Duration = Duration::from_mins(1);
 const LEAD: Duration = Duration::from_mins(2);
 /// The time between two readings for keys that are not there, at least.
 const COOL_DOWN: Duration = Duration::from_secs(1);
+/// Tries to name a new key while others name theirs.
+const NAMING_TRIES: u32 = 4;
 /// How long a key is kept once the next signs: a token's life, and what clocks
 /// may differ by.
 const KEPT_FOR: Duration = Duration::from_secs(MAX_LIFE.as_secs() + 5 * 60);
@@ -49,6 +51,15 @@ pub enum Rotation {
     /// A key may be in the wrong hands: nothing that was signed is believed any
     /// more, on this replica at once, on others within a minute.
     Compromised,
+}
+
+/// A key that was made because somebody asked for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RotatedKey {
+    /// What it is called.
+    pub name: String,
+    /// From when on it signs.
+    pub signs_from: Timestamp,
 }
 
 /// The keys as they were read last.
@@ -112,25 +123,30 @@ impl Engine {
     }
 
     /// Changes the key that signs tokens.
-    ///
-    /// # Errors
-    /// [`EngineError::Secret`], [`EngineError::Index`].
-    #[tracing::instrument(name = "engine.rotate_token_key", level = "debug", skip_all)]
-    pub async fn rotate_token_key(&self, why: Rotation) -> Result<(), EngineError> {
+    pub(crate) async fn rotate_token_key(
+        &self,
+        why: Rotation,
+        audited: &Audited,
+    ) -> Result<RotatedKey, EngineError> {
         let now = self.now();
-        let keys = self.0.index.server_secrets(PURPOSE).await?;
-        let not_before = match why {
-            Rotation::Planned => now.plus(LEAD),
-            Rotation::Compromised => {
-                for key in &keys {
-                    self.0.index.retire_server_secret(&key.kid, now).await?;
-                }
-                now
-            }
+        let (not_before, others_until) = match why {
+            Rotation::Planned => (now.plus(LEAD), None),
+            Rotation::Compromised => (now, Some(now)),
         };
-        self.add_secret(PURPOSE, &name_after(&keys), not_before).await?;
-        self.0.signing.forget();
-        Ok(())
+        for _ in 0..NAMING_TRIES {
+            let keys = self.0.index.server_secrets(PURPOSE).await?;
+            let secret = self.new_secret(PURPOSE, &name_after(&keys), not_before)?;
+            let index = &self.0.index;
+            if index.rotate_server_secret(&secret, others_until, audited).await? {
+                self.0.signing.forget();
+                return Ok(RotatedKey {
+                    name: secret.kid,
+                    signs_from: not_before,
+                });
+            }
+            // Another replica has made one of that name meanwhile.
+        }
+        Err(EngineError::Contended)
     }
 
     /// The keys, read anew where they are old or lack the one that is wanted.

@@ -197,6 +197,7 @@ measured! {
     add_server_secret(secret: &ServerSecret) -> bool;
     rewrap_server_secret(kid: &str, from: &[u8], to: &[u8]) -> bool;
     retire_server_secret(kid: &str, at: Timestamp) -> bool;
+    rotate_server_secret(secret: &ServerSecret, others_until: Option<Timestamp>, audited: &Audited) -> bool;
     remove_server_secret(kid: &str) -> bool;
 }
 

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use keepsake_core::Timestamp;
 
 use crate::IndexError;
+use crate::model::Audited;
 
 /// A secret as it is stored: wrapped, where the operator has a key for it.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,6 +52,18 @@ pub trait SecretIndex: Send + Sync {
     ///
     /// Answers `false` where there is none of this name.
     async fn retire_server_secret(&self, kid: &str, at: Timestamp) -> Result<bool, IndexError>;
+
+    /// Records a secret that the operator asked for, with the operator's audit;
+    /// `false`, changing nothing, where its name is taken.
+    ///
+    /// From `others_until` on, where it is given, no other secret of the purpose is
+    /// to be believed.
+    async fn rotate_server_secret(
+        &self,
+        secret: &ServerSecret,
+        others_until: Option<Timestamp>,
+        audited: &Audited,
+    ) -> Result<bool, IndexError>;
 
     /// Removes a secret; `false` where there is none of this name.
     async fn remove_server_secret(&self, kid: &str) -> Result<bool, IndexError>;

@@ -216,6 +216,10 @@ pub(crate) const REWRAP_SERVER_SECRET: &str =
 pub(crate) const RETIRE_SERVER_SECRET: &str = "UPDATE server_secret SET retired_at = \
     CASE WHEN retired_at <= $2 THEN retired_at ELSE $2 END WHERE kid = $1";
 
+/// The end of the other secrets of a purpose; one that was to end earlier does.
+pub(crate) const RETIRE_OTHER_SECRETS: &str = "UPDATE server_secret SET retired_at = \
+    CASE WHEN retired_at <= $3 THEN retired_at ELSE $3 END WHERE purpose = $1 AND kid <> $2";
+
 /// A secret that nothing needs any more.
 pub(crate) const REMOVE_SERVER_SECRET: &str = "DELETE FROM server_secret WHERE kid = $1";
 

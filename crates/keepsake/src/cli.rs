@@ -12,8 +12,8 @@ use crate::bench::{BenchArgs, FloorArgs};
 use crate::config::{Role, Sources};
 pub(crate) use jobs::{JobCommand, ListJobsArgs, RunJobArgs, VerifyArgs};
 pub(crate) use operator::{
-    CreateKeyArgs, CreateTenantArgs, KeyCommand, PageArgs, RevokeKeyArgs, SideArgs, TenantArgs,
-    TenantCommand, UpdateTenantArgs,
+    CreateKeyArgs, CreateTenantArgs, KeyCommand, PageArgs, RevokeKeyArgs, RotateTokenKeyArgs, SideArgs,
+    TenantArgs, TenantCommand, TokenKeyCommand, UpdateTenantArgs,
 };
 
 /// Memory for agents, hosted by you.
@@ -44,6 +44,11 @@ pub(crate) enum Command {
     Key {
         #[command(subcommand)]
         command: KeyCommand,
+    },
+    /// Manages the keys that sign tokens
+    TokenKey {
+        #[command(subcommand)]
+        command: TokenKeyCommand,
     },
     /// Manages memory stores
     Store {
@@ -189,6 +194,8 @@ mod tests {
             "keepsake job history prune --limit 5 --page p",
             "keepsake verify --data-dir d --concurrency 4 --paths --json",
             &format!("keepsake key list --tenant {tenant}"),
+            "keepsake token-key rotate --config c",
+            "keepsake token-key rotate --compromised --server http://127.0.0.1:8081 --json",
             &format!("keepsake key revoke --tenant {tenant} apikey_00000000000000000000000001"),
             "keepsake tenant create --name n --external-id x --limit bytes_per_memory=1 --data-dir d --json",
             &format!(

@@ -48,6 +48,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Migrate(args) => operator::migrate(args).await,
         Command::Tenant { command } => operator::run_tenant(command).await,
         Command::Key { command } => operator::run_key(command).await,
+        Command::TokenKey { command } => operator::run_token_key(command).await,
         Command::Store {
             command: StoreCommand::Create(args),
         } => operator::create_store(args).await,

@@ -5,6 +5,7 @@ mod keys;
 mod output;
 mod side;
 mod tenants;
+mod token_keys;
 mod verify;
 
 use std::io::Write;
@@ -20,6 +21,7 @@ use crate::{data_dir, logs};
 pub(crate) use jobs::run as run_job;
 pub(crate) use keys::run as run_key;
 pub(crate) use tenants::run as run_tenant;
+pub(crate) use token_keys::run as run_token_key;
 pub(crate) use verify::run as verify;
 
 /// Prints the merged configuration, then says what is wrong with it.

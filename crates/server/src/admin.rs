@@ -9,6 +9,7 @@ mod body;
 mod jobs;
 mod metrics;
 mod tenants;
+mod token_keys;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -215,6 +216,7 @@ fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::runs))
         .routes(routes!(jobs::run))
+        .routes(routes!(token_keys::rotate))
         .routes(routes!(audit::of_tenant))
         .routes(routes!(audit::of_operator))
 }

@@ -48,9 +48,10 @@ const OPERATOR_DESCRIPTION: &str = "Tenants, their keys and limits, what they ho
     `request-id`. A field that a body does not know is refused.";
 
 /// Sections of the operator's document, in its order.
-const OPERATOR_TAGS: [(&str, &str); 5] = [
+const OPERATOR_TAGS: [(&str, &str); 6] = [
     ("Tenants", "Who has memory stores."),
     ("Tenant keys", "What tenants' clients present."),
+    ("Token keys", "What tokens of the server's own are signed with."),
     ("Jobs", "What the workers do by schedule."),
     ("Audit", "What was done, by whom."),
     ("Health", "Probes."),

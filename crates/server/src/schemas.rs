@@ -243,6 +243,7 @@ object_types! {
     TenantUsageType { Usage = "tenant_usage" }
     TenantDeletionType { Deletion = "tenant_deletion" }
     AuditEntryType { Entry = "audit_entry" }
+    TokenKeyType { Key = "token_key" }
     JobType { Job = "job" }
     JobRunType { Run = "job_run" }
 }

@@ -329,7 +329,11 @@ async fn signing_key_changes_without_a_token_that_is_refused(bed: Bed) {
     bed.clock.advance(Duration::from_mins(15));
     believed(&bed.token(|_| {}).await).await;
     assert_eq!(bed.key_names().await, ["token-2"]);
-    bed.engine.rotate_token_key(Rotation::Planned).await.unwrap();
+    bed.engine
+        .operator()
+        .rotate_token_key(Rotation::Planned)
+        .await
+        .unwrap();
     believed(&bed.token(|_| {}).await).await;
     assert_eq!(bed.key_names().await, ["token-2", "token-3"]);
 }
@@ -340,7 +344,11 @@ async fn compromised_key_is_believed_nowhere_after_a_minute(bed: Bed) {
     for engine in [&bed.engine, &other] {
         engine.authenticate(&token).await.unwrap();
     }
-    bed.engine.rotate_token_key(Rotation::Compromised).await.unwrap();
+    bed.engine
+        .operator()
+        .rotate_token_key(Rotation::Compromised)
+        .await
+        .unwrap();
     // Keys are not read twice within a second, whatever is asked for.
     bed.clock.advance(Duration::from_secs(1));
     let new = bed.token(|_| {}).await;

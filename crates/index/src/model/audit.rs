@@ -74,6 +74,10 @@ pub enum AuditAction {
     ErasureCreated,
     /// `erasure.finish`
     ErasureFinished,
+    /// `token_key.rotate`
+    TokenKeyRotated,
+    /// `token_key.distrust`
+    TokenKeysDistrusted,
 }
 
 impl AuditAction {
@@ -90,6 +94,8 @@ impl AuditAction {
             Self::StoreCreated => "memory_store.create",
             Self::ErasureCreated => "erasure.create",
             Self::ErasureFinished => "erasure.finish",
+            Self::TokenKeyRotated => "token_key.rotate",
+            Self::TokenKeysDistrusted => "token_key.distrust",
         }
     }
 }

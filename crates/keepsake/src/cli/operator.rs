@@ -44,6 +44,12 @@ pub(crate) enum KeyCommand {
     Revoke(RevokeKeyArgs),
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenKeyCommand {
+    /// Has another key sign tokens from now on
+    Rotate(RotateTokenKeyArgs),
+}
+
 /// Whom to ask: the database itself, or a server.
 #[derive(Debug, Args)]
 pub(crate) struct SideArgs {
@@ -195,6 +201,15 @@ pub(crate) struct RevokeKeyArgs {
     /// The key: apikey_…
     #[arg(value_name = "KEY")]
     pub(crate) key: ApiKeyId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RotateTokenKeyArgs {
+    #[command(flatten)]
+    pub(crate) side: SideArgs,
+    /// A key may be in the wrong hands: believes no token that was signed before
+    #[arg(long)]
+    pub(crate) compromised: bool,
 }
 
 fn parse_limit(text: &str) -> Result<(String, u64), String> {
