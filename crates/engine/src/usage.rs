@@ -1,7 +1,7 @@
 //! How a store is used: what expires next, what nobody has read.
 
 use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, StoreId, Timestamp};
-use keepsake_index::{Expiry, Store, UsedMemory};
+use keepsake_index::{Expiry, SESSION_KEEPS_FOR, Store, UsedMemory};
 
 use crate::{Engine, EngineError, PageRequest, Principal};
 
@@ -14,6 +14,8 @@ pub struct StoreUsageReport {
     pub limits: Limits,
     /// The period that holds in it, its own or its tenant's.
     pub expiry: Expiry,
+    /// Until when a session keeps all memories of the store, at least.
+    pub in_use_until: Option<Timestamp>,
     /// Versions kept, those of live memories included.
     pub versions: u64,
     /// Bytes of all content kept, that of live memories included.
@@ -71,6 +73,12 @@ impl Engine {
             .store_usage(principal.tenant_id, store_id, limit)
             .await?;
         let found = found.ok_or(EngineError::StoreNotFound)?;
+        let used_at = self
+            .0
+            .index
+            .last_session_use(principal.tenant_id, store_id)
+            .await?;
+        let kept_until = used_at.map(|used_at| used_at.plus(SESSION_KEEPS_FOR));
         let limits = &principal.limits;
         let expiry = found
             .expiry
@@ -92,6 +100,7 @@ impl Engine {
             store,
             limits: limits.clone(),
             expiry,
+            in_use_until: kept_until.filter(|until| *until > self.now()),
             versions: found.versions,
             version_bytes: found.version_bytes,
             never_read_count: found.never_read_count.saturating_sub(noted),

@@ -4,6 +4,8 @@
 //! written late, so that what the index knows of a life is true only up to the
 //! time through which every replica has written its reads.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
@@ -83,6 +85,10 @@ impl Life {
     }
 }
 
+/// How long a session keeps the memories of its stores after its last use: who
+/// works on a copy of them reads that.
+pub const SESSION_KEEPS_FOR: Duration = Duration::from_hours(24);
+
 /// Memories that are to expire.
 #[derive(Debug, Clone)]
 pub struct Expiration {
@@ -101,6 +107,11 @@ pub struct Expiration {
 }
 
 impl Expiration {
+    /// Whether a use of a session at `used_at` keeps them.
+    pub(crate) fn is_kept_by(&self, used_at: Option<Timestamp>) -> bool {
+        used_at.is_some_and(|used_at| used_at.plus(SESSION_KEEPS_FOR) > self.until)
+    }
+
     /// The deletion of those that are past their time still.
     pub(crate) fn commit(&self, found: Vec<(Head, Life)>) -> Commit {
         let over = found
@@ -158,11 +169,22 @@ pub trait ExpiryIndex: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Life>, IndexError>;
 
+    /// When a session that is not archived and that a store is attached to was last
+    /// used, or made, as far as it is written; `None`: there is none.
+    ///
+    /// Reads all of the store's attachments: for what is rare.
+    async fn last_session_use(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+    ) -> Result<Option<Timestamp>, IndexError>;
+
     /// Deletes memories whose lives are over, in one commit without an actor;
     /// answers how many.
     ///
     /// Looks again under the store's lock: one that was read, written or pinned
-    /// since stays, and all do where another period holds by now.
+    /// since stays, and all do where another period holds by now, or where a
+    /// session uses the store.
     async fn expire(&self, tenant_id: TenantId, expiration: &Expiration) -> Result<u64, IndexError>;
 
     /// Notes that no live memory of a store has had its last sign of life

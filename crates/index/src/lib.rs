@@ -45,7 +45,9 @@ pub use erasure::{
     MOST_OPEN_ERASURES, NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
 };
 pub use error::IndexError;
-pub use expiry::{AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf};
+pub use expiry::{
+    AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
+};
 pub use measured::MeasuredIndex;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditPlace, Audited, Auditor, Claim, Credential,

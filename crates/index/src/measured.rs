@@ -281,6 +281,7 @@ measured! {
     access_flush(now: Timestamp) -> AccessFlush;
     idle_stores(wanted: &IdleStores) -> Vec<IdleStore>;
     lives(tenant_id: TenantId, store_id: StoreId, after: Option<MemoryId>, limit: u32) -> Vec<Life>;
+    last_session_use(tenant_id: TenantId, store_id: StoreId) -> Option<Timestamp>;
     expire(tenant_id: TenantId, expiration: &Expiration) -> u64;
     set_idle_since(tenant_id: TenantId, store_id: StoreId, idle_since: Timestamp) -> ();
 }

@@ -35,15 +35,15 @@ crate::on_both_pairs! {
     shared_blob_outlives_the_version_that_brought_it,
 }
 
-const DAY: Duration = Duration::from_hours(24);
-const PERIOD: Duration = Duration::from_hours(30 * 24);
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const DAY: Duration = Duration::from_hours(24);
+pub(crate) const PERIOD: Duration = Duration::from_hours(30 * 24);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-fn short_of(whole: Duration, part: Duration) -> Duration {
+pub(crate) fn short_of(whole: Duration, part: Duration) -> Duration {
     whole.checked_sub(part).unwrap()
 }
 
-async fn run_on(engine: &Engine, dry_run: bool) -> Value {
+pub(crate) async fn run_on(engine: &Engine, dry_run: bool) -> Value {
     match run_job(
         engine,
         Arc::new(ExpireUnused),
@@ -59,7 +59,7 @@ async fn run_on(engine: &Engine, dry_run: bool) -> Value {
 }
 
 /// Runs the job; answers how many memories expired. No two runs begin at once.
-async fn expire(bed: &Bed) -> u64 {
+pub(crate) async fn expire(bed: &Bed) -> u64 {
     bed.clock.advance(Duration::from_micros(1));
     let counts = run_on(&bed.engine, false).await;
     assert_eq!(counts["failed"], 0, "{counts}");
@@ -90,7 +90,7 @@ async fn set_period(bed: &Bed, principal: &Arc<Principal>, store_id: StoreId, pe
 }
 
 /// A bed whose store has a period that is in effect.
-async fn with_period(bed: &Bed) {
+pub(crate) async fn with_period(bed: &Bed) {
     set_period(bed, &bed.principal, bed.store_id, PERIOD).await;
     bed.clock.advance(DAY);
 }
@@ -105,7 +105,7 @@ async fn lives(bed: &Bed, memory: &ShownMemory) -> bool {
     matches!(found.unwrap().target, MemoryTarget::Live(_))
 }
 
-async fn restore(bed: &Bed, memory: &ShownMemory) -> Result<ShownMemory, EngineError> {
+pub(crate) async fn restore(bed: &Bed, memory: &ShownMemory) -> Result<ShownMemory, EngineError> {
     let restoration = Restoration {
         precondition: None,
         view: View::Full,

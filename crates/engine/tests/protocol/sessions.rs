@@ -2,6 +2,7 @@
 
 mod attaching;
 mod events;
+mod keeping;
 mod tokens;
 
 use std::sync::Arc;

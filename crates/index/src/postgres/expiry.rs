@@ -15,7 +15,9 @@ use super::reads::head_of;
 use crate::commit::CommitOutcome;
 use crate::expiry::{AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf};
 use crate::model::{Expiry, Head};
-use crate::statements::expiry::{ACCESS_FLUSH, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD, SET_IDLE_SINCE};
+use crate::statements::expiry::{
+    ACCESS_FLUSH, IDLE_BY_STORE, IDLE_BY_TENANT, LAST_SESSION_USE, LIVES, PERIOD, SET_IDLE_SINCE,
+};
 use crate::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
 
 /// Memories by their ids, with their last signs of life. Which of them live is
@@ -91,6 +93,17 @@ impl ExpiryIndex for PostgresIndex {
             .collect()
     }
 
+    async fn last_session_use(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+    ) -> Result<Option<Timestamp>, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        let used_at = last_session_use(&mut transaction, tenant_id, store_id).await?;
+        transaction.commit().await?;
+        Ok(used_at)
+    }
+
     async fn expire(&self, tenant_id: TenantId, expiration: &Expiration) -> Result<u64, IndexError> {
         let mut transaction = self.begin(tenant_id).await?;
         // What is asked next sees all that was committed before the lock was had.
@@ -100,6 +113,9 @@ impl ExpiryIndex for PostgresIndex {
             .execute(&mut *transaction)
             .await?;
         if period(&mut transaction, tenant_id, expiration.store_id).await? != Some(expiration.expiry) {
+            return Ok(0);
+        }
+        if expiration.is_kept_by(last_session_use(&mut transaction, tenant_id, expiration.store_id).await?) {
             return Ok(0);
         }
         let found = heads(&mut transaction, tenant_id, expiration).await?;
@@ -149,6 +165,19 @@ async fn period(
         Ok(expiry_of(&row, 0)?.or_limits(&limits))
     })
     .transpose()
+}
+
+async fn last_session_use(
+    transaction: &mut Transaction<'static, Postgres>,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<Timestamp>, IndexError> {
+    let used_at: Option<i64> = sqlx::query_scalar(LAST_SESSION_USE)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_one(&mut **transaction)
+        .await?;
+    Ok(used_at.map(Timestamp::from_micros))
 }
 
 async fn heads(

@@ -16,7 +16,9 @@ use super::reads::head_of;
 use crate::commit::CommitOutcome;
 use crate::expiry::{AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf};
 use crate::model::{Expiry, Head};
-use crate::statements::expiry::{ACCESS_FLUSH, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD, SET_IDLE_SINCE};
+use crate::statements::expiry::{
+    ACCESS_FLUSH, IDLE_BY_STORE, IDLE_BY_TENANT, LAST_SESSION_USE, LIVES, PERIOD, SET_IDLE_SINCE,
+};
 use crate::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
 
 /// Live memories by their ids, with their last signs of life.
@@ -89,10 +91,22 @@ impl ExpiryIndex for SqliteIndex {
             .collect()
     }
 
+    async fn last_session_use(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+    ) -> Result<Option<Timestamp>, IndexError> {
+        let mut connection = self.readers.acquire().await?;
+        last_session_use(&mut connection, tenant_id, store_id).await
+    }
+
     async fn expire(&self, tenant_id: TenantId, expiration: &Expiration) -> Result<u64, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
         if period(connection, tenant_id, expiration.store_id).await? != Some(expiration.expiry) {
+            return Ok(0);
+        }
+        if expiration.is_kept_by(last_session_use(connection, tenant_id, expiration.store_id).await?) {
             return Ok(0);
         }
         let found = heads(connection, tenant_id, expiration).await?;
@@ -144,6 +158,19 @@ async fn period(
         Ok(expiry_of(&row, 0)?.or_limits(&limits))
     })
     .transpose()
+}
+
+async fn last_session_use(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<Timestamp>, IndexError> {
+    let used_at: Option<i64> = sqlx::query_scalar(LAST_SESSION_USE)
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .fetch_one(connection)
+        .await?;
+    Ok(used_at.map(Timestamp::from_micros))
 }
 
 async fn heads(

@@ -32,6 +32,12 @@ pub(crate) const PERIOD: &str = "SELECT s.expires_unused_after, s.period_set_at,
     FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
+/// The last use of a session that is not archived and that has a store.
+pub(crate) const LAST_SESSION_USE: &str = "SELECT max(CASE WHEN s.last_used_at > s.created_at THEN s.last_used_at \
+        ELSE s.created_at END) \
+    FROM session_resource r CROSS JOIN session s WHERE r.tenant_id = $1 AND r.store_id = $2 \
+    AND s.tenant_id = $1 AND s.session_id = r.session_id AND s.archived_at IS NULL AND s.deleted_at IS NULL";
+
 /// Moves the time before which no live memory had its last sign of life.
 pub(crate) const SET_IDLE_SINCE: &str =
     "UPDATE store SET idle_since = $3 WHERE tenant_id = $1 AND store_id = $2 AND idle_since < $3";

@@ -31,6 +31,7 @@ mod refusals;
 mod revivals;
 mod schema;
 mod search;
+mod sessions;
 mod sqlite_only;
 mod stores;
 mod subject;
@@ -237,6 +238,18 @@ hold_on_both_databases! {
         directory_whose_files_are_exchanged_stays,
         commit_of_nothing_changes_nothing,
         commit_that_contradicts_itself_writes_nothing,
+    ]
+    sessions: [
+        session_is_found_as_it_was_made_by_its_tenant_alone,
+        sessions_made_at_one_moment_are_paged_once_each,
+        attachments_at_the_same_time_are_none_too_many,
+        store_that_is_deleted_is_attached_no_longer,
+        events_are_kept_once_in_their_order,
+        erasure_takes_the_events_that_name_what_goes,
+        event_from_before_an_erasure_comes_too_late,
+        erased_store_leaves_no_attachment_and_no_event,
+        last_use_of_a_session_never_moves_back,
+        ended_sessions_are_pruned_with_what_belongs_to_them,
     ]
     races: [
         file_and_directory_of_one_name_never_both_appear,

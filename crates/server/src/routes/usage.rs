@@ -39,6 +39,10 @@ pub(crate) struct MemoryStoreUsage {
     /// From when on that period counts, where it was set anew or made shorter.
     #[schema(value_type = Option<schemas::Time>, required)]
     takes_effect_at: Option<String>,
+    /// Until when nothing expires at least, since a session that is not archived
+    /// uses the store; null: none has within a day.
+    #[schema(value_type = Option<schemas::Time>, required)]
+    in_use_until: Option<String>,
     /// What would expire next if it were never read again, the soonest first.
     expiring_next: Vec<MemoryUse>,
     /// Live memories that were never read.
@@ -102,6 +106,7 @@ impl From<StoreUsageReport> for MemoryStoreUsage {
             limits: report.limits,
             expires_unused_after: report.expiry.unused_after_secs,
             takes_effect_at: takes_effect_at.filter(|_| has_period).map(Timestamp::to_rfc3339),
+            in_use_until: report.in_use_until.map(Timestamp::to_rfc3339),
             expiring_next: uses(report.expiring_next),
             never_read_count: report.never_read_count,
             never_read: uses(report.never_read),
