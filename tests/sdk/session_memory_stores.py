@@ -1,8 +1,8 @@
 """The Python SDK's sync of a session's memory stores with folders on disk.
 
 `SessionMemoryStores` is what the SDK's worker runs beside an agent: it lays the
-stores out as files and reconciles both sides. The session is made by hand, of
-the SDK's own models: one store that may be written, and one that may be read.
+stores out as files and reconciles both sides. It works with the token of a real
+session: one store that may be written, and one that may be read.
 """
 
 import asyncio
@@ -12,48 +12,10 @@ import unittest
 from pathlib import Path
 
 from anthropic.lib.tools._memories import MARKER_PATH, SessionMemoryStores
-from anthropic.types.beta import BetaManagedAgentsSession
 
-from support import BYTES_PER_MEMORY, LOST, AsyncClient
+from support import BASE_URL, BYTES_PER_MEMORY, LOST, AsyncClient
 
 LOGGER = "anthropic.lib.tools.agent_toolset"
-NOW = "2026-01-01T00:00:00Z"
-
-
-def session_with(*resources):
-    """A session as the API would answer it."""
-    return BetaManagedAgentsSession.model_validate(
-        {
-            "id": "sesn_00000000000000000000000001",
-            "type": "session",
-            "agent": {
-                "id": "agent_1",
-                "type": "agent",
-                "version": 1,
-                "name": "agent",
-                "description": None,
-                "execution_identity": {"type": "service_account"},
-                "model": {"id": "claude-test"},
-                "system": None,
-                "tools": [],
-                "skills": [],
-                "mcp_servers": [],
-                "multiagent": None,
-            },
-            "environment_id": "env_1",
-            "title": None,
-            "metadata": {},
-            "vault_ids": [],
-            "resources": list(resources),
-            "outcome_evaluations": [],
-            "stats": {},
-            "usage": {},
-            "status": "idle",
-            "created_at": NOW,
-            "updated_at": NOW,
-            "archived_at": None,
-        }
-    )
 
 
 class Mount:
@@ -66,15 +28,7 @@ class Mount:
         self.access = access
 
     def resource(self):
-        return {
-            "type": "memory_store",
-            "memory_store_id": self.store.id,
-            "name": self.store.name,
-            "description": "",
-            "access": self.access,
-            "instructions": None,
-            "mount_path": str(self.root),
-        }
+        return {"type": "memory_store", "memory_store_id": self.store.id, "access": self.access}
 
     def files(self):
         """What lies in the folder, but for the SDK's marker."""
@@ -124,12 +78,23 @@ class SessionFacts(AsyncClient):
         store = await self.new_store(name)
         return Mount(self.memories, store, self.folder / "mnt" / "memory" / name.replace(" ", "-"), access)
 
-    async def begin(self, client=None, **options):
-        """Downloads both stores, which the session then works on."""
-        session = SessionMemoryStores(client or self.client, workdir=self.folder, **options)
+    async def begin(self, base_url=BASE_URL, **options):
+        """Downloads both stores, with the session's token and nothing else."""
+        made = await self.client.beta.sessions.create(
+            agent="agent_1",
+            environment_id="env_1",
+            resources=[self.own.resource(), self.shared.resource()],
+        )
+        client = self.client_with(key=None, auth_token=made.token, base_url=base_url)
+        found = await client.beta.sessions.retrieve(made.id)
+        for resource, mount in zip(found.resources, [self.own, self.shared], strict=True):
+            # Below a folder of the test's own: a worker has a file system to itself.
+            resource.mount_path = str(self.folder) + resource.mount_path
+            self.assertEqual(resource.mount_path, str(mount.root))
+        session = SessionMemoryStores(client, workdir=self.folder, **options)
         self.addAsyncCleanup(session.dispose)
         with self.assertNoLogs(LOGGER, "WARNING"):
-            await session.download(session_with(self.own.resource(), self.shared.resource()))
+            await session.download(found)
         return session
 
     async def sync(self, session, *warnings):
@@ -182,7 +147,7 @@ class SessionFacts(AsyncClient):
         await self.own.create("a", "1")
         await self.shared.create("b", "2")
         way = self.proxy()
-        session = await self.begin(self.client_with(base_url=way.url))
+        session = await self.begin(way.url)
         way.spoil()
         await session.sync_if_due()
         self.assertEqual(way.seen(), [], "the sync was not due")
@@ -240,7 +205,7 @@ class SessionFacts(AsyncClient):
     async def test_edit_that_loses_the_race_to_the_server_is_sent_once(self):
         await self.own.create("a", "first\n")
         way = self.proxy()
-        session = await self.begin(self.client_with(base_url=way.url))
+        session = await self.begin(way.url)
         self.own.write("a", "here\n")
         loop = asyncio.get_running_loop()
 
@@ -258,7 +223,7 @@ class SessionFacts(AsyncClient):
     async def test_upload_whose_answer_was_lost_is_known_as_its_own(self):
         await self.own.create("a", "first\n")
         way = self.proxy()
-        session = await self.begin(self.client_with(base_url=way.url))
+        session = await self.begin(way.url)
         self.own.write("a", "second\n")
         way.spoil(LOST, method="POST")
         await self.sync(session)
@@ -294,7 +259,7 @@ class SessionFacts(AsyncClient):
         for name in ["a", "kept"]:
             await self.own.create(name, "first\n")
         way = self.proxy()
-        session = await self.begin(self.client_with(base_url=way.url))
+        session = await self.begin(way.url)
         self.own.remove("a")
         loop = asyncio.get_running_loop()
 

@@ -8,7 +8,7 @@ import { test } from 'node:test';
 
 import { MARKER_PATH, SessionMemoryStores } from '@anthropic-ai/sdk/tools/agent-toolset/node';
 
-import { BYTES_PER_MEMORY, clientWith, everything } from './support.js';
+import { BYTES_PER_MEMORY, clientWith, everything, holderOf } from './support.js';
 
 const { memories, memoryVersions } = clientWith().beta.memoryStores;
 
@@ -28,16 +28,11 @@ class Mount {
   /** @param {string} folder @param {string} name @param {'read_write' | 'read_only'} access */
   static async make(folder, name, access) {
     const store = await clientWith().beta.memoryStores.create({ name });
-    return new Mount(store.id, join(folder, name), access);
+    return new Mount(store.id, join(folder, 'mnt', 'memory', name), access);
   }
 
   resource() {
-    return {
-      type: 'memory_store',
-      memory_store_id: this.storeId,
-      access: this.access,
-      mount_path: this.root,
-    };
+    return { type: /** @type {const} */ ('memory_store'), memory_store_id: this.storeId, access: this.access };
   }
 
   /** What lies in the folder, but for the SDK's marker. */
@@ -114,14 +109,19 @@ async function newSession(t) {
     info: silent,
     debug: silent,
   };
-  const sync = new SessionMemoryStores(clientWith({ logger, logLevel: 'warn' }), { workdir: folder });
   const own = await Mount.make(folder, 'own', 'read_write');
   const shared = await Mount.make(folder, 'shared', 'read_only');
-  const session = /** @type {any} */ ({
-    id: 'sesn_00000000000000000000000001',
-    type: 'session',
+  const session = await clientWith().beta.sessions.create({
+    agent: 'agent_1',
+    environment_id: 'env_1',
     resources: [own.resource(), shared.resource()],
   });
+  for (const resource of session.resources) {
+    // Below a folder of the test's own: a worker has a file system to itself.
+    if (resource.type === 'memory_store') resource.mount_path = folder + resource.mount_path;
+  }
+  // With the session's token, and nothing else.
+  const sync = new SessionMemoryStores(holderOf(session, { logger, logLevel: 'warn' }), { workdir: folder });
   // The sync's clock: a minute on, any sync is due, and any file missed before is long gone.
   let now = Date.now();
   t.mock.method(Date, 'now', () => now);

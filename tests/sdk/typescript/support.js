@@ -36,6 +36,14 @@ export const anotherKey = (name) => variable(`KEEPSAKE_${name}_API_KEY`);
 /** @param {import('@anthropic-ai/sdk').ClientOptions} options */
 export const clientWith = (options = {}) => new Anthropic({ baseURL: BASE_URL, apiKey: API_KEY, ...options });
 
+/**
+ * A client as the SDK's worker makes it: of a session's token alone.
+ * @param {object} session as it was answered when it was made
+ * @param {import('@anthropic-ai/sdk').ClientOptions} options
+ */
+export const holderOf = (session, options = {}) =>
+  new Anthropic({ baseURL: BASE_URL, apiKey: null, authToken: /** @type {any} */ (session).token, ...options });
+
 /** @param {string} prefix */
 export const id = (prefix) => new RegExp(`^${prefix}_[0-9A-HJKMNP-TV-Z]{26}$`);
 

@@ -11,6 +11,7 @@ mod caches;
 mod cases;
 mod document;
 mod fixture;
+mod session_token;
 mod sweep;
 
 use keepsake_core::limits::LimitOverrides;

@@ -12,11 +12,12 @@ use crate::support::script::{self, NODE_MODULES, PYTHON};
 use crate::support::{Deployment, Pair, Server, Tenant};
 
 /// The modules of the Python suite; each test is run with both clients.
-const PYTHON_MODULES: [&str; 5] = [
+const PYTHON_MODULES: [&str; 6] = [
     "memory_stores",
     "memories",
     "memory_lists",
     "memory_versions",
+    "sessions",
     "retries",
 ];
 

@@ -15,7 +15,7 @@ use crate::support::client::send;
 const BASE32: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 #[track_caller]
-fn assert_id(value: &Value, prefix: &str) {
+pub(super) fn assert_id(value: &Value, prefix: &str) {
     let id = text(value);
     let rest = id.strip_prefix(prefix).unwrap_or_else(|| panic!("{id}"));
     assert_eq!(rest.len(), 26, "{id}");
@@ -24,7 +24,7 @@ fn assert_id(value: &Value, prefix: &str) {
 
 /// RFC 3339 in UTC with microseconds and `Z`.
 #[track_caller]
-fn assert_time(value: &Value) {
+pub(super) fn assert_time(value: &Value) {
     let time = text(value);
     let digits: String = time
         .chars()
@@ -40,7 +40,7 @@ fn assert_time(value: &Value) {
 }
 
 #[track_caller]
-fn assert_fields(object: &Value, expected: &[&str]) {
+pub(super) fn assert_fields(object: &Value, expected: &[&str]) {
     let fields: BTreeSet<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
     let expected: BTreeSet<_> = expected.iter().copied().collect();
     assert_eq!(fields, expected);

@@ -18,6 +18,7 @@ mod quotas;
 mod races;
 mod redaction;
 mod replicas;
+mod sessions;
 mod settings;
 mod stores;
 mod support;
@@ -76,6 +77,21 @@ area!(
         access::each_route_asks_for_its_scope,
         access::key_bound_to_a_store_is_told_of_no_other,
         access::store_deleted_is_told_as_one_that_never_existed,
+    ]
+);
+
+area!(
+    sessions_behave_on_postgres_and_s3,
+    sessions_behave_on_sqlite_and_files,
+    [
+        sessions::session_has_the_fields_that_clients_know,
+        sessions::what_is_not_of_memory_is_refused_by_name,
+        sessions::sessions_are_listed_with_every_filter,
+        sessions::agents_calls_are_attributed_to_their_session,
+        sessions::events_tell_each_call_without_content,
+        sessions::each_route_of_sessions_asks_for_its_scope,
+        sessions::bodies_of_archive_and_token_may_be_left_out,
+        sessions::creation_with_a_key_is_made_once,
     ]
 );
 

@@ -1,11 +1,14 @@
 //! Two servers on the same stores: what one did the other one knows at once.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::support::{STORES, Store, delete, invalid, not_found, ok, page_of, post_with, strings, text};
-use crate::support::{Client, Deployment, Pair};
+use super::support::{
+    STORES, Store, delete, invalid, not_found, ok, page_of, post_with, refused, strings, text,
+};
+use crate::support::{Client, Deployment, Pair, Tenant, secrets};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_answer_as_one() {
@@ -18,6 +21,7 @@ async fn replicas_answer_as_one() {
     cursor_leads_on_elsewhere(&stores).await;
     duplicates_are_made_once(&here, &there).await;
     what_is_removed_is_served_nowhere(&here, &there).await;
+    session_that_ends_here_ends_there(&here, &there, &tenant).await;
 }
 
 async fn cursor_leads_on_elsewhere(stores: &[Store; 2]) {
@@ -94,4 +98,26 @@ async fn what_is_removed_is_served_nowhere(here: &Client, there: &Client) {
     ok(&delete(here, &ours.path).await);
     not_found(&there.get(&theirs.path).await);
     not_found(&there.get(&version).await);
+}
+
+async fn session_that_ends_here_ends_there(here: &Client, there: &Client, tenant: &Tenant) {
+    let store = json!({"type": "memory_store", "memory_store_id": tenant.store_id.to_string()});
+    let new = json!({"agent": "a", "environment_id": "e", "resources": [store]});
+    let session = ok(&here.post("/v1/sessions", &new).await);
+    secrets::remember(text(&session["token"]), "a session's token");
+    let path = format!("/v1/sessions/{}", text(&session["id"]));
+    let holder = there.with_key(text(&session["token"]));
+    let calls = format!("{path}/tool_calls");
+    let view = json!({"command": "view", "path": "/memories"});
+    ok(&holder.post(&calls, &view).await);
+    ok(&here.post(&format!("{path}/archive"), &json!({})).await);
+    let archived_at = Instant::now();
+    while holder.post(&calls, &view).await.status == 200 {
+        assert!(
+            archived_at.elapsed() < Duration::from_secs(5),
+            "the token is believed still"
+        );
+        tokio::task::yield_now().await;
+    }
+    refused(&holder.post(&calls, &view).await, 401, "authentication_error");
 }

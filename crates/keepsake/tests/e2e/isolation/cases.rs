@@ -114,6 +114,23 @@ const TOOL_CALLS: &[Body] = &[
     ),
 ];
 
+const CALLS_IN_SESSION: &[Body] = &[
+    body(&[], |_| json!({"command": "view", "path": "/memories"})),
+    body(
+        &[],
+        |ids| json!({"command": "view", "path": ids.get(Kind::MountedPath)}),
+    ),
+    body(
+        &[],
+        |ids| json!({"command": "insert", "path": ids.get(Kind::MountedPath), "insert_line": 0, "insert_text": "x"}),
+    ),
+    body(&[], |_| block("memory_list", &json!({}))),
+    body(
+        &[],
+        |ids| json!({"command": "delete", "path": ids.get(Kind::MountedPath)}),
+    ),
+];
+
 /// Operations that need a credential, by their ids, with what they are sent.
 pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_stores.create", &[body(&[], |_| json!({"name": "made"}))]),
@@ -160,6 +177,35 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
             body(&[], |_| json!({"store_metadata": {"nobody": "has this"}})),
         ],
     ),
+    (
+        "sessions.create",
+        &[body(
+            &[Kind::Store],
+            |ids| json!({"agent": "a", "environment_id": "e", "resources": [attached(ids.get(Kind::Store))]}),
+        )],
+    ),
+    ("sessions.list", NO_BODY),
+    ("sessions.retrieve", NO_BODY),
+    ("sessions.update", &[body(&[], |_| json!({"title": "new"}))]),
+    ("sessions.token", EMPTY),
+    ("sessions.archive", EMPTY),
+    ("sessions.delete", NO_BODY),
+    ("sessions.tool_calls.create", CALLS_IN_SESSION),
+    ("sessions.events.list", NO_BODY),
+    (
+        "sessions.resources.add",
+        &[body(&[Kind::Spare], |ids| attached(ids.get(Kind::Spare)))],
+    ),
+    ("sessions.resources.list", NO_BODY),
+    ("sessions.resources.retrieve", NO_BODY),
+    (
+        "sessions.resources.update",
+        &[body(
+            &[],
+            |_| json!({"access": "read_only", "instructions": "new"}),
+        )],
+    ),
+    ("sessions.resources.delete", NO_BODY),
     ("erasures.list", NO_BODY),
     ("erasures.retrieve", NO_BODY),
 ];
@@ -173,13 +219,21 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "api_key_id" => Meaning::Of(Kind::ApiKey),
         "erasure_id" => Meaning::Of(Kind::Erasure),
         "session_id" => Meaning::Of(Kind::Session),
+        "resource_id" => Meaning::Of(Kind::Resource),
         "expected_content_sha256" => Meaning::Of(Kind::Hash),
         "path_prefix" => Meaning::Of(Kind::Directory),
         "page" => Meaning::Of(Kind::Page),
         // A name that whoever issues tokens gives; tenants may have the same.
         "service_account_id" => Meaning::Plain("ci"),
-        "created_at[gte]" => Meaning::Plain("2020-01-01"),
-        "created_at[lte]" => Meaning::Plain("2999-01-01"),
+        "created_at[gt]" | "created_at[gte]" => Meaning::Plain("2020-01-01"),
+        "created_at[lt]" | "created_at[lte]" => Meaning::Plain("2999-01-01"),
+        // Names that somebody else gives; tenants may have the same.
+        "agent_id" => Meaning::Plain("agent_1"),
+        "deployment_id" => Meaning::Plain("depl_1"),
+        "agent_version" => Meaning::Plain("0"),
+        "statuses[]" => Meaning::Plain("idle"),
+        "types[]" => Meaning::Plain("agent.tool_use"),
+        "order" => Meaning::Plain("asc"),
         "include_archived" => Meaning::Plain("true"),
         "depth" | "limit" => Meaning::Plain("1"),
         "operation" => Meaning::Plain("created"),
@@ -201,6 +255,10 @@ pub(super) fn bodies(operation_id: &str) -> &'static [Body] {
 /// A block of an agent tool; without an id, so that each is a call of its own.
 fn block(name: &str, input: &Value) -> Value {
     json!({"type": "tool_use", "name": name, "input": input})
+}
+
+fn attached(store: &str) -> Value {
+    json!({"type": "memory_store", "memory_store_id": store})
 }
 
 fn holds(ids: &Ids) -> Value {

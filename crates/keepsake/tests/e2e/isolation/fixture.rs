@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{Client, Deployment, secrets};
 
 pub(super) const STORES: &str = "/v1/memory_stores";
+pub(super) const SESSIONS: &str = "/v1/sessions";
 const KEYS: &str = "/v1/api_keys";
 const ERASURES: &str = "/v1/erasures";
 /// The end of ids that nobody ever made.
@@ -22,6 +23,12 @@ pub(super) enum Kind {
     ApiKey,
     Erasure,
     Session,
+    /// Of a store's attachment to the session.
+    Resource,
+    /// Of a store that is attached to no session.
+    Spare,
+    /// Where the memory stands in the session.
+    MountedPath,
     /// Of a memory's content.
     Hash,
     /// Of a memory, as the tool knows it.
@@ -47,6 +54,9 @@ impl Ids {
             (Kind::ApiKey, id("apikey_")),
             (Kind::Erasure, id("erasure_")),
             (Kind::Session, id("sesn_")),
+            (Kind::Resource, id("sesrsc_")),
+            (Kind::Spare, id("memstore_")),
+            (Kind::MountedPath, "/memories/nora/nora/one".to_owned()),
             (Kind::Hash, ContentHash::of(b"nobody's").to_string()),
             (Kind::Path, "/memories/nora/one".to_owned()),
             (Kind::Directory, "/nora/".to_owned()),
@@ -91,8 +101,18 @@ pub(super) struct Fixture {
 impl Fixture {
     /// Makes one; all its texts have `label` in them.
     pub(super) async fn new(client: &Client, label: &str) -> Self {
-        let store = made(client, STORES, &json!({"name": format!("store of {label}")})).await;
-        Self::in_store(client, label, text(&store["id"])).await
+        let new = async |what: &str| {
+            let store = made(client, STORES, &json!({"name": format!("{what} of {label}")})).await;
+            text(&store["id"]).to_owned()
+        };
+        let [store, second, spare] = [new("store").await, new("second").await, new("spare").await];
+        let mut fixture = Self::in_store(client, label, &store).await;
+        // For what is attached to have a second page.
+        let session = format!("{SESSIONS}/{}", fixture.ids.get(Kind::Session));
+        let resource = json!({"type": "memory_store", "memory_store_id": second});
+        made(client, &format!("{session}/resources"), &resource).await;
+        fixture.ids.set(Kind::Spare, spare);
+        fixture
     }
 
     /// Fills a store that is there.
@@ -112,6 +132,8 @@ impl Fixture {
         let edit = json!({"content": format!("{label} second")});
         let by_key = client.with_key(text(&key["api_key"]));
         let edited = made(&by_key, &format!("{memories}/{id}"), &edit).await;
+        let session = session_on(client, label, store).await;
+        let mounted = text(&session["resources"][0]["mount_path"]).replace("/mnt/memory/", "/memories/");
         // Of what was never there, so that nothing goes.
         let erased = json!({"memory_store_id": store, "path_prefix": "/none/"});
         let erasure = made(client, ERASURES, &erased).await;
@@ -122,14 +144,31 @@ impl Fixture {
                 (Kind::Version, version.to_owned()),
                 (Kind::ApiKey, text(&key["id"]).to_owned()),
                 (Kind::Erasure, text(&erasure["id"]).to_owned()),
-                // Nobody has a session yet.
-                (Kind::Session, format!("sesn_{}", &NEVER.replace('5', "6"))),
+                (Kind::Session, text(&session["id"]).to_owned()),
+                (Kind::Resource, text(&session["resources"][0]["id"]).to_owned()),
+                (Kind::Spare, store.to_owned()),
+                (Kind::MountedPath, format!("{mounted}/{label}/one")),
                 (Kind::Hash, text(&edited["content_sha256"]).to_owned()),
                 (Kind::Path, format!("/memories/{label}/one")),
                 (Kind::Directory, format!("/{label}/")),
             ])),
         }
     }
+}
+
+/// A session with one store, and two calls in it.
+async fn session_on(client: &Client, label: &str, store: &str) -> Value {
+    let new = json!({
+        "agent": "agent_1", "environment_id": format!("environment of {label}"), "title": format!("session of {label}"),
+        "resources": [{"type": "memory_store", "memory_store_id": store}],
+    });
+    let session = made(client, SESSIONS, &new).await;
+    secrets::remember(text(&session["token"]), "a session's token");
+    let calls = format!("{SESSIONS}/{}/tool_calls", text(&session["id"]));
+    for _ in 0..2 {
+        made(client, &calls, &json!({"command": "view", "path": "/memories"})).await;
+    }
+    session
 }
 
 /// Posts what must be carried out.
@@ -160,6 +199,7 @@ pub(super) async fn snapshot(client: &Client) -> Vec<Value> {
         key["last_used_at"] = Value::Null;
         all.push(key);
     }
+    all.append(&mut listed(client, &format!("{SESSIONS}?include_archived=true&limit=100")).await);
     // How far they are is another matter.
     let erasures = listed(client, &format!("{ERASURES}?limit=100")).await;
     all.extend(erasures.iter().map(|erasure| json!({"id": erasure["id"]})));
@@ -183,8 +223,10 @@ async fn listed(client: &Client, path: &str) -> Vec<Value> {
 
 /// The ids, names, paths, contents and hashes in what a tenant listed.
 pub(super) fn secrets_of(items: &[Value]) -> Vec<String> {
-    const TELLING: [&str; 9] = [
+    const TELLING: [&str; 11] = [
         "id",
+        "environment_id",
+        "title",
         "memory_id",
         "memory_store_id",
         "memory_version_id",

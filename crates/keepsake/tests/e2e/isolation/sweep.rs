@@ -254,7 +254,9 @@ impl Attacker {
         let mut ids = self.own.clone();
         if operation.is_paged() {
             // A key that sees one store has no second page of stores.
-            let has_none = self.refusal == 401 || self.is_of_tenant && operation.in_path.is_empty();
+            // Nor of what is attached to a session that it sees.
+            let is_of_stores = operation.in_path.is_empty() || operation.id == "sessions.resources.list";
+            let has_none = self.refusal == 401 || self.is_of_tenant && is_of_stores;
             let page = if has_none {
                 "page_none".to_owned()
             } else {
@@ -330,6 +332,21 @@ pub(super) async fn next_page(owner: &Client, target: &Target) -> String {
     page_of(owner, &target.operation, &target.ids).await
 }
 
+/// Asks once, without parameters of the query and headers.
+pub(super) async fn ask(client: &Client, operation: &Operation, ids: &Ids, body: Option<&Value>) -> Answer {
+    let form = Form {
+        query: Vec::new(),
+        has_headers: false,
+        body: None,
+    };
+    let request = form.request(client, &operation.method, operation, ids);
+    send(match body {
+        Some(body) => request.json(body),
+        None => request,
+    })
+    .await
+}
+
 /// Reads all that is there, so that it is in every cache.
 pub(super) async fn warm(owner: &Client, targets: &[Target]) {
     for target in targets {
@@ -374,6 +391,9 @@ async fn call(client: &Client, Target { operation, ids }: &Target) -> Vec<Answer
         assert_ne!(body["is_error"], true, "{}", answer.text);
         if let Some(key) = body["api_key"].as_str() {
             secrets::remember(key, "an API key");
+        }
+        if let Some(token) = body["token"].as_str() {
+            secrets::remember(token, "a session's token");
         }
         answers.push(answer);
     }

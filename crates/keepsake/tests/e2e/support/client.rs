@@ -54,9 +54,15 @@ impl Client {
         self.http.request(method, format!("{}{path}", self.url))
     }
 
-    /// A request with the credential.
+    /// A request with the credential, a key or a token.
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.bare(method, path).header("x-api-key", &self.key)
+        let request = self.bare(method, path);
+        // Every token has a point in it, no key has.
+        if self.key.contains('.') {
+            request.bearer_auth(&self.key)
+        } else {
+            request.header("x-api-key", &self.key)
+        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

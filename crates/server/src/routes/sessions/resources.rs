@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
+use super::refuse;
 use crate::auth::Caller;
 use crate::body::{JsonBody, Object};
 use crate::error::ApiError;
@@ -94,6 +95,8 @@ pub(crate) struct UpdateResource {
     /// What the agent is told about it: at most 4,096 characters.
     #[schema(value_type = Option<schemas::Instructions>)]
     instructions: Option<String>,
+    #[schema(ignore)]
+    authorization_token: Option<Value>,
 }
 
 /// A memory store that is attached to a session.
@@ -262,6 +265,7 @@ pub(crate) async fn update(
     InResource(session_id, name): InResource,
     JsonBody { body, call }: JsonBody<UpdateResource>,
 ) -> Result<Json<Resource>, ApiError> {
+    refuse("authorization_token", body.authorization_token.as_ref())?;
     let access = body.access.as_deref().map(parse_access::<serde_json::Error>);
     let edit = AttachmentEdit {
         access: access

@@ -1,0 +1,238 @@
+//! What a session's token may do, operation by operation.
+//!
+//! The operations are those of the server's own document: one that is new fails
+//! here until it is said what a token may do with it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::cases;
+use super::document::{Operation, operations};
+use super::fixture::{Fixture, Ids, Kind, SESSIONS, made, snapshot, text};
+use super::sweep::ask;
+use crate::support::{Answer, Client, Deployment, Pair, secrets};
+
+/// What reads, and what a token may read.
+const READS: [&str; 7] = [
+    "memories.list",
+    "memories.retrieve",
+    "sessions.retrieve",
+    "sessions.events.list",
+    "sessions.resources.list",
+    "sessions.resources.retrieve",
+    "tools.list",
+];
+/// What changes a memory, each of its requests.
+const WRITES: [&str; 4] = [
+    "memories.create",
+    "memories.update",
+    "memories.update_by_patch",
+    "memories.delete",
+];
+/// What changes a memory or reads it, as the request says.
+const TOOLS: [&str; 2] = ["tool_calls.create", "sessions.tool_calls.create"];
+/// What is not for sessions.
+const OTHERS: [&str; 28] = [
+    "memory_stores.create",
+    "memory_stores.list",
+    "memory_stores.retrieve",
+    "memory_stores.update",
+    "memory_stores.update_by_patch",
+    "memory_stores.archive",
+    "memory_stores.usage",
+    "memory_stores.delete",
+    "memory_versions.list",
+    "memory_versions.retrieve",
+    "memory_versions.redact",
+    "memory_versions.restore",
+    "api_keys.create",
+    "api_keys.list",
+    "api_keys.retrieve",
+    "api_keys.revoke",
+    "erasures.create",
+    "erasures.list",
+    "erasures.retrieve",
+    "sessions.create",
+    "sessions.list",
+    "sessions.update",
+    "sessions.token",
+    "sessions.archive",
+    "sessions.delete",
+    "sessions.resources.add",
+    "sessions.resources.update",
+    "sessions.resources.delete",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_of_a_session_does_what_it_may_and_no_more_on_postgres_and_s3() {
+    run(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_of_a_session_does_what_it_may_and_no_more_on_sqlite_and_files() {
+    run(Pair::SqliteFiles).await;
+}
+
+async fn run(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let owner = server.client(&tenant);
+    let document = owner.get("/openapi.json").await.json();
+    let guarded: Vec<_> = operations(&document)
+        .into_iter()
+        .filter(|operation| operation.needs_credential)
+        .collect();
+    let known = READS.iter().chain(&WRITES).chain(&TOOLS).chain(&OTHERS);
+    assert_eq!(
+        guarded
+            .iter()
+            .map(|operation| operation.id.as_str())
+            .collect::<BTreeSet<_>>(),
+        known.copied().collect(),
+        "the document (left) has operations that are not here"
+    );
+    for operation in &guarded {
+        on_own(&owner, operation).await;
+        on_what_is_read_only(&owner, operation).await;
+        on_what_is_not_attached(&owner, operation).await;
+    }
+}
+
+/// A session of a fixture's store with this access, and its token's client.
+async fn holder(owner: &Client, ids: &mut Ids, access: &str) -> Client {
+    let store = ids.get(Kind::Store);
+    let new = json!({
+        "agent": "a", "environment_id": "e",
+        "resources": [{"type": "memory_store", "memory_store_id": store, "access": access}],
+    });
+    let session = made(owner, SESSIONS, &new).await;
+    let token = text(&session["token"]);
+    secrets::remember(token, "a session's token");
+    ids.set(Kind::Resource, text(&session["resources"][0]["id"]).to_owned());
+    ids.set(Kind::Session, text(&session["id"]).to_owned());
+    owner.with_key(token)
+}
+
+/// Sends all that an operation's owner may send, one after the other.
+async fn try_all(client: &Client, operation: &Operation, ids: &Ids) -> Vec<(Value, Answer)> {
+    let bodies = cases::bodies(&operation.id);
+    let mut answers = Vec::new();
+    if bodies.is_empty() {
+        answers.push((Value::Null, ask(client, operation, ids, None).await));
+    }
+    for body in bodies {
+        let body = (body.of)(ids);
+        let answer = ask(client, operation, ids, Some(&body)).await;
+        answers.push((body, answer));
+    }
+    answers
+}
+
+/// What is there, but for when it was read.
+fn unread(mut items: Vec<Value>) -> Vec<Value> {
+    for item in &mut items {
+        if let Some(time) = item.get_mut("last_accessed_at") {
+            *time = Value::Null;
+        }
+    }
+    items
+}
+
+fn changes(body: &Value) -> bool {
+    let name = body["name"].as_str().unwrap_or_default();
+    let command = body["command"].as_str().or(body["input"]["command"].as_str());
+    !matches!(command, Some("view")) && !matches!(name, "memory_list" | "memory_read" | "memory_search")
+}
+
+async fn on_own(owner: &Client, operation: &Operation) {
+    let mut ids = Fixture::new(owner, "ayla").await.ids;
+    let client = holder(owner, &mut ids, "read_write").await;
+    for (body, answer) in try_all(&client, operation, &ids).await {
+        let id = operation.id.as_str();
+        let expected = if READS.contains(&id) || WRITES.contains(&id) || TOOLS.contains(&id) {
+            200
+        } else {
+            403
+        };
+        assert_eq!(answer.status, expected, "{id} {body}: {}", answer.text);
+        if expected == 200 {
+            assert_ne!(answer.json()["is_error"], true, "{id} {body}: {}", answer.text);
+        }
+    }
+}
+
+async fn on_what_is_read_only(owner: &Client, operation: &Operation) {
+    let mut ids = Fixture::new(owner, "ayla").await.ids;
+    let client = holder(owner, &mut ids, "read_only").await;
+    let before = unread(snapshot(owner).await);
+    for (body, answer) in try_all(&client, operation, &ids).await {
+        let id = operation.id.as_str();
+        if TOOLS.contains(&id) {
+            assert_eq!(answer.status, 200, "{id} {body}: {}", answer.text);
+            let told = answer.json();
+            assert_eq!(told["is_error"], changes(&body), "{id} {body}: {}", answer.text);
+            if changes(&body) {
+                assert!(
+                    text(&told["content"]).contains("read-only"),
+                    "{id} {body}: {}",
+                    answer.text
+                );
+            }
+        } else {
+            let expected = if READS.contains(&id) { 200 } else { 403 };
+            assert_eq!(answer.status, expected, "{id} {body}: {}", answer.text);
+        }
+        if answer.status == 403 {
+            assert_eq!(
+                answer.json()["error"]["type"],
+                "permission_error",
+                "{}",
+                answer.text
+            );
+        }
+    }
+    assert_eq!(
+        unread(snapshot(owner).await),
+        before,
+        "{} changed something",
+        operation.id
+    );
+}
+
+/// Of a store or a session that is not its own, a token is told nothing.
+async fn on_what_is_not_attached(owner: &Client, operation: &Operation) {
+    let mut own = Fixture::new(owner, "ayla").await.ids;
+    let client = holder(owner, &mut own, "read_write").await;
+    let others = Fixture::new(owner, "bela").await.ids;
+    let nobodys = Ids::of_nobody();
+    let before = unread(snapshot(owner).await);
+    for ((body, theirs), (_, never)) in try_all(&client, operation, &others)
+        .await
+        .into_iter()
+        .zip(try_all(&client, operation, &nobodys).await)
+    {
+        let told = theirs.text.replace(others.path(), nobodys.path());
+        let told = told.replace(others.get(Kind::MountedPath), nobodys.get(Kind::MountedPath));
+        let id = &operation.id;
+        assert_eq!(
+            (theirs.status, Answer { text: told, ..theirs }.lasting()),
+            (never.status, never.lasting()),
+            "{id} {body}"
+        );
+        let is_named = operation
+            .in_path
+            .iter()
+            .any(|name| name == "memory_store_id" || name == "session_id");
+        if is_named {
+            assert!([403, 404].contains(&never.status), "{id} {body}: {}", never.text);
+        }
+    }
+    assert_eq!(
+        unread(snapshot(owner).await),
+        before,
+        "{} changed something",
+        operation.id
+    );
+}
