@@ -2,6 +2,7 @@
 //! every replica, and through restarts.
 
 use serde_json::{Value, json};
+use std::fmt::Write;
 
 use crate::support::{Client, Deployment, Pair, Tenant};
 
@@ -46,13 +47,16 @@ const QUERIES: [&str; 16] = [
 ];
 
 fn search_path(tenant: &Tenant, query: &str, rest: &str) -> String {
-    let query: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let query = query.bytes().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "%{byte:02X}");
+        text
+    });
     format!("/v1/memory_stores/{}/search?query={query}{rest}", tenant.store_id)
 }
 
 async fn search(client: &Client, tenant: &Tenant, query: &str) -> Value {
     let answer = client.get(&search_path(tenant, query, "")).await;
-    assert_eq!(answer.status, 200, "{query}: {}", answer.body);
+    assert_eq!(answer.status, 200, "{query}: {}", answer.text);
     answer.json()
 }
 
@@ -70,7 +74,7 @@ async fn fill(client: &Client, tenant: &Tenant) {
         let made = client
             .post(&memories, &json!({"path": path, "content": content}))
             .await;
-        assert_eq!(made.status, 200, "{}", made.body);
+        assert_eq!(made.status, 200, "{}", made.text);
     }
 }
 
@@ -177,7 +181,7 @@ async fn answers_and_refusals_are_those_of_the_document() {
         (format!("/v1/memory_stores/{}/search", tenant.store_id), "query"),
     ] {
         let refused = client.get(&path).await;
-        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert_eq!(refused.status, 400, "{}", refused.text);
         let message = refused.json()["error"]["message"].to_string();
         assert!(message.contains(&format!("`{field}`")), "{message}");
     }
