@@ -73,13 +73,24 @@ fn prose(bytes: usize, numbers: &mut Numbers) -> String {
 fn han(bytes: usize, numbers: &mut Numbers) -> String {
     let mut text = String::new();
     while text.len() < bytes {
-        let letter = 0x4e00 + u32::try_from(numbers.skewed(3_000)).unwrap_or_default();
-        text.extend(char::from_u32(letter));
+        text.extend(character(
+            u32::try_from(numbers.skewed(3_000)).unwrap_or_default(),
+        ));
         if numbers.next().is_multiple_of(16) {
             text.push('，');
         }
     }
     text
+}
+
+/// The character of a rank; neighbours are far apart in Unicode, as they are.
+fn character(rank: u32) -> Option<char> {
+    char::from_u32(0x4e00 + rank * 7_919 % 20_000)
+}
+
+/// The characters of these ranks.
+fn run(ranks: &[u32]) -> String {
+    ranks.iter().filter_map(|rank| character(*rank)).collect()
 }
 
 fn rows(text: impl Fn(&mut Numbers) -> String) -> Vec<(MemoryPath, Vec<u8>)> {
@@ -162,9 +173,9 @@ fn search(criterion: &mut Criterion) {
             "han",
             rows(|numbers| han(MEMORY_BYTES, numbers)),
             [
-                "丁七万丈三上下不".to_owned(),
-                "乂乃".to_owned(),
-                "一丁丂七丄丅丆万丈三上下".to_owned(),
+                run(&[60, 200, 15, 450, 90, 700, 33, 1_200]),
+                run(&[1_500, 2_400]),
+                run(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
             ],
         ),
     ] {

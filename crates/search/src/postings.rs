@@ -281,6 +281,7 @@ impl Builder {
         for (number, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.is_live) {
             all.add(to_u32(number), slot, None);
         }
+        all.shrink();
         Built {
             all,
             slots: self.slots,

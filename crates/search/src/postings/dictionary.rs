@@ -99,6 +99,14 @@ impl Dictionary {
         }
     }
 
+    /// Gives back the room that lists have to grow: most never do.
+    pub(super) fn shrink(&mut self) {
+        for lists in &mut self.lists {
+            lists.content.shrink_to_fit();
+            lists.path.shrink_to_fit();
+        }
+    }
+
     /// No longer counts a slot that was added and is dead now.
     pub(super) fn forget(&mut self, slot: &Slot) {
         let Ok(mut terms) = Terms::of(slot.row(Field::Content)) else {
@@ -215,7 +223,7 @@ pub(super) fn start_of(text: &[u8]) -> [u8; 2] {
 }
 
 /// The characters of a term of a script without spaces.
-pub(super) fn characters_of_pair(text: &[u8]) -> impl Iterator<Item = char> {
+fn characters_of_pair(text: &[u8]) -> impl Iterator<Item = char> {
     let text = std::str::from_utf8(text).unwrap_or_default();
     let is_pair = text.chars().next().is_some_and(|first| unspaced(first).is_some());
     text.chars().take(if is_pair { 2 } else { 0 })

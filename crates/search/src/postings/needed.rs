@@ -1,22 +1,42 @@
 //! Which terms a query may ask for, told from their bytes alone.
 
-use super::dictionary::{characters_of_pair, start_of};
 use crate::query::{Atom, Query, Sequence};
 use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots};
 
 /// Terms by what they begin with; more than are asked for, but few of all.
 pub(crate) struct Needed {
-    /// A bit for each two bytes.
-    starts: Vec<u64>,
-    characters: Vec<char>,
+    /// The first two letters, or the low bits of the first character.
+    starts: Bits,
+    /// The low bits of the last character.
+    ends: Bits,
+    has_ends: bool,
     is_all: bool,
+}
+
+/// A set of numbers of sixteen bits.
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new() -> Self {
+        Self(vec![0; 1 << 10])
+    }
+
+    fn insert(&mut self, number: u16) {
+        self.0[usize::from(number) / 64] |= 1 << (number % 64);
+    }
+
+    #[inline]
+    fn has(&self, number: u16) -> bool {
+        self.0[usize::from(number) / 64] >> (number % 64) & 1 == 1
+    }
 }
 
 impl Needed {
     pub(crate) fn of(query: &Query) -> Self {
         let mut needed = Self {
-            starts: vec![0; 1 << 10],
-            characters: Vec::new(),
+            starts: Bits::new(),
+            ends: Bits::new(),
+            has_ends: false,
             is_all: false,
         };
         for one in &query.wanted {
@@ -37,11 +57,15 @@ impl Needed {
 
     fn atom(&mut self, atom: &Atom) {
         match atom {
-            Atom::Prefix(text) if text.len() < 2 => self.is_all = true,
+            // One letter of a script whose characters have two bytes is half a start.
+            Atom::Prefix(text) if text.len() < 2 || is_half(text) => self.is_all = true,
             Atom::Term(text) | Atom::Prefix(text) => self.start(text),
             Atom::Character(letter) => {
-                self.start(letter.encode_utf8(&mut [0; 4]));
-                self.characters.push(*letter);
+                let mut buffer = [0; 4];
+                let text = letter.encode_utf8(&mut buffer);
+                self.start(text);
+                self.ends.insert(end_of(text.as_bytes()));
+                self.has_ends = true;
             }
         }
     }
@@ -61,18 +85,38 @@ impl Needed {
     }
 
     fn start(&mut self, text: &str) {
-        let bit = usize::from(u16::from_be_bytes(start_of(text.as_bytes())));
-        self.starts[bit / 64] |= 1 << (bit % 64);
+        self.starts.insert(start_of(text.as_bytes()));
     }
 
     #[inline]
     pub(super) fn has(&self, term: &[u8]) -> bool {
-        let bit = usize::from(u16::from_be_bytes(start_of(term)));
-        if self.is_all || self.starts[bit / 64] >> (bit % 64) & 1 == 1 {
-            return true;
-        }
-        !self.characters.is_empty()
-            && term.first().is_some_and(|first| *first >= 0x80)
-            && characters_of_pair(term).any(|letter| self.characters.contains(&letter))
+        self.is_all || self.starts.has(start_of(term)) || (self.has_ends && self.ends.has(end_of(term)))
     }
+}
+
+/// Whether `text` is one character of less than three bytes.
+fn is_half(text: &str) -> bool {
+    text.len() < 3 && text.chars().count() < 2
+}
+
+/// The first two letters of a term in Latin script, the low bits of the first
+/// character of another, of which the first three bytes are enough.
+#[inline]
+fn start_of(term: &[u8]) -> u16 {
+    match term {
+        [first, second, third, ..] if *first >= 0xe0 => low_bits([*first, *second, *third]),
+        [first, second, ..] => u16::from_be_bytes([*first, *second]),
+        [first] => u16::from_be_bytes([*first, 0]),
+        [] => 0,
+    }
+}
+
+/// The low bits of the last character, of which the last three bytes are enough.
+#[inline]
+fn end_of(term: &[u8]) -> u16 {
+    term.last_chunk().map_or(0, |end| low_bits(*end))
+}
+
+const fn low_bits([first, second, third]: [u8; 3]) -> u16 {
+    (first as u16 & 0x0f) << 12 | (second as u16 & 0x3f) << 6 | (third as u16 & 0x3f)
 }
