@@ -269,7 +269,9 @@ impl Engine {
         let written = written?;
         // Last: nothing that expires waits for them.
         self.write_key_use().await?;
-        self.write_events().await?;
+        if let Err(error) = self.write_events().await {
+            tracing::warn!(error = %error, "engine.write_events failed; tried again at the next tick");
+        }
         Ok(written)
     }
 

@@ -109,9 +109,9 @@ impl Engine {
         }
         // Before the session: where it cannot be issued, nothing is made.
         let token = self.session_token_of(principal, new.session_id).await?;
-        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        let (engine, owner) = (self.clone(), Arc::clone(principal));
         self.run_to_end(async move {
-            let index = &engine.0.index;
+            let (index, tenant_id) = (&engine.0.index, owner.tenant_id);
             match index
                 .create_session(tenant_id, &new, idempotency.as_ref())
                 .await?
@@ -120,13 +120,11 @@ impl Engine {
                     session: *session,
                     token: Some(token),
                 }),
-                SessionCreation::Replayed { session_id } => {
-                    let found = index.session(tenant_id, session_id).await?;
-                    Ok(MadeSession {
-                        session: found.ok_or(EngineError::SessionNotFound)?,
-                        token: None,
-                    })
-                }
+                // Others may have attached what the credential does not see.
+                SessionCreation::Replayed { session_id } => Ok(MadeSession {
+                    session: engine.seen_session(&owner, session_id).await?,
+                    token: None,
+                }),
                 SessionCreation::KeyReused => Err(EngineError::KeyReused),
                 SessionCreation::Refused(refusal) => Err(refused(refusal, "resources")),
                 // The tenant went between the look at the credential and this.
@@ -313,8 +311,10 @@ impl Engine {
         session_id: SessionId,
     ) -> Result<String, EngineError> {
         let mut life = TOKEN_LIFE;
+        let mut issued_to = None;
         // What ends a token is not a key's time: it is good for minutes.
         if let Actor::ApiKey(api_key_id) = principal.actor {
+            issued_to = Some(api_key_id);
             let own = self.0.index.api_key(principal.tenant_id, api_key_id).await?;
             let ends_at = own.and_then(|own| own.key.expires_at);
             if let Some(ends_at) = ends_at {
@@ -327,6 +327,7 @@ impl Engine {
             actor: Actor::Session(session_id),
             scopes: vec![Scope::MemoryRead, Scope::MemoryWrite],
             store_ids: None,
+            issued_to,
             life,
         })
         .await

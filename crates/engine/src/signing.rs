@@ -8,7 +8,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
 use keepsake_index::{Audited, Scope, ServerSecret};
 use keepsake_tokens::{KeyRing, MAX_LIFE, OwnClaims, SigningKey, Untrusted};
 
@@ -39,6 +39,8 @@ pub struct NewToken {
     pub scopes: Vec<Scope>,
     /// The only stores it sees; `None`: all of the tenant's.
     pub store_ids: Option<Vec<StoreId>>,
+    /// The API key that it is issued to: once that is revoked, it is refused.
+    pub issued_to: Option<ApiKeyId>,
     /// How long it lives, at most [`MAX_LIFE`].
     pub life: Duration,
 }
@@ -115,6 +117,7 @@ impl Engine {
             actor: new.actor,
             scopes: new.scopes.iter().map(ToString::to_string).collect(),
             store_ids: new.store_ids,
+            issued_to: new.issued_to,
             issued_at: now,
             expires_at: now.plus(new.life),
             token_id: self.0.ids.uuid(now),

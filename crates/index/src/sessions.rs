@@ -251,6 +251,8 @@ pub struct EventListing {
     pub to: Option<Timestamp>,
     /// Whether the last is listed first.
     pub newest_first: bool,
+    /// Only those that led into these stores, or nowhere; `None`: all.
+    pub only: Option<Vec<StoreId>>,
     /// The event before the first one wanted: when it was, and its id.
     pub after: Option<(Timestamp, EventId)>,
     /// Events, at most.
@@ -268,7 +270,13 @@ impl EventListing {
                 place > after
             }
         });
-        is_after && self.from.is_none_or(|from| event.at >= from) && self.to.is_none_or(|to| event.at <= to)
+        let led_to = event.place.as_ref().map(|place| place.store_id);
+        let is_seen =
+            led_to.is_none_or(|store_id| self.only.as_ref().is_none_or(|only| only.contains(&store_id)));
+        is_seen
+            && is_after
+            && self.from.is_none_or(|from| event.at >= from)
+            && self.to.is_none_or(|to| event.at <= to)
     }
 }
 

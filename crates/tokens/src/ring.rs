@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
 use serde::Serialize;
 use serde_json::json;
 use uuid::Uuid;
@@ -82,6 +82,8 @@ pub struct OwnClaims {
     pub scopes: Vec<String>,
     /// The only stores it sees; `None`: all of the tenant's.
     pub store_ids: Option<Vec<StoreId>>,
+    /// The API key that it was issued to: it is good for no longer than that.
+    pub issued_to: Option<ApiKeyId>,
     /// When it was made; whole seconds are kept.
     pub issued_at: Timestamp,
     /// When it ends; whole seconds are kept.
@@ -135,6 +137,7 @@ impl KeyRing {
             "tenant": claims.tenant_id,
             "scopes": claims.scopes,
             "stores": claims.store_ids,
+            "key": claims.issued_to,
             "iat": claims.issued_at.as_micros() / SECOND_MICROS,
             "exp": claims.expires_at.as_micros() / SECOND_MICROS,
             "jti": claims.token_id.to_string(),
@@ -208,6 +211,10 @@ fn own_claims(claims: &Claims) -> Result<OwnClaims, TokenError> {
         actor,
         scopes: claims.names("scopes")?,
         store_ids: claims.ids("stores")?,
+        issued_to: claims
+            .text("key")?
+            .map(|id| id.parse().map_err(|_| TokenError::Claim))
+            .transpose()?,
         issued_at: claims.time("iat")?.ok_or(TokenError::Claim)?,
         expires_at: claims.time("exp")?.ok_or(TokenError::Claim)?,
         token_id: text("jti")?.parse().map_err(|_| TokenError::Claim)?,

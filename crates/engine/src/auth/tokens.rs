@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{Actor, ContentHash, StoreId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, ContentHash, StoreId, TenantId, Timestamp};
 use keepsake_index::{Scope, TenantName, TenantStanding, TenantStatus};
 use keepsake_telemetry::Cache as Looked;
 use keepsake_tokens::{Issuers, MAX_TOKEN_BYTES, TokenError, Untrusted};
@@ -25,6 +25,8 @@ pub(crate) struct Tokens {
     issuers: Arc<Issuers>,
     believed: Cache<[u8; 32], Verified>,
     tenants: Cache<TenantName, Standing>,
+    /// When keys that tokens were issued to were looked up and found to be good.
+    good_keys: Cache<(TenantId, ApiKeyId), Timestamp>,
 }
 
 /// A token whose signature is good.
@@ -41,6 +43,7 @@ struct Says {
     actor: Actor,
     scopes: Vec<Scope>,
     store_ids: Option<Vec<StoreId>>,
+    issued_to: Option<ApiKeyId>,
 }
 
 /// What was looked up of a tenant.
@@ -56,6 +59,7 @@ impl Tokens {
             issuers,
             believed: Cache::new(REMEMBERED),
             tenants: Cache::new(REMEMBERED),
+            good_keys: Cache::new(REMEMBERED),
         }
     }
 }
@@ -77,6 +81,9 @@ impl Engine {
             TenantStatus::Suspended => return Err(EngineError::Unauthenticated(SUSPENDED)),
             TenantStatus::Deleting => return Err(UNKNOWN_TENANT),
         }
+        if let Some(api_key_id) = says.issued_to {
+            self.require_good_key(standing.tenant_id, api_key_id, now).await?;
+        }
         let session = match &says.actor {
             // No issuer speaks of sessions: those are the server's own tokens.
             Actor::Session(session_id) => Some(self.attached(standing.tenant_id, *session_id, now).await?),
@@ -97,6 +104,33 @@ impl Engine {
             store_ids: says.store_ids.clone(),
             session,
         }))
+    }
+
+    /// Checks that the key a token was issued to is good still, looked up as keys
+    /// are.
+    async fn require_good_key(
+        &self,
+        tenant_id: TenantId,
+        api_key_id: ApiKeyId,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let good_keys = &self.0.tokens.good_keys;
+        let key = (tenant_id, api_key_id);
+        if good_keys
+            .get(&key)
+            .await
+            .is_some_and(|looked_up_at| is_believed(looked_up_at, now))
+        {
+            return Ok(());
+        }
+        let found = self.0.index.api_key(tenant_id, api_key_id).await?;
+        if found.is_none_or(|found| found.revoked_at.is_some()) {
+            return Err(EngineError::Unauthenticated(
+                "the API key that the token was issued to is revoked",
+            ));
+        }
+        good_keys.insert(key, now).await;
+        Ok(())
     }
 
     async fn verified(&self, presented: &str, now: Timestamp) -> Result<Verified, EngineError> {
@@ -138,6 +172,7 @@ impl Engine {
             actor: claims.actor,
             scopes: known_scopes(&claims.scopes),
             store_ids: claims.store_ids,
+            issued_to: claims.issued_to,
         };
         Ok((says, refused_from))
     }
@@ -153,6 +188,7 @@ impl Engine {
             actor: identity.actor,
             scopes: known_scopes(&identity.scopes),
             store_ids: None,
+            issued_to: None,
         };
         Ok((says, identity.expires_at))
     }

@@ -1,7 +1,7 @@
 //! The events of a session: which tools were called, without what was written.
 
 use keepsake_core::tool::ToolPath;
-use keepsake_core::{EventId, MemoryPath, SessionId, Timestamp};
+use keepsake_core::{EventId, MemoryPath, SessionId, StoreId, Timestamp};
 use keepsake_index::{EventListing, EventPlace, SessionEvent};
 use serde_json::{Map, Value, json};
 
@@ -11,6 +11,21 @@ use crate::{Engine, EngineError, Mounts, Page, PageRequest, Principal};
 
 /// Fields of an input whose texts are paths.
 const PATHS: [&str; 4] = ["path", "old_path", "path_prefix", "new_path"];
+/// Fields whose contents are left out: only their sizes are told.
+const CONTENTS: [&str; 10] = [
+    "content",
+    "edits",
+    "expected_content_sha256",
+    "file_text",
+    "insert_text",
+    "new_str",
+    "old_str",
+    "page",
+    "precondition",
+    "query",
+];
+/// What a tool is called whose name no tool has.
+const UNNAMED: &str = "unknown";
 /// Fields of an input that are kept as they are: a few words and numbers.
 const KEPT: [&str; 6] = ["command", "view_range", "insert_line", "depth", "offset", "limit"];
 /// Characters of a text that is kept, at most.
@@ -46,7 +61,7 @@ impl Engine {
             session_id,
             event_id: EventId::from_uuid(self.0.ids.uuid(at)),
             at,
-            name: name.chars().take(KEPT_CHARS).collect(),
+            name: if is_name(name) { name } else { UNNAMED }.to_owned(),
             input,
             place,
         })
@@ -82,6 +97,12 @@ impl Engine {
             None => None,
         };
         let listing = EventListing {
+            // What another store holds is nothing to who does not see that store; what
+            // was attached once may be attached no more.
+            only: principal
+                .store_ids()
+                .filter(|_| principal.session_id().is_none())
+                .map(<[StoreId]>::to_vec),
             from: query.from,
             to: query.to,
             newest_first: query.newest_first,
@@ -114,7 +135,14 @@ fn describe(mounts: &Mounts, input: &Map<String, Value>) -> (Map<String, Value>,
         ToolPath::parse_in(text, mounts.root()).ok()
     });
     let place = place_of(mounts, parsed.iter().flatten());
-    let kept = input.iter().map(|(name, value)| {
+    // No other fields: what nobody asked for could be any number of them.
+    let is_known = |name: &str| {
+        [&PATHS[..], &CONTENTS, &KEPT]
+            .iter()
+            .any(|names| names.contains(&name))
+    };
+    let known = input.iter().filter(|(name, _)| is_known(name));
+    let kept = known.map(|(name, value)| {
         let is_led = PATHS.iter().zip(&parsed).any(|(path, parsed)| {
             path == name
                 && parsed
@@ -128,7 +156,7 @@ fn describe(mounts: &Mounts, input: &Map<String, Value>) -> (Map<String, Value>,
         };
         (name.clone(), shown)
     });
-    (kept.filter(|(name, _)| is_name(name)).collect(), place)
+    (kept.collect(), place)
 }
 
 /// The store that all paths lie in, and where.
@@ -153,9 +181,9 @@ fn place_of<'a>(mounts: &Mounts, paths: impl Iterator<Item = &'a ToolPath>) -> O
     place
 }
 
-/// Whether a field's name is one that tools have, and no content itself.
+/// Whether a tool may have this name, which is no content itself.
 fn is_name(name: &str) -> bool {
-    name.len() <= KEPT_CHARS
+    (1..=KEPT_CHARS).contains(&name.len())
         && name
             .bytes()
             .all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())

@@ -8,9 +8,9 @@ mod replay;
 
 use std::sync::Arc;
 
-use keepsake_core::StoreId;
 use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, Listing, ListingEntry, read};
 use keepsake_core::tool::{ToolError, ToolPath};
+use keepsake_core::{SessionId, StoreId};
 use keepsake_index::{Depth, Idempotency, MemoryItem, MemoryListing, Scope, Target};
 use serde_json::{Map, Value};
 
@@ -61,9 +61,10 @@ impl Engine {
             return Ok(refusal.into());
         }
         let outcome = if tool.is_change() {
+            let session_id = mounts.session_id().or(principal.session_id());
             let idempotency = call.idempotency.or_else(|| {
                 let tool_use_id = call.tool_use_id.as_deref()?;
-                Some(self.agent_call_key(store_id, tool, tool_use_id, &call.input))
+                Some(self.agent_call_key(session_id, store_id, tool, tool_use_id, &call.input))
             });
             let (engine, principal) = (self.clone(), Arc::clone(principal));
             self.run_to_end(async move {
@@ -80,14 +81,17 @@ impl Engine {
     /// A block's id with its name and input names the call.
     fn agent_call_key(
         &self,
+        session_id: Option<SessionId>,
         store_id: StoreId,
         tool: AgentTool,
         tool_use_id: &str,
         input: &Map<String, Value>,
     ) -> Idempotency {
         let input = serde_json::to_vec(input).unwrap_or_default();
+        let session = session_id.map(SessionId::uuid).unwrap_or_default();
         self.idempotency(&[
             b"agent_tool",
+            session.as_bytes(),
             store_id.uuid().as_bytes(),
             tool.name().as_bytes(),
             tool_use_id.as_bytes(),

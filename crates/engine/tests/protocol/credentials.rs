@@ -466,6 +466,7 @@ impl Bed {
 
     fn new_token(&self) -> NewToken {
         NewToken {
+            issued_to: None,
             tenant_id: self.principal.tenant_id,
             actor: worker(),
             scopes: Scope::ALL.to_vec(),

@@ -39,6 +39,9 @@ const ONLY: &str = "$10::uuid[] IS NULL OR NOT EXISTS (SELECT FROM session_resou
     ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
     WHERE o.tenant_id = $1 AND o.session_id = s.session_id AND o.store_id <> ALL($10))";
 
+/// That an event led into some stores alone.
+const ONLY_EVENTS: &str = "$8::uuid[] IS NULL OR store_id = ANY($8)";
+
 /// Events, each once; not those of what was deleted or erased meanwhile.
 const FLUSH_EVENTS: &str = "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, \
         name, input) \
@@ -212,7 +215,7 @@ impl SessionIndex for PostgresIndex {
             None => (i64::MIN, Uuid::nil()),
         };
         let mut transaction = self.begin(tenant_id).await?;
-        let rows = sqlx::query(AssertSqlSafe(list_events(listing.newest_first)))
+        let rows = sqlx::query(AssertSqlSafe(list_events(listing.newest_first, ONLY_EVENTS)))
             .bind(tenant_id.uuid())
             .bind(session_id.uuid())
             .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
@@ -220,6 +223,12 @@ impl SessionIndex for PostgresIndex {
             .bind(at)
             .bind(id)
             .bind(i64::from(listing.limit))
+            .bind(
+                listing
+                    .only
+                    .as_ref()
+                    .map(|only| only.iter().map(|store_id| store_id.uuid()).collect::<Vec<_>>()),
+            )
             .fetch_all(&mut *transaction)
             .await?;
         transaction.commit().await?;
@@ -323,7 +332,8 @@ async fn store_to_attach(
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<StoreToAttach>, IndexError> {
-    let row = sqlx::query(STORE_TO_ATTACH)
+    // Held to the end: a deletion of the store comes before this or after it.
+    let row = sqlx::query(AssertSqlSafe(format!("{STORE_TO_ATTACH} FOR SHARE")))
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
         .fetch_optional(&mut **transaction)

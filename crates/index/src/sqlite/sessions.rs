@@ -35,6 +35,9 @@ const ONLY: &str = "$10 IS NULL OR NOT EXISTS (SELECT 1 FROM session_resource o 
     WHERE o.tenant_id = $1 AND o.session_id = s.session_id \
     AND o.store_id NOT IN (SELECT unhex(value) FROM json_each($10)))";
 
+/// That an event led into some stores alone.
+const ONLY_EVENTS: &str = "$8 IS NULL OR store_id IN (SELECT unhex(value) FROM json_each($8))";
+
 /// Events, each once; not those of what was deleted or erased meanwhile.
 const FLUSH_EVENTS: &str = "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, \
         name, input) \
@@ -204,7 +207,7 @@ impl SessionIndex for SqliteIndex {
             None if listing.newest_first => (i64::MAX, Uuid::max()),
             None => (i64::MIN, Uuid::nil()),
         };
-        let rows = sqlx::query(AssertSqlSafe(list_events(listing.newest_first)))
+        let rows = sqlx::query(AssertSqlSafe(list_events(listing.newest_first, ONLY_EVENTS)))
             .bind(tenant_id.uuid())
             .bind(session_id.uuid())
             .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
@@ -212,6 +215,12 @@ impl SessionIndex for SqliteIndex {
             .bind(at)
             .bind(id)
             .bind(listing.limit)
+            .bind(
+                listing
+                    .only
+                    .as_ref()
+                    .map(|only| hexes(only.iter().map(|store_id| store_id.uuid()))),
+            )
             .fetch_all(&self.readers)
             .await?;
         rows.iter()

@@ -118,11 +118,15 @@ pub(crate) const PRUNE_EVENTS: &str = "DELETE FROM session_event WHERE (tenant_i
     SELECT tenant_id, session_id, at, event_id FROM session_event WHERE at < $1 ORDER BY at LIMIT $2)";
 
 /// Events of a session in the order of their times, or against it.
-pub(crate) fn list_events(newest_first: bool) -> String {
+///
+/// `only` is the condition under which an event is told to a credential that is
+/// bound to stores.
+pub(crate) fn list_events(newest_first: bool, only: &str) -> String {
     let (order, is_after) = if newest_first { ("DESC", "<") } else { ("ASC", ">") };
     format!(
         "SELECT event_id, at, name, input FROM session_event WHERE tenant_id = $1 AND session_id = $2 \
          AND at >= $3 AND at <= $4 AND (at, event_id) {is_after} ($5, $6) \
+         AND (store_id IS NULL OR {only}) \
          ORDER BY at {order}, event_id {order} LIMIT $7"
     )
 }

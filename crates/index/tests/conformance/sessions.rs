@@ -13,6 +13,7 @@ use crate::place::{NOW, Place, after_seconds, next_uuid, renamed};
 use crate::subject::Subject;
 
 const ALL: EventListing = EventListing {
+    only: None,
     from: None,
     to: None,
     newest_first: false,

@@ -23,6 +23,7 @@ fn ring() -> KeyRing {
 
 fn claims() -> OwnClaims {
     OwnClaims {
+        issued_to: None,
         tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
         actor: Actor::Session(SessionId::from_uuid(Uuid::from_u128(2))),
         scopes: vec!["memory:read".to_owned()],
