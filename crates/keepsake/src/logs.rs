@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::panic::PanicHookInfo;
 
 use keepsake_telemetry::Telemetry;
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
@@ -14,6 +15,9 @@ use crate::config::{LogFormat, LogSettings};
 /// configured filter says of it counts more.
 const QUIET: &str = "tokio_cron_scheduler=warn";
 
+/// What shows messages whole, and with them what memories hold, below `warn`.
+const TELLS_CONTENT: &str = "rmcp";
+
 /// Starts logging for the rest of the process, and tracing where `telemetry`
 /// has somewhere to take traces to.
 ///
@@ -21,6 +25,9 @@ const QUIET: &str = "tokio_cron_scheduler=warn";
 /// alone.
 pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
     let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{}", settings.filter));
+    let filter = filter.and(filter_fn(|told| {
+        !told.target().starts_with(TELLS_CONTENT) || LevelFilter::WARN >= *told.level()
+    }));
     let lines = fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());

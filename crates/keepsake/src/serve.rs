@@ -132,6 +132,7 @@ impl Serving<'_> {
             shutdown_deadline: server.shutdown_deadline,
             max_requests_in_flight: server.max_requests_in_flight,
             max_connections: server.max_connections,
+            mcp: server.mcp.clone(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Stands behind authentication: what a tenant asks for is its own to answer
 //! for, and who shows no good credential takes no place.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -36,8 +37,14 @@ impl Admission {
     }
 }
 
+type Held = Arc<dyn Any + Send + Sync>;
+
+/// The request's place, for what serves it in a task of its own.
+#[derive(Clone)]
+pub(crate) struct Holder(pub(crate) Held);
+
 /// Lets a request pass, perhaps a little later, or refuses it at once.
-pub(crate) async fn admit(State(admission): State<Admission>, request: Request, next: Next) -> Response {
+pub(crate) async fn admit(State(admission): State<Admission>, mut request: Request, next: Next) -> Response {
     let Some(principal) = request.extensions().get::<Arc<Principal>>() else {
         return ApiError::internal().into_response();
     };
@@ -56,5 +63,7 @@ pub(crate) async fn admit(State(admission): State<Admission>, request: Request, 
         admission.engine.metrics().rate_refused(Refused::InFlight);
         return ApiError::too_many_in_flight().into_response();
     };
-    holding(Arc::new(place), next.run(request)).await
+    let held: Held = Arc::new(place);
+    request.extensions_mut().insert(Holder(Arc::clone(&held)));
+    holding(held, next.run(request)).await
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, OriginalUri, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
@@ -125,6 +126,26 @@ impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
     }
 }
 
+/// A request of JSON that another protocol reads: its head, and its body within
+/// the tenant's bound.
+pub(crate) struct RawJson {
+    pub(crate) head: Parts,
+    pub(crate) body: Bytes,
+}
+
+impl FromRequest<Engine> for RawJson {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
+        if !is_json(request.headers()) {
+            return Err(ApiError::unsupported_media_type());
+        }
+        let (received, head) = Received::read_with_head(request, engine).await?;
+        let body = received.bytes;
+        Ok(Self { head, body })
+    }
+}
+
 /// A request that was read to its end.
 struct Received {
     principal: Arc<Principal>,
@@ -136,6 +157,12 @@ struct Received {
 
 impl Received {
     async fn read(request: Request, engine: &Engine) -> Result<Self, ApiError> {
+        Self::read_with_head(request, engine)
+            .await
+            .map(|(received, _)| received)
+    }
+
+    async fn read_with_head(request: Request, engine: &Engine) -> Result<(Self, Parts), ApiError> {
         let begun = Instant::now();
         let extensions = request.extensions();
         let principal = extensions.get::<Arc<Principal>>().cloned();
@@ -157,13 +184,14 @@ impl Received {
             // good for nothing.
             principal_of(engine, &parts.headers).await?;
         }
-        Ok(Self {
+        let received = Self {
             principal,
-            method: parts.method,
+            method: parts.method.clone(),
             path,
             key,
             bytes,
-        })
+        };
+        Ok((received, parts))
     }
 
     fn call(&self, engine: &Engine) -> Result<Option<Idempotency>, ApiError> {

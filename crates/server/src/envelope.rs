@@ -37,6 +37,10 @@ const NO_ROUTE: &str = "none";
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
 
+/// Marks an answer whose error is told in the form of another protocol.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InItsOwnForm;
+
 #[derive(Serialize)]
 struct Envelope<'a> {
     r#type: &'static str,
@@ -97,7 +101,8 @@ pub(crate) async fn wrap(
     if let Some(tenant_id) = workspace.get().and_then(|value| value.to_str().ok()) {
         trace::of_tenant(&traced, tenant_id);
     }
-    if response.status().is_client_error() || response.status().is_server_error() {
+    let is_error = response.status().is_client_error() || response.status().is_server_error();
+    if is_error && response.extensions().get::<InItsOwnForm>().is_none() {
         response = enveloped(response, &request_id);
     }
     if let Ok(value) = HeaderValue::try_from(request_id) {

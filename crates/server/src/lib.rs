@@ -31,12 +31,15 @@ use keepsake_engine::Engine;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub use keepsake_mcp::HttpOptions as McpOptions;
+use keepsake_mcp::HttpService;
+
 pub use admin::{OperatorCallError, OperatorOptions, OperatorToken, operator_call, operator_router};
 use admission::Admission;
 pub use listener::run;
 
 /// How the server behaves.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// How long a request may take before it is answered 504.
     pub request_deadline: Duration,
@@ -46,6 +49,8 @@ pub struct ServerOptions {
     pub max_requests_in_flight: usize,
     /// Connections open at once.
     pub max_connections: usize,
+    /// Who may ask MCP by way of a browser.
+    pub mcp: McpOptions,
 }
 
 impl Default for ServerOptions {
@@ -55,6 +60,7 @@ impl Default for ServerOptions {
             shutdown_deadline: Duration::from_secs(30),
             max_requests_in_flight: 1_024,
             max_connections: 4_096,
+            mcp: McpOptions::default(),
         }
     }
 }
@@ -71,23 +77,28 @@ pub struct Lifecycle {
 
 /// Every route of the public listener.
 pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> Router {
-    let (authenticated, _) = routes::v1().split_for_parts();
+    let (v1, _) = routes::v1().split_for_parts();
+    let (mcp, _) = routes::mcp().split_for_parts();
     let (public, _) = routes::public().split_for_parts();
-    // Around the fallbacks too: who sends a credential is told its tenant even
-    // where there is nothing.
-    let authenticated = authenticated
-        .fallback(routes::no_such_route)
-        .method_not_allowed_fallback(routes::no_such_method)
-        .layer(axum::middleware::from_fn_with_state(
-            Admission::new(engine.clone(), options),
-            admission::admit,
-        ))
-        .layer(axum::middleware::from_fn_with_state(
-            engine.clone(),
-            auth::require,
-        ));
+    let admission = Admission::new(engine.clone(), options);
+    let authenticated = |routes: Router<Engine>| {
+        routes
+            .method_not_allowed_fallback(routes::no_such_method)
+            .layer(axum::middleware::from_fn_with_state(
+                admission.clone(),
+                admission::admit,
+            ))
+            .layer(axum::middleware::from_fn_with_state(
+                engine.clone(),
+                auth::require,
+            ))
+    };
+    let mcp_service = HttpService::new(engine.clone(), options.mcp.clone());
     Router::new()
-        .nest("/v1", authenticated)
+        // Around the fallback too: who sends a credential is told its tenant
+        // even where there is nothing.
+        .nest("/v1", authenticated(v1.fallback(routes::no_such_route)))
+        .merge(authenticated(mcp.layer(Extension(mcp_service))))
         .merge(public)
         .fallback(routes::no_such_route)
         .method_not_allowed_fallback(routes::no_such_method)

@@ -25,7 +25,7 @@ const DESCRIPTION: &str = "Memory for agents, hosted by you: memory stores, thei
     is the same as leaving it out.";
 
 /// Sections of the document, in its order.
-const TAGS: [(&str, &str); 9] = [
+const TAGS: [(&str, &str); 10] = [
     ("Memory stores", "What memories are kept in."),
     ("Memories", "Text files in a store, by path."),
     ("Memory versions", "Every change of a memory, as it is kept."),
@@ -37,6 +37,7 @@ const TAGS: [(&str, &str); 9] = [
         "Sessions",
         "Memory stores attached for an agent, and what it did with them.",
     ),
+    ("MCP", "The tools, memories as resources, and a prompt, over MCP."),
     ("Erasures", "What is to be gone for good, and the receipts."),
     ("API keys", "What clients present."),
     ("Health", "Probes."),
@@ -199,7 +200,7 @@ fn complete_path(path: &str, item: &mut PathItem) {
 }
 
 fn complete(method: &str, path: &str, operation: &mut Operation) {
-    let is_v1 = path.starts_with("/v1/");
+    let is_v1 = is_tenants(path);
     for parameter in operation.parameters.iter_mut().flatten() {
         if let RefOr::T(parameter) = parameter {
             parameter.schema = parameter.schema.take().map(without_null);
@@ -212,7 +213,7 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
             }
         }
     }
-    if is_v1 && method == "POST" {
+    if path.starts_with("/v1/") && method == "POST" {
         let key = Ref::new("#/components/parameters/IdempotencyKey");
         let parameters = operation.parameters.get_or_insert_default();
         parameters.push(RefOr::Ref(key));
@@ -244,14 +245,20 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
         if ends_in(method, path, operation, refusal.status) {
             let response = RefOr::Ref(Ref::from_response_name(refusal.name));
             let status = refusal.status.to_owned();
-            operation.responses.responses.insert(status, response);
+            // What an operation says itself is its own.
+            operation.responses.responses.entry(status).or_insert(response);
         }
     }
 }
 
+/// Whether a tenant's credential is needed.
+fn is_tenants(path: &str) -> bool {
+    path.starts_with("/v1/") || path.starts_with("/mcp")
+}
+
 /// Whether an operation may end in an error of this status.
 fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> bool {
-    let is_v1 = path.starts_with("/v1/");
+    let is_v1 = is_tenants(path);
     let is_operators = path.starts_with(OPERATOR_PATHS);
     let has_body = operation.request_body.is_some();
     let needs_body = match &operation.request_body {

@@ -4,6 +4,7 @@ pub(crate) mod api_keys;
 pub(crate) mod erasures;
 pub(crate) mod health;
 pub(crate) mod list;
+mod mcp;
 mod memories;
 mod memory_stores;
 mod memory_versions;
@@ -60,6 +61,13 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(erasures::retrieve))
 }
 
+/// Routes that need a credential, at the root.
+pub(crate) fn mcp() -> OpenApiRouter<Engine> {
+    OpenApiRouter::new()
+        .routes(routes!(mcp::of_session))
+        .routes(routes!(mcp::of_store))
+}
+
 /// Routes that anyone may ask: probes, and what the API is.
 pub(crate) fn public() -> OpenApiRouter<Engine> {
     OpenApiRouter::new()
@@ -73,6 +81,7 @@ pub(crate) fn public() -> OpenApiRouter<Engine> {
 pub(crate) fn described() -> OpenApi {
     OpenApiRouter::<Engine>::new()
         .nest("/v1", v1())
+        .merge(mcp())
         .merge(public())
         .into_openapi()
 }

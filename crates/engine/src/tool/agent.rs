@@ -99,6 +99,33 @@ impl Engine {
         ])
     }
 
+    /// The content of the file at a path; `None`: there is none. Counts as
+    /// access.
+    ///
+    /// # Errors
+    /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`], and
+    /// failures of index and blob store.
+    #[tracing::instrument(name = "engine.read_file", level = "debug", skip_all)]
+    pub async fn read_file(
+        &self,
+        principal: &Principal,
+        mounts: impl Into<Mounts>,
+        path: &ToolPath,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        let mounts = mounts.into().seen_by(principal)?;
+        principal.require(Scope::MemoryRead)?;
+        let Some(Mounted { store_id, .. }) = mounts.store_of(path) else {
+            return Ok(None);
+        };
+        match self.find(principal, store_id, path.memory(), 0).await?.1 {
+            Found::Memory(head, text) => {
+                self.note_read(principal, store_id, head.memory_id);
+                Ok(Some(text))
+            }
+            Found::Missing | Found::Directory(_) => Ok(None),
+        }
+    }
+
     async fn show_to_agent(
         &self,
         principal: &Principal,

@@ -62,6 +62,8 @@ pub(crate) fn all() -> Vec<Key> {
         key("server.drain_seconds", Some("5"), Plain),
         key("server.max_requests_in_flight", Some("1024"), Plain),
         key("server.max_connections", Some("4096"), Plain),
+        key("server.mcp_allowed_hosts", None, Plain),
+        key("server.mcp_allowed_origins", None, Plain),
         key("operator.listen", Some("127.0.0.1:8081"), Plain),
         key("operator.token", None, Nothing),
         key("operator.token_file", None, Plain),

@@ -9,7 +9,7 @@ use config::ValueKind;
 use keepsake_blobs::{BlobError, BlobUrl, S3Credentials, S3Settings};
 use keepsake_core::Limits;
 use keepsake_core::sensitive::Scanner;
-use keepsake_server::OperatorToken;
+use keepsake_server::{McpOptions, OperatorToken};
 use keepsake_tokens::Vault;
 use secrecy::SecretString;
 
@@ -98,6 +98,8 @@ pub(crate) struct ServerSettings {
     pub(crate) max_requests_in_flight: usize,
     /// Connections open at once, at most.
     pub(crate) max_connections: usize,
+    /// Who may ask MCP by way of a browser.
+    pub(crate) mcp: McpOptions,
 }
 
 /// How the operator is served.
@@ -192,6 +194,14 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
     // Two at least: a tenant alone gets half of them.
     let max_requests_in_flight = reader.get("server.max_requests_in_flight", count(2));
     let max_connections = reader.get("server.max_connections", count(1));
+    let allowed_hosts = reader.get(
+        "server.mcp_allowed_hosts",
+        listed(is_host, "hosts such as memory.example.com"),
+    );
+    let allowed_origins = reader.get(
+        "server.mcp_allowed_origins",
+        listed(is_origin, "origins such as https://app.example.com:443"),
+    );
     Some(ServerSettings {
         listen: listen?,
         request_deadline: Duration::from_secs(request_deadline?),
@@ -199,6 +209,10 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
         drain: Duration::from_secs(drain?),
         max_requests_in_flight: max_requests_in_flight?,
         max_connections: max_connections?,
+        mcp: McpOptions {
+            allowed_hosts: allowed_hosts.unwrap_or_default(),
+            allowed_origins: allowed_origins.unwrap_or_default(),
+        },
     })
 }
 
@@ -385,6 +399,35 @@ pub(super) fn endpoint(value: &ValueKind) -> Result<String, String> {
     } else {
         Err("must be an http:// or https:// URL without credentials".to_owned())
     }
+}
+
+/// Texts of one kind, between commas.
+fn listed(is_good: impl Fn(&str) -> bool, what: &str) -> impl Fn(&ValueKind) -> Result<Vec<String>, String> {
+    let rule = format!("must be {what}, with commas between them");
+    move |value| {
+        let items: Vec<_> = text(value)?
+            .split(',')
+            .map(|item| item.trim().to_owned())
+            .collect();
+        if items.iter().all(|item| is_good(item)) {
+            Ok(items)
+        } else {
+            Err(rule.clone())
+        }
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['/', '@', '*', ' '])
+}
+
+/// With its port: a name alone would be an origin at any port.
+fn is_origin(text: &str) -> bool {
+    let host = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"));
+    let port = host.and_then(|host| host.rsplit_once(':'));
+    port.is_some_and(|(host, port)| is_host(host) && (port == "*" || port.parse::<u16>().is_ok()))
 }
 
 /// A number of things that are in memory at once.

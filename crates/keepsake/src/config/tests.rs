@@ -24,6 +24,8 @@ shutdown_deadline_seconds = 31
 drain_seconds = 3
 max_requests_in_flight = 32
 max_connections = 33
+mcp_allowed_hosts = "memory.example.com, 10.0.0.1:8080"
+mcp_allowed_origins = "https://app.example.com:443,http://localhost:*"
 
 [index]
 url = "postgres://app:hunter2@db:5433/keepsake?sslmode=require"
@@ -169,6 +171,11 @@ fn every_key_is_read_from_a_file() {
     );
     let server = settings.server;
     assert_eq!((server.max_requests_in_flight, server.max_connections), (32, 33));
+    assert_eq!(server.mcp.allowed_hosts, ["memory.example.com", "10.0.0.1:8080"]);
+    assert_eq!(
+        server.mcp.allowed_origins,
+        ["https://app.example.com:443", "http://localhost:*"]
+    );
     assert_eq!(settings.index.max_connections, 17);
     assert_eq!(settings.blobs.url.to_string(), "s3://memories/prefix");
     let s3 = settings.blobs.s3;
@@ -232,6 +239,7 @@ fn defaults_fill_what_is_not_set() {
         defaults.max_requests_in_flight
     );
     assert_eq!(settings.server.max_connections, defaults.max_connections);
+    assert!(settings.server.mcp.allowed_hosts.is_empty() && settings.server.mcp.allowed_origins.is_empty());
     assert_eq!(settings.index.max_connections, 16);
     assert!(settings.index.migrate_url.is_none() && settings.index.jobs_url.is_none());
     assert_eq!(settings.cache_blob_bytes, 256 << 20);
@@ -318,7 +326,8 @@ fn unknown_keys_are_named_with_where_they_are() {
         "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, telemetry, log",
         "unknown key rol (keepsake.toml, line 5); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, telemetry, log",
         "unknown key server.lissten (keepsake.toml, line 8); server has listen, request_deadline_seconds, \
-         shutdown_deadline_seconds, drain_seconds, max_requests_in_flight, max_connections",
+         shutdown_deadline_seconds, drain_seconds, max_requests_in_flight, max_connections, \
+         mcp_allowed_hosts, mcp_allowed_origins",
         "unknown variable KEEPSAKE_BLOB_URL; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
          KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
          KEEPSAKE_SECRETS_*, KEEPSAKE_TELEMETRY_*, KEEPSAKE_LOG_*",

@@ -1,0 +1,141 @@
+//! `POST /mcp`, `POST /mcp/{memory_store_id}`
+//!
+//! MCP over streamable HTTP, stateless: a JSON-RPC message, and its answer as
+//! JSON. Whoever asks is let in as everywhere else; refusals before MCP begins
+//! come in the API's envelope, those of MCP in its own form.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use keepsake_core::slug::slug_of;
+use keepsake_engine::{Engine, Mounts, Principal};
+use keepsake_mcp::{Access, HttpService};
+
+use crate::admission::Holder;
+use crate::auth::Caller;
+use crate::body::RawJson;
+use crate::envelope::InItsOwnForm;
+use crate::error::ApiError;
+use crate::path::InStore;
+use crate::schemas;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Ask by MCP, of a session
+///
+/// One message of the Model Context Protocol's streamable HTTP, which keeps no session of its own here: a request is
+/// answered with 200, a notification with 202. With a session's token; its stores are directories under `/memories`.
+#[utoipa::path(
+    post,
+    path = "/mcp",
+    operation_id = "mcp.of_session",
+    tag = "MCP",
+    request_body(content = Object, description = "A JSON-RPC message."),
+    responses(
+        (status = 200, description = "The JSON-RPC answer.", body = Object),
+        (status = 202, description = "A notification was taken."),
+        (status = 400, description = "No message that MCP knows, or no session's token.", body = Object),
+    ),
+)]
+pub(crate) async fn of_session(
+    Extension(service): Extension<HttpService>,
+    Extension(holder): Extension<Holder>,
+    Caller(principal): Caller,
+    request: RawJson,
+) -> Result<Response, ApiError> {
+    let Some(mounts) = principal.mounts().cloned() else {
+        return Err(ApiError::invalid_request(
+            "only a session's token says which stores are meant: with another credential ask /mcp/{memory_store_id}",
+        ));
+    };
+    let slugs = mounts
+        .iter()
+        .filter_map(|(slug, _)| slug.map(str::to_owned))
+        .collect();
+    answer(&service, principal, mounts, slugs, holder, request).await
+}
+
+/// Ask by MCP, of a store
+///
+/// One message of the Model Context Protocol's streamable HTTP, which keeps no session here: a request is answered
+/// with 200, a notification with 202.
+#[utoipa::path(
+    post,
+    path = "/mcp/{memory_store_id}",
+    operation_id = "mcp.of_store",
+    tag = "MCP",
+    params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
+    request_body(content = Object, description = "A JSON-RPC message."),
+    responses(
+        (status = 200, description = "The JSON-RPC answer.", body = Object),
+        (status = 202, description = "A notification was taken."),
+        (status = 400, description = "No message that MCP knows.", body = Object),
+    ),
+)]
+pub(crate) async fn of_store(
+    State(engine): State<Engine>,
+    Extension(service): Extension<HttpService>,
+    Extension(holder): Extension<Holder>,
+    Caller(principal): Caller,
+    InStore(store_id): InStore,
+    request: RawJson,
+) -> Result<Response, ApiError> {
+    let store = engine.store(&principal, store_id).await?;
+    let slugs = [slug_of(&store.name, &[])];
+    answer(
+        &service,
+        principal,
+        store_id.into(),
+        slugs.into(),
+        holder,
+        request,
+    )
+    .await
+}
+
+/// Has MCP answer a request of somebody who was let in.
+async fn answer(
+    service: &HttpService,
+    principal: Arc<Principal>,
+    mounts: Mounts,
+    slugs: Arc<[String]>,
+    Holder(held): Holder,
+    RawJson { mut head, body }: RawJson,
+) -> Result<Response, ApiError> {
+    let access = Access {
+        principal,
+        mounts,
+        slugs,
+        held: Some(held),
+    };
+    head.headers.insert(header::CONTENT_TYPE, JSON);
+    let mut response = service.answer(access, head, body).await.map(Body::new);
+    let status = response.status();
+    if status.is_client_error() || status.is_server_error() {
+        if response.headers().get(header::CONTENT_TYPE) != Some(&JSON) {
+            return Err(refusal(status));
+        }
+        response.extensions_mut().insert(InItsOwnForm);
+    }
+    Ok(response)
+}
+
+/// What was refused before there was a message to answer.
+fn refusal(status: StatusCode) -> ApiError {
+    match status {
+        StatusCode::FORBIDDEN => ApiError::permission_denied(
+            "`Host` or `Origin` is none that may ask: see mcp.allowed_hosts and mcp.allowed_origins"
+                .to_owned(),
+        ),
+        StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiError::unsupported_media_type(),
+        status if status.is_client_error() => ApiError::invalid_request(
+            "the body is not a JSON-RPC message of MCP, or a header of MCP is not good",
+        ),
+        _ => ApiError::internal(),
+    }
+}
