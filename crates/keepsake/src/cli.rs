@@ -28,6 +28,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serves requests and runs the scheduled jobs
     Serve(ServeArgs),
+    /// Serves one MCP client over stdin and stdout: with a folder of its own, or as a bridge to a server
+    Mcp(McpArgs),
     /// Looks at the configuration
     Config {
         #[command(subcommand)]
@@ -115,6 +117,22 @@ pub(crate) struct ServeArgs {
     /// Migrates a Postgres database before serving; a sqlite:// one always is
     #[arg(long)]
     pub(crate) migrate: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    /// Keeps all data in this folder, as `serve --dev` does
+    #[arg(long, visible_alias = "data", value_name = "DIR", conflicts_with = "url")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Asks this server instead: http(s)://host:port
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// An API key or a session's token; best given as `KEEPSAKE_API_KEY`
+    #[arg(long, value_name = "KEY", requires = "url", hide_env_values = true)]
+    pub(crate) api_key: Option<String>,
+    /// The memory store: of a folder its name, made where it is missing; of a server its id, unless a token is a session's
+    #[arg(long, value_name = "STORE")]
+    pub(crate) store: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! `keepsake serve --dev`: a tenant, a store and a key, made at the first
+//! `keepsake serve --dev` and `keepsake mcp`: a tenant, a store and a key, made at the first
 //! start and kept in the data folder.
 //!
 //! Two files beside the data: `dev-tenant.json` names the tenant and the store,
@@ -40,10 +40,10 @@ struct DevTenant {
 
 /// What a client needs; has no `Debug`, for the key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Credentials {
+pub(crate) struct Credentials {
     base_url: String,
-    api_key: String,
-    memory_store_id: StoreId,
+    pub(crate) api_key: String,
+    pub(crate) memory_store_id: StoreId,
     workspace_id: TenantId,
 }
 
@@ -60,20 +60,8 @@ pub(crate) async fn introduce(
     folder: &Path,
     base_url: &str,
 ) -> Result<(), Failure> {
-    let index = backends.index.as_ref();
     let path = folder.join(CREDENTIALS_FILE);
-    let known = read::<Credentials>(&path)?;
-    let known = match known {
-        Some(credentials)
-            if is_good(index, &credentials)
-                .await
-                .map_err(Failure::of("the index"))? =>
-        {
-            Some(credentials)
-        }
-        _ => None,
-    };
-    if let Some(mut credentials) = known {
+    if let Some(mut credentials) = known(backends, &path).await? {
         if credentials.base_url != base_url {
             base_url.clone_into(&mut credentials.base_url);
             write(&path, &credentials)?;
@@ -83,7 +71,45 @@ pub(crate) async fn introduce(
             path.display()
         ));
     }
-    let tenant = find_or_make_tenant(engine, index, folder).await?;
+    let credentials = make(engine, backends, folder, base_url).await?;
+    print(&welcome(&credentials, &path))
+}
+
+/// Makes or finds tenant, store and key, and tells nobody.
+///
+/// # Errors
+/// As [`introduce`].
+pub(crate) async fn prepare(
+    engine: &Engine,
+    backends: &Backends,
+    folder: &Path,
+    base_url: &str,
+) -> Result<Credentials, Failure> {
+    match known(backends, &folder.join(CREDENTIALS_FILE)).await? {
+        Some(credentials) => Ok(credentials),
+        None => make(engine, backends, folder, base_url).await,
+    }
+}
+
+/// The credentials that a folder has, if the index knows them still.
+async fn known(backends: &Backends, path: &Path) -> Result<Option<Credentials>, Failure> {
+    let Some(credentials) = read::<Credentials>(path)? else {
+        return Ok(None);
+    };
+    let is_good = is_good(backends.index.as_ref(), &credentials)
+        .await
+        .map_err(Failure::of("the index"))?;
+    Ok(is_good.then_some(credentials))
+}
+
+/// Makes a key, and what is missing of tenant and store.
+async fn make(
+    engine: &Engine,
+    backends: &Backends,
+    folder: &Path,
+    base_url: &str,
+) -> Result<Credentials, Failure> {
+    let tenant = find_or_make_tenant(engine, backends.index.as_ref(), folder).await?;
     let new = NewKey {
         tenant_id: tenant.workspace_id,
         name: NAME.to_owned(),
@@ -102,8 +128,8 @@ pub(crate) async fn introduce(
         memory_store_id: tenant.memory_store_id,
         workspace_id: tenant.workspace_id,
     };
-    write(&path, &credentials)?;
-    print(&welcome(&credentials, &path))
+    write(&folder.join(CREDENTIALS_FILE), &credentials)?;
+    Ok(credentials)
 }
 
 /// Whether the index still knows the key, its tenant and the store.

@@ -12,6 +12,7 @@ mod data_dir;
 mod dev;
 mod failure;
 mod logs;
+mod mcp;
 mod operator;
 mod serve;
 mod signals;
@@ -42,6 +43,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve::run(args).await,
+        Command::Mcp(args) => mcp::run(args).await,
         Command::Config {
             command: ConfigCommand::Check(args),
         } => operator::check_config(args),

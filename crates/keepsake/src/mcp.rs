@@ -1,0 +1,132 @@
+//! `keepsake mcp`: one MCP client over stdin and stdout.
+//!
+//! Either with the memories in a folder of this machine, or as a bridge to a
+//! server. Nothing but the protocol goes to stdout; the log goes to stderr.
+
+mod bridge;
+
+use keepsake_core::slug::slug_of;
+use keepsake_engine::jobs::Runner;
+use keepsake_engine::{Engine, PageRequest, Principal, StoreDraft, StoreQuery};
+use keepsake_index::Store;
+use keepsake_mcp::{Access, MemoryServer, serve_stdio};
+
+use crate::backends::Backends;
+use crate::cli::McpArgs;
+use crate::config::{Settings, Sources};
+use crate::failure::Failure;
+use crate::{data_dir, dev, logs, signals};
+
+/// What the credentials of a folder name as the server, until one is started.
+const NO_SERVER_YET: &str = "http://127.0.0.1:8080";
+
+/// Serves until the client goes or a signal asks it to end.
+///
+/// # Errors
+/// [`Failure`] when it cannot start, or the client does not speak MCP.
+pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
+    let ending = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
+    let served = async {
+        match &args.url {
+            Some(url) => bridge::run(url, &args).await,
+            None => embedded(&args).await,
+        }
+    };
+    tokio::select! {
+        served = served => served,
+        () = ending.cancelled() => {
+            // What reads stdin would keep the process until the next line. What
+            // was acknowledged is kept; the folder's lock goes with the process.
+            std::process::exit(0)
+        }
+    }
+}
+
+/// Serves the memories of a folder.
+async fn embedded(args: &McpArgs) -> Result<(), Failure> {
+    let folder = match &args.data_dir {
+        Some(folder) => folder.clone(),
+        None => data_dir::default_folder(|name| std::env::var_os(name))?,
+    };
+    let sources = Sources {
+        data_dir: Some(folder.clone()),
+        ..Sources::default()
+    };
+    let settings = sources.merge().settings()?;
+    logs::start(&settings.log, None);
+    data_dir::prepare(&folder)?;
+    let backends = Backends::open(&settings).await?;
+    let engine = backends.engine(&settings);
+    let served = serve(&engine, &backends, &folder, args.store.as_deref(), &settings).await;
+    if !engine.shut_down(settings.server.shutdown_deadline).await {
+        tracing::warn!("keepsake ended before all writes did: the shutdown deadline passed");
+    }
+    backends.index.close().await;
+    served
+}
+
+async fn serve(
+    engine: &Engine,
+    backends: &Backends,
+    folder: &std::path::Path,
+    store_name: Option<&str>,
+    settings: &Settings,
+) -> Result<(), Failure> {
+    engine
+        .prepare_secrets()
+        .await
+        .map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
+    let local = dev::prepare(engine, backends, folder, NO_SERVER_YET).await?;
+    let principal = engine
+        .authenticate(&local.api_key)
+        .await
+        .map_err(Failure::of("the folder's API key is refused"))?;
+    let store = match store_name {
+        Some(name) => find_or_make_store(engine, &principal, name).await,
+        None => engine.store(&principal, local.memory_store_id).await,
+    };
+    let store = store.map_err(Failure::of("the memory store cannot be had"))?;
+    let runner = Runner::start(engine, true)
+        .await
+        .map_err(Failure::of("the scheduled jobs cannot be started"))?;
+    tracing::info!(folder = %folder.display(), store.id = %store.store_id, "keepsake serves an MCP client");
+    let access = Access {
+        principal,
+        mounts: store.store_id.into(),
+        slugs: [slug_of(&store.name, &[])].into(),
+        held: None,
+    };
+    let served = serve_stdio(MemoryServer::of_process(engine.clone(), access)).await;
+    runner.stop(settings.server.shutdown_deadline).await;
+    served.map_err(Failure::of("the MCP client cannot be served"))
+}
+
+/// The newest store of this name, or a new one.
+async fn find_or_make_store(
+    engine: &Engine,
+    principal: &std::sync::Arc<Principal>,
+    name: &str,
+) -> Result<Store, keepsake_engine::EngineError> {
+    let mut query = StoreQuery {
+        page: PageRequest {
+            limit: Some(100),
+            page: None,
+        },
+        ..StoreQuery::default()
+    };
+    loop {
+        let page = engine.stores(principal, &query).await?;
+        if let Some(store) = page.items.into_iter().find(|store| store.name == name) {
+            return Ok(store);
+        }
+        match page.next {
+            Some(next) => query.page.page = Some(next),
+            None => break,
+        }
+    }
+    let draft = StoreDraft {
+        name: name.to_owned(),
+        ..StoreDraft::default()
+    };
+    engine.create_store(principal, draft, None).await
+}

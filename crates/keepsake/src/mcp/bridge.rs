@@ -1,0 +1,247 @@
+//! A bridge: messages of stdin go to a server, its answers to stdout.
+//!
+//! The server's side of MCP is a request and an answer, so that each message
+//! is carried by itself and a slow one holds up no other. What HTTP wants told
+//! in headers is read from the messages.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Stdout};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use crate::cli::McpArgs;
+use crate::failure::Failure;
+
+/// What holds the credential where no argument does.
+pub(crate) const KEY_VARIABLE: &str = "KEEPSAKE_API_KEY";
+/// How long a server may take to answer.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// From this version on a request's method and name are told in headers.
+const HEADERS_SINCE: &str = "2026-07-28";
+/// Where a request tells its version since then.
+const VERSION_OF_REQUEST: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
+/// What JSON-RPC leaves to servers to mean.
+const SERVER_ERROR: i64 = -32_000;
+
+/// Carries messages until the client goes.
+///
+/// # Errors
+/// [`Failure`] when there is no credential, or stdin or stdout broke.
+pub(super) async fn run(url: &str, args: &McpArgs) -> Result<(), Failure> {
+    let key = match &args.api_key {
+        Some(key) => key.clone(),
+        None => std::env::var(KEY_VARIABLE).map_err(|_| {
+            Failure::new(format!(
+                "--url needs an API key or a session's token: {KEY_VARIABLE} or --api-key"
+            ))
+        })?,
+    };
+    let http = Client::builder()
+        .timeout(DEADLINE)
+        // The credential goes where it was meant to go, and nowhere else.
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .map_err(Failure::of("requests cannot be made"))?;
+    let base = url.trim_end_matches('/');
+    let bridge = Arc::new(Bridge {
+        http,
+        url: match &args.store {
+            Some(store) => format!("{base}/mcp/{store}"),
+            None => format!("{base}/mcp"),
+        },
+        key: SecretString::from(key.trim()),
+        version: OnceLock::new(),
+        stdout: Mutex::new(tokio::io::stdout()),
+    });
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut carried = JoinSet::new();
+    while let Some(line) = lines.next_line().await.map_err(Failure::of("stdin broke"))? {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let bridge = Arc::clone(&bridge);
+        carried.spawn(async move { bridge.carry(line).await });
+        while let Some(ended) = carried.try_join_next() {
+            told(ended)?;
+        }
+    }
+    while let Some(ended) = carried.join_next().await {
+        told(ended)?;
+    }
+    Ok(())
+}
+
+fn told(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {
+    match ended {
+        Ok(written) => written.map_err(Failure::of("stdout broke")),
+        Err(_) => Err(Failure::new(
+            "a message was not carried: this is a bug".to_owned(),
+        )),
+    }
+}
+
+struct Bridge {
+    http: Client,
+    url: String,
+    key: SecretString,
+    /// What client and server agreed on, where they did so at the beginning.
+    version: OnceLock<String>,
+    stdout: Mutex<Stdout>,
+}
+
+impl Bridge {
+    /// Asks the server one message, and gives the client its answer.
+    async fn carry(&self, line: String) -> std::io::Result<()> {
+        let Ok(message) = serde_json::from_str::<Value>(&line) else {
+            let error = json!({"code": -32_700, "message": "not JSON"});
+            return self
+                .write(&json!({"jsonrpc": "2.0", "id": null, "error": error}))
+                .await;
+        };
+        let answer = self.ask(&message, line).await;
+        // A notification has no answer, however it went.
+        let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
+            if let Err(why) = answer {
+                eprintln!("keepsake: a notification was not taken: {why}");
+            }
+            return Ok(());
+        };
+        let answer = match answer {
+            Ok(Some(answer)) => answer,
+            Ok(None) => failed(id, "the server gave no answer"),
+            Err(why) => failed(id, &why),
+        };
+        if message["method"] == "initialize"
+            && let Some(version) = answer["result"]["protocolVersion"].as_str()
+        {
+            // A client begins once.
+            let _ = self.version.set(version.to_owned());
+        }
+        self.write(&answer).await
+    }
+
+    /// The server's answer to a message, if it gave one.
+    async fn ask(&self, message: &Value, body: String) -> Result<Option<Value>, String> {
+        let response = self
+            .http
+            .post(&self.url)
+            .bearer_auth(self.key.expose_secret())
+            .headers(headers(message, self.version.get().map(String::as_str)))
+            .body(body)
+            .send()
+            .await
+            .map_err(|error| format!("the server could not be asked: {}", error.without_url()))?;
+        let status = response.status();
+        let text = response
+            .text()
+            .await
+            .map_err(|error| format!("the server's answer broke off: {}", error.without_url()))?;
+        if status == StatusCode::ACCEPTED {
+            return Ok(None);
+        }
+        let answer: Value =
+            serde_json::from_str(&text).map_err(|_| format!("the server answered {status}, and no JSON"))?;
+        if answer.get("jsonrpc").is_some() {
+            return Ok(Some(answer));
+        }
+        let why = answer["error"]["message"]
+            .as_str()
+            .unwrap_or("no reason is given");
+        Err(format!("the server answered {status}: {why}"))
+    }
+
+    async fn write(&self, message: &Value) -> std::io::Result<()> {
+        let mut stdout = self.stdout.lock().await;
+        stdout.write_all(format!("{message}\n").as_bytes()).await?;
+        stdout.flush().await
+    }
+}
+
+fn failed(id: &Value, why: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "error": {"code": SERVER_ERROR, "message": why}})
+}
+
+/// What HTTP wants told of a message.
+fn headers(message: &Value, agreed: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::from_iter([
+        (
+            ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        ),
+        (
+            reqwest::header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        ),
+    ]);
+    let method = message["method"].as_str().unwrap_or_default();
+    let of_request = message.pointer(VERSION_OF_REQUEST).and_then(Value::as_str);
+    let Some(version) = of_request.or(agreed).filter(|_| method != "initialize") else {
+        return headers;
+    };
+    let mut tell = |name: &'static str, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    };
+    tell("mcp-protocol-version", version);
+    if version >= HEADERS_SINCE {
+        tell("mcp-method", method);
+        let name = match method {
+            "tools/call" | "prompts/get" => message["params"]["name"].as_str(),
+            "resources/read" => message["params"]["uri"].as_str(),
+            _ => None,
+        };
+        if let Some(name) = name {
+            tell("mcp-name", name);
+        }
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(message: &Value, agreed: Option<&str>) -> Vec<(String, String)> {
+        let headers = headers(message, agreed);
+        let mut told: Vec<_> = headers
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with("mcp-"))
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+            .collect();
+        told.sort();
+        told
+    }
+
+    #[test]
+    fn version_is_told_once_there_is_one() {
+        let initialize =
+            json!({"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}});
+        assert!(told(&initialize, None).is_empty());
+        let list = json!({"id": 2, "method": "tools/list"});
+        let version = || ("mcp-protocol-version".to_owned(), "2025-06-18".to_owned());
+        assert_eq!(told(&list, Some("2025-06-18")), [version()]);
+        assert!(told(&list, None).is_empty());
+    }
+
+    #[test]
+    fn newer_requests_tell_method_and_name() {
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
+        let call = json!({"id": 1, "method": "tools/call", "params": {"name": "memory_list", "_meta": meta}});
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            told(&call, None),
+            [
+                pair("mcp-method", "tools/call"),
+                pair("mcp-name", "memory_list"),
+                pair("mcp-protocol-version", "2026-07-28"),
+            ]
+        );
+    }
+}
