@@ -1,12 +1,17 @@
-//! The memory tool: any calls, one after the other, on a store that is a map.
+//! The memory tool and the agent tools: any calls, one after the other, on a
+//! store that is a map.
 //!
-//! The input is JSON values in a row, each the input of a call. Every edit is
+//! The input is JSON values in a row, each the input of a call: of the agent
+//! tool that its field `tool` names, else of the memory tool. Every edit is
 //! compared with a naive one, every view with what it is a view of.
 
 #![no_main]
 
 use std::collections::BTreeMap;
 
+use keepsake_core::tool::agent::{
+    AgentCall, AgentEdit, AgentTool, Replacement, append, apply_edits, read,
+};
 use keepsake_core::tool::{Command, Edit, ToolError, ToolPath, ToolRoot, insert, str_replace, view_file};
 use keepsake_core::{Content, DirPath, MemoryPath};
 use libfuzzer_sys::fuzz_target;
@@ -91,6 +96,47 @@ impl Store {
         }
     }
 
+    fn apply_agents(&mut self, call: &AgentCall) {
+        match call {
+            AgentCall::List { path, .. } => assert!(self.below(&path.dir()).len() <= self.0.len()),
+            AgentCall::Read { path, offset, limit } => {
+                if let Some(text) = self.file(path) {
+                    check_read(path, text, *offset, *limit);
+                }
+            }
+            AgentCall::Write { path, content, .. } => {
+                if let Some(path) = path.memory()
+                    && (self.0.contains_key(path) || self.is_free(path))
+                {
+                    self.write(path, content.clone());
+                }
+            }
+            AgentCall::Edit { path, edits, .. } => {
+                let edit = self.file(path).and_then(|text| edited(path, text, edits));
+                if let (Some(edit), Some(path)) = (edit, path.memory()) {
+                    self.write(path, edit.content);
+                }
+            }
+            AgentCall::Append { path, content, .. } => {
+                let Some(memory) = path.memory() else { return };
+                let before = self.file(path).cloned();
+                if before.is_none() && !self.is_free(memory) {
+                    return;
+                }
+                let before = before.unwrap_or_default();
+                let after = append(&before, content).content;
+                assert!(after.starts_with(&before) && after.ends_with('\n'));
+                assert!(after.contains(content.trim_end_matches('\n')));
+                self.write(memory, after);
+            }
+            AgentCall::Delete { path, .. } => {
+                let directory = path.dir();
+                self.0
+                    .retain(|file, _| Some(file) != path.memory() && !file.is_below(&directory));
+            }
+        }
+    }
+
     fn keep(&mut self, path: &ToolPath, edit: Edit) {
         assert!(!edit.message.is_empty());
         if let Some(path) = path.memory() {
@@ -142,6 +188,52 @@ impl Store {
             );
         }
     }
+}
+
+/// Edits are what single replacements are, and the snippets lines of the result.
+fn edited(path: &ToolPath, text: &str, edits: &[Replacement]) -> Option<AgentEdit> {
+    let mut expected = Ok(text.to_owned());
+    for edit in edits {
+        expected = expected.and_then(|text| {
+            let replaced = str_replace(path, &text, &edit.old_str, &edit.new_str);
+            replaced.map(|edit| edit.content)
+        });
+    }
+    let edited = apply_edits(path, text, edits);
+    assert_eq!(edited.as_ref().map(|edit| &edit.content).ok(), expected.as_ref().ok());
+    let edited = edited.ok()?;
+    let lines: Vec<_> = edited.content.split('\n').collect();
+    for max_chars in [0, VIEW_CHARS, u64::MAX] {
+        let mut chars = 0;
+        for snippet in edited.snippets(max_chars) {
+            chars += snippet.text.chars().count() as u64;
+            if !snippet.text.is_empty() {
+                let shown: Vec<_> = snippet.text.split('\n').collect();
+                let first = snippet.first_line - 1;
+                assert_eq!(&lines[first..first + shown.len()], &shown[..]);
+            }
+        }
+        assert!(chars <= max_chars);
+    }
+    Some(edited)
+}
+
+/// Parts from an offset on to the end are the text from there on.
+fn check_read(path: &ToolPath, text: &str, offset: u64, limit: Option<u64>) {
+    let total = text.chars().count() as u64;
+    let (mut next, mut all) = (Some(offset), String::new());
+    while let Some(from) = next {
+        let Ok(part) = read(path, text, from, limit, VIEW_CHARS) else {
+            assert!(from > total);
+            return;
+        };
+        assert!(part.content.chars().count() as u64 <= limit.unwrap_or(VIEW_CHARS).min(VIEW_CHARS));
+        all.push_str(&part.content);
+        next = part.next_offset;
+        assert!(next.is_none_or(|next| next > from));
+    }
+    let rest: String = text.chars().skip(usize::try_from(offset).unwrap()).collect();
+    assert_eq!(all, rest);
 }
 
 fn replaced(path: &ToolPath, text: &str, old_str: &str, new_str: &str) -> Option<Edit> {
@@ -238,6 +330,18 @@ fuzz_target!(|data: &[u8]| {
     let calls = serde_json::Deserializer::from_slice(data).into_iter::<Map<String, Value>>();
     for input in calls.map_while(Result::ok).take(32) {
         let before = store.clone();
+        if let Some(tool) = input.get("tool").and_then(Value::as_str).and_then(AgentTool::of_name) {
+            match AgentCall::parse(tool, &input, &ToolRoot::Store) {
+                Ok(call) => {
+                    assert_eq!(call.tool(), tool);
+                    store.apply_agents(&call);
+                    assert!(tool.is_change() || store == before);
+                    store.assert_whole();
+                }
+                Err(error) => assert!(!error.to_string().is_empty()),
+            }
+            continue;
+        }
         match Command::parse(&input, &ToolRoot::Store) {
             Ok(command) => {
                 store.apply(&command);

@@ -31,6 +31,7 @@ mod lifecycle;
 mod limits;
 mod listing_cost;
 mod logs;
+mod mcp;
 mod openapi;
 mod operator;
 mod optimistic;

@@ -131,6 +131,20 @@ const CALLS_IN_SESSION: &[Body] = &[
     ),
 ];
 
+const MESSAGES: &[Body] = &[
+    body(&[], |_| message("tools/list", &json!({}))),
+    body(&[], |_| {
+        message("tools/call", &json!({"name": "memory_list", "arguments": {}}))
+    }),
+    body(&[Kind::Path], |ids| {
+        message(
+            "tools/call",
+            &json!({"name": "memory_read", "arguments": {"path": ids.path()}}),
+        )
+    }),
+    body(&[], |_| message("resources/list", &json!({}))),
+];
+
 /// Operations that need a credential, by their ids, with what they are sent.
 pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_stores.create", &[body(&[], |_| json!({"name": "made"}))]),
@@ -157,6 +171,8 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_versions.restore", RESTORATIONS),
     ("tool_calls.create", TOOL_CALLS),
     ("tools.list", NO_BODY),
+    ("mcp.of_session", MESSAGES),
+    ("mcp.of_store", MESSAGES),
     (
         "api_keys.create",
         &[body(
@@ -259,6 +275,11 @@ fn block(name: &str, input: &Value) -> Value {
 
 fn attached(store: &str) -> Value {
     json!({"type": "memory_store", "memory_store_id": store})
+}
+
+/// A request of MCP.
+fn message(method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 }
 
 fn holds(ids: &Ids) -> Value {

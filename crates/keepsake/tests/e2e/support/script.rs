@@ -9,6 +9,10 @@ use tokio::process::Command;
 pub(crate) const PYTHON: &str = "KEEPSAKE_TEST_PYTHON";
 /// Names the folder of the TypeScript suite's packages.
 pub(crate) const NODE_MODULES: &str = "KEEPSAKE_TEST_NODE_MODULES";
+/// Names the interpreter that has the `mcp` package.
+pub(crate) const MCP_PYTHON: &str = "KEEPSAKE_TEST_MCP_PYTHON";
+/// Names the folder of the MCP suite's packages.
+pub(crate) const MCP_NODE_MODULES: &str = "KEEPSAKE_TEST_MCP_NODE_MODULES";
 /// Names the executable of Schemathesis.
 pub(crate) const SCHEMATHESIS: &str = "KEEPSAKE_TEST_SCHEMATHESIS";
 /// Names the interpreter that checks the chart.
