@@ -152,6 +152,11 @@ impl Postings {
         size_of::<Self>() + slots + self.by_memory.len() * 32 + postings
     }
 
+    /// Whether the postings of all memories are made.
+    pub const fn is_built(&self) -> bool {
+        self.all.is_some()
+    }
+
     /// What makes the postings of all memories; `None`: they are made.
     ///
     /// That takes a while, and needs nothing of this index meanwhile.

@@ -287,18 +287,17 @@ impl Engine {
 
     /// Begins to make all postings of a store that was searched without.
     pub(super) fn make_postings(&self, tenant_id: TenantId, store_id: StoreId, store: &Arc<SearchedStore>) {
-        let Some(builder) = store.read().postings.builder() else {
-            return;
-        };
-        if store.is_building.swap(true, Ordering::Relaxed) {
+        if store.read().postings.is_built() || store.is_building.swap(true, Ordering::Relaxed) {
             return;
         }
         let (engine, store) = (self.clone(), Arc::clone(store));
         tokio::spawn(async move {
             let permit = Arc::clone(&engine.0.searched.builds).acquire_owned().await;
-            let built = off_the_runtime(move || Builder::build(builder)).await;
+            // As the store is when its turn has come.
+            let builder = store.read().postings.builder();
+            let built = off_the_runtime(move || builder.map(Builder::build)).await;
             drop(permit);
-            if let Ok(built) = built {
+            if let Ok(Some(built)) = built {
                 store.write().postings.adopt(built);
                 engine.0.searched.weigh((tenant_id, store_id), &store).await;
             }
