@@ -329,6 +329,7 @@ fn add_components(components: &mut Components, is_operators: bool) {
         ("Cursor", schemas::Cursor::schema()),
         ("View", schemas::View::schema()),
         ("Order", schemas::Order::schema()),
+        ("SearchQuery", schemas::SearchQuery::schema()),
         ("ResourceName", schemas::ResourceName::schema()),
     ];
     for (name, schema) in described {
