@@ -130,6 +130,22 @@ async fn fairness_is_measured_alone_and_beside_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn searches_are_measured_beside_retrievals() {
+    let deployment = Deployment::unmigrated(Pair::SqliteFiles).await;
+    let command = deployment.command(&ServerConfig::default());
+    let config = format!("--config={}", command.config_file().display());
+    let json = command.config_file().with_file_name("results.json");
+    let table = bench(&[config.as_str(), "--search"], &json).await.ok();
+    assert!(table.contains("warm p99"), "{table}");
+    let report = results(&json);
+    assert_eq!(report["first_ms"].as_array().unwrap().len(), 2);
+    for felt in ["warm", "retrieve"] {
+        assert_eq!(report[felt]["calls"], 1_000, "{report}");
+        assert!(report[felt]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn running_server_is_measured_beside_the_floor() {
     let deployment = Deployment::new(Pair::PostgresFiles).await;
     let command = deployment.command(&ServerConfig::default());
@@ -149,6 +165,22 @@ async fn running_server_is_measured_beside_the_floor() {
         ratios.clone().count() == 2 && ratios.into_iter().all(Value::is_f64),
         "{report}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_are_measured_beside_retrievals() {
+    let deployment = Deployment::unmigrated(Pair::SqliteFiles).await;
+    let command = deployment.command(&ServerConfig::default());
+    let config = format!("--config={}", command.config_file().display());
+    let json = command.config_file().with_file_name("results.json");
+    let table = bench(&[config.as_str(), "--search"], &json).await.ok();
+    assert!(table.contains("warm p99"), "{table}");
+    let report = results(&json);
+    assert_eq!(report["first_ms"].as_array().unwrap().len(), 2);
+    for felt in ["warm", "retrieve"] {
+        assert_eq!(report[felt]["calls"], 1_000, "{report}");
+        assert!(report[felt]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
