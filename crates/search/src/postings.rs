@@ -10,6 +10,7 @@
 //! It finds the same.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use keepsake_core::{MemoryId, MemoryPath};
@@ -26,8 +27,10 @@ pub(crate) use needed::Needed;
 /// Slots that may be dead before it is asked whether they are too many.
 const MIN_DEAD: usize = 64;
 
+/// The numbering that comes next in this process.
+static NEXT_NUMBERING: AtomicU64 = AtomicU64::new(0);
+
 /// The search index of one store.
-#[derive(Default)]
 pub struct Postings {
     slots: Vec<Slot>,
     by_memory: HashMap<MemoryId, u32>,
@@ -38,8 +41,24 @@ pub struct Postings {
     path_positions: u64,
     /// The postings of all slots, once they are made.
     all: Option<Dictionary>,
-    /// How often the slots were numbered anew.
+    /// Which numbering the slots have: each is of one index alone, and of one
+    /// time of it.
     numbering: u64,
+}
+
+impl Default for Postings {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            by_memory: HashMap::new(),
+            live: 0,
+            content_positions: 0,
+            contents: 0,
+            path_positions: 0,
+            all: None,
+            numbering: NEXT_NUMBERING.fetch_add(1, Ordering::Relaxed),
+        }
+    }
 }
 
 /// A memory as it was at one time.
@@ -167,8 +186,8 @@ impl Postings {
         })
     }
 
-    /// Takes postings that were made, with what came since; those of before the
-    /// slots were numbered anew are dropped.
+    /// Takes postings that were made, with what came since; those of another
+    /// index, and of before the slots were numbered anew, are dropped.
     pub fn adopt(&mut self, built: Built) {
         if built.numbering != self.numbering || self.all.is_some() {
             return;
@@ -228,8 +247,8 @@ impl Postings {
         if dead < MIN_DEAD || dead < self.live / 2 {
             return;
         }
+        // With a numbering of its own.
         let old = std::mem::take(self);
-        self.numbering = old.numbering + 1;
         self.all = old.all.is_some().then(Dictionary::default);
         for slot in old.slots.into_iter().filter(|slot| slot.is_live) {
             self.add(slot);

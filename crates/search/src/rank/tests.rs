@@ -129,6 +129,18 @@ fn damaged_rows_are_found_by_their_path() {
     assert_eq!(found(&index, "beta"), Vec::<String>::new());
 }
 
+#[test]
+fn postings_of_an_index_that_was_replaced_are_dropped() {
+    let memories = [("/a", "alpha"), ("/b", "beta"), ("/c", "gamma")];
+    let mut index = store(&memories);
+    let building = index.builder().unwrap();
+    index = store(&[memories[2], memories[1]]);
+    index.adopt(building.build());
+    assert!(index.builder().is_some());
+    assert_eq!(found(&index, "gamma"), ["c"]);
+    assert_eq!(found(&index, "alpha"), Vec::<String>::new());
+}
+
 /// A change of a small store.
 #[derive(Debug, Clone)]
 enum Change {
