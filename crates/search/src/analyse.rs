@@ -215,6 +215,10 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
         if !goes_on && is_plain(word) && !starts_with_hyphen(&text[start + word.len()..]) {
             self.term.clear();
             fold_into(word, &mut self.term);
+            // Of signs that shade a letter and stand alone, nothing is left.
+            if self.term.is_empty() {
+                return;
+            }
             (self.sink)(Token {
                 term: &self.term,
                 position: self.position,
@@ -232,6 +236,8 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
         if word.len() > 3 && word.is_char_boundary(word.len() - 3) && is_negation(&word[word.len() - 3..]) {
             self.term.clear();
             fold_into(&word[..word.len() - 2], &mut self.term);
+            let cut = self.term.floor_char_boundary(MAX_TERM_BYTES - 1);
+            self.term.truncate(cut);
             self.term.push('t');
             self.take_part(start..end, None);
         } else {

@@ -113,7 +113,8 @@ impl Postings {
     /// memory is found by its path alone.
     ///
     /// # Errors
-    /// [`DamagedRow`] in the latter case.
+    /// [`DamagedRow`] in the latter case, and, once all postings are made, where
+    /// the row is damaged further on: then the terms before that are found.
     pub fn set(
         &mut self,
         memory: MemoryId,
@@ -132,7 +133,7 @@ impl Postings {
         let result = read.as_ref().map(|_| ()).map_err(|damaged| *damaged);
         let (row, length) = read.unwrap_or_default();
         let path_row = Row::of(path.as_str());
-        self.add(Slot {
+        let added = self.add(Slot {
             memory,
             path: Arc::new(path),
             content: row.into(),
@@ -142,7 +143,7 @@ impl Postings {
             is_live: true,
         });
         self.tidy();
-        result
+        result.and(added)
     }
 
     /// Takes a memory out.
@@ -201,25 +202,24 @@ impl Postings {
         for (number, slot) in self.slots.iter().enumerate().skip(built.slots.len()) {
             // A dead one is left out: nothing refers to its number.
             if slot.is_live {
-                all.add(to_u32(number), slot, None);
+                let _ = all.add(to_u32(number), slot, None);
             }
         }
         self.all = Some(all);
     }
 
-    fn add(&mut self, slot: Slot) {
+    fn add(&mut self, slot: Slot) -> Result<(), DamagedRow> {
         let number = to_u32(self.slots.len());
         if !slot.content.is_empty() {
             self.contents += 1;
             self.content_positions += u64::from(slot.length);
         }
         self.path_positions += u64::from(slot.path_length);
-        if let Some(all) = &mut self.all {
-            all.add(number, &slot, None);
-        }
+        let added = (self.all.as_mut()).map_or(Ok(()), |all| all.add(number, &slot, None));
         self.by_memory.insert(slot.memory, number);
         self.live += 1;
         self.slots.push(slot);
+        added
     }
 
     fn retire(&mut self, memory: MemoryId) {
@@ -251,7 +251,8 @@ impl Postings {
         let old = std::mem::take(self);
         self.all = old.all.is_some().then(Dictionary::default);
         for slot in old.slots.into_iter().filter(|slot| slot.is_live) {
-            self.add(slot);
+            // What is damaged was told of when it came.
+            let _ = self.add(slot);
         }
     }
 
@@ -259,7 +260,7 @@ impl Postings {
     pub(crate) fn read(&self, needed: &Needed) -> Dictionary {
         let mut dictionary = Dictionary::default();
         for (number, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.is_live) {
-            dictionary.add(to_u32(number), slot, Some(needed));
+            let _ = dictionary.add(to_u32(number), slot, Some(needed));
         }
         dictionary
     }
@@ -296,20 +297,33 @@ pub struct Built {
     all: Dictionary,
     slots: Vec<Slot>,
     numbering: u64,
+    damaged: Vec<MemoryId>,
+}
+
+impl Built {
+    /// The memories whose rows are damaged; what comes after that in them is
+    /// not found.
+    pub fn damaged(&self) -> &[MemoryId] {
+        &self.damaged
+    }
 }
 
 impl Builder {
     /// Makes them: some tenths of a second for a large store.
     pub fn build(self) -> Built {
         let mut all = Dictionary::default();
+        let mut damaged = Vec::new();
         for (number, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.is_live) {
-            all.add(to_u32(number), slot, None);
+            if all.add(to_u32(number), slot, None).is_err() {
+                damaged.push(slot.memory);
+            }
         }
         all.shrink();
         Built {
             all,
             slots: self.slots,
             numbering: self.numbering,
+            damaged,
         }
     }
 }

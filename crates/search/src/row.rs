@@ -374,6 +374,21 @@ mod tests {
     }
 
     #[test]
+    fn signs_without_a_letter_leave_the_rest_findable() {
+        let row = Row::of("\u{64e} fatha\n\u{5b0} sheva");
+        assert_eq!(check(row.as_bytes()), Ok(()));
+        let terms: Vec<_> = read(row.as_bytes()).into_iter().map(|(term, _)| term).collect();
+        assert_eq!(terms, ["fatha", "sheva"]);
+    }
+
+    #[test]
+    fn long_negations_are_cut_like_other_words() {
+        let row = Row::of(&format!("{}n't zebra", "x".repeat(80)));
+        assert_eq!(check(row.as_bytes()), Ok(()));
+        assert_eq!(read(row.as_bytes()).len(), 2);
+    }
+
+    #[test]
     fn row_of_nothing_is_a_row() {
         assert_eq!(check(Row::of("").as_bytes()), Ok(()));
         assert_eq!(check(&[]), Err(DamagedRow));
@@ -386,6 +401,16 @@ mod tests {
             assert_eq!(check(&row[..end]), Err(DamagedRow), "{end}");
         }
         assert_eq!(check(&[&row[..], &[0]].concat()), Err(DamagedRow));
+    }
+
+    fn piece() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[\u{300}\u{345}\u{5b0}\u{5b4}\u{64b}\u{64e}\u{652}\u{670}\u{e31}\u{3099}\u{ff9e}]{1,4}",
+            "[ \n.'’_-]{1,2}",
+            "(x|é|Ж|ا|猫|가|\u{fdfa}){55,70}",
+            Just("n't".to_owned()),
+            "[a-zA-Z0-9]{1,5}",
+        ]
     }
 
     proptest! {
@@ -403,6 +428,13 @@ mod tests {
             prop_assert_eq!(check(row.as_bytes()), Ok(()));
             let found = read(row.as_bytes());
             prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+        }
+
+        /// Of lone signs, long words, endings and what joins them.
+        #[test]
+        fn every_row_made_is_read(pieces in proptest::collection::vec(piece(), 0..12)) {
+            let row = Row::of(&pieces.concat());
+            prop_assert_eq!(check(row.as_bytes()), Ok(()));
         }
 
         #[test]

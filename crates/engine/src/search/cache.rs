@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchSince};
-use keepsake_search::{ANALYSER, Builder, Postings};
+use keepsake_search::{ANALYSER, Builder, Built, Postings};
 use keepsake_telemetry::Cache as Looked;
 use tokio::sync::{Mutex, Semaphore};
 
@@ -196,7 +196,7 @@ impl State {
         if state.postings.len() <= FEW_MEMORIES
             && let Some(builder) = state.postings.builder()
         {
-            state.postings.adopt(builder.build());
+            state.adopt(builder.build());
         }
         state
     }
@@ -219,10 +219,7 @@ impl State {
             self.unindexed.insert(memory_id);
         }
         if self.postings.set(memory_id, path, terms).is_err() {
-            tracing::error!(
-                memory.id = %memory_id,
-                "engine.search: the search terms of a memory are damaged; it is found by its path alone"
-            );
+            tell_damaged(memory_id);
         }
         self.heads.insert(
             memory_id,
@@ -234,9 +231,21 @@ impl State {
         );
     }
 
+    fn adopt(&mut self, built: Built) {
+        built.damaged().iter().copied().for_each(tell_damaged);
+        self.postings.adopt(built);
+    }
+
     fn bytes(&self) -> usize {
         self.postings.size_bytes() + self.heads.len() * HEAD_BYTES
     }
+}
+
+fn tell_damaged(memory_id: MemoryId) {
+    tracing::error!(
+        memory.id = %memory_id,
+        "engine.search: the search terms of a memory are damaged; not all of its content is found"
+    );
 }
 
 impl Engine {
@@ -298,7 +307,7 @@ impl Engine {
             let built = off_the_runtime(move || builder.map(Builder::build)).await;
             drop(permit);
             if let Ok(Some(built)) = built {
-                store.write().postings.adopt(built);
+                store.write().adopt(built);
                 engine.0.searched.weigh((tenant_id, store_id), &store).await;
             }
             store.is_building.store(false, Ordering::Relaxed);

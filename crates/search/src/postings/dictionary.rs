@@ -11,7 +11,7 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use super::forms::Forms;
 use super::{Field, Needed, Slot, to_u32};
 use crate::analyse::unspaced;
-use crate::row::Terms;
+use crate::row::{DamagedRow, Terms};
 
 /// The most that a posting says of a frequency, and of a place in a row.
 const MAX_FREQUENCY: u32 = 0xff;
@@ -69,34 +69,51 @@ pub(crate) struct Dictionary {
 impl Dictionary {
     /// Adds the terms of a slot, those that are needed alone where that is said.
     ///
-    /// Of a row that is damaged, those before the damage.
-    pub(super) fn add(&mut self, number: u32, slot: &Slot, needed: Option<&Needed>) {
-        for field in [Field::Content, Field::Path] {
-            let row = slot.row(field);
-            let Ok(mut terms) = Terms::of(row) else {
-                continue;
-            };
-            while let Ok(Some(at)) = terms.next() {
-                if needed.is_some_and(|needed| !needed.has(terms.term())) {
-                    continue;
-                }
-                let term = self.intern(terms.term());
-                let lists = &mut self.lists[term as usize];
-                let list = match field {
-                    Field::Content => {
-                        lists.live += 1;
-                        &mut lists.content
-                    }
-                    Field::Path => &mut lists.path,
-                };
-                // The rows of the longest text that is analysed end before that.
-                let place = to_u32(at.positions_at.min(MAX_PLACE));
-                list.push(Posting {
-                    slot: number,
-                    packed: at.frequency.min(MAX_FREQUENCY) << 24 | place,
-                });
-            }
+    /// # Errors
+    /// [`DamagedRow`], after the terms before the damage were added.
+    pub(super) fn add(
+        &mut self,
+        number: u32,
+        slot: &Slot,
+        needed: Option<&Needed>,
+    ) -> Result<(), DamagedRow> {
+        let content = self.add_field(number, slot, Field::Content, needed);
+        self.add_field(number, slot, Field::Path, needed).and(content)
+    }
+
+    fn add_field(
+        &mut self,
+        number: u32,
+        slot: &Slot,
+        field: Field,
+        needed: Option<&Needed>,
+    ) -> Result<(), DamagedRow> {
+        let row = slot.row(field);
+        if row.is_empty() {
+            return Ok(());
         }
+        let mut terms = Terms::of(row)?;
+        while let Some(at) = terms.next()? {
+            if needed.is_some_and(|needed| !needed.has(terms.term())) {
+                continue;
+            }
+            let term = self.intern(terms.term());
+            let lists = &mut self.lists[term as usize];
+            let list = match field {
+                Field::Content => {
+                    lists.live += 1;
+                    &mut lists.content
+                }
+                Field::Path => &mut lists.path,
+            };
+            // The rows of the longest text that is analysed end before that.
+            let place = to_u32(at.positions_at.min(MAX_PLACE));
+            list.push(Posting {
+                slot: number,
+                packed: at.frequency.min(MAX_FREQUENCY) << 24 | place,
+            });
+        }
+        Ok(())
     }
 
     /// Gives back the room that lists have to grow: most never do.
