@@ -170,8 +170,9 @@ impl Engine {
     ///
     /// Each store's statistics are its own. Equal scores are in the order of
     /// `store_ids`, then of the paths. A hit counts as a read of its memory. One
-    /// whose content is gone when it is read was changed meanwhile, and is left
-    /// out, so that a page may have fewer hits than were asked for.
+    /// whose content is gone when it is read was changed meanwhile; it is left
+    /// out, like one whose content is damaged, so that a page may have fewer hits
+    /// than were asked for.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
@@ -235,12 +236,22 @@ impl Engine {
         asked: Arc<Asked>,
     ) -> Result<Vec<Candidate>, EngineError> {
         let store = self.searched_store(principal.tenant_id, store_id).await?;
-        let found = {
+        // Held until the work ends, also where nobody waits for it any more.
+        let permit = Arc::clone(&self.0.searched.searches).acquire_owned().await;
+        let (found, has_postings) = {
             let store = Arc::clone(&store);
-            off_the_runtime(move || store.search(place, &asked)).await?
+            off_the_runtime(move || {
+                let found = store.search(place, &asked);
+                let has_postings = store.has_postings();
+                drop(permit);
+                (found, has_postings)
+            })
+            .await?
         };
-        self.make_postings(principal.tenant_id, store_id, &store);
-        Ok(found)
+        if !has_postings {
+            self.make_postings(principal.tenant_id, store_id, &store);
+        }
+        found
     }
 
     /// Reads the contents of hits and shows what is there of them.
@@ -257,10 +268,13 @@ impl Engine {
                     store_id: store_ids[candidate.place],
                     blob_id: candidate.blob_id,
                 };
-                let content = self
-                    .content_at(key, candidate.purge_epoch, candidate.sha256)
-                    .await?;
-                Ok::<_, EngineError>(content.map(|content| (candidate, content)))
+                let content = self.content_at(key, candidate.purge_epoch, candidate.sha256);
+                match content.await {
+                    Ok(content) => Ok(content.map(|content| (candidate, content))),
+                    // It was logged, and must not keep the others from being found.
+                    Err(EngineError::Damaged(_)) => Ok(None),
+                    Err(error) => Err(error),
+                }
             })
             .buffered(FETCHES_AT_ONCE)
             .try_filter_map(|read| std::future::ready(Ok(read)))

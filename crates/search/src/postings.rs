@@ -9,6 +9,7 @@
 //! query that comes before they are made reads the rows for its own words alone.
 //! It finds the same.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -173,7 +174,7 @@ impl Postings {
     }
 
     /// Whether the postings of all memories are made.
-    pub const fn is_built(&self) -> bool {
+    pub const fn has_all(&self) -> bool {
         self.all.is_some()
     }
 
@@ -328,11 +329,34 @@ impl Builder {
     }
 }
 
+/// What one query may still look at. Counted, not timed, and of what is live
+/// alone: a query is too broad for a store wherever it is asked.
+pub(crate) struct Budget(Cell<Option<u64>>);
+
+impl Budget {
+    pub(crate) const fn of(looks: u64) -> Self {
+        Self(Cell::new(Some(looks)))
+    }
+
+    /// Takes some off; answers whether they were there.
+    #[inline]
+    pub(crate) fn take(&self, looks: u64) -> bool {
+        let left = self.0.get().and_then(|left| left.checked_sub(looks));
+        self.0.set(left);
+        left.is_some()
+    }
+
+    pub(crate) const fn is_spent(&self) -> bool {
+        self.0.get().is_none()
+    }
+}
+
 /// A store with the postings that answer one query.
 #[derive(Clone, Copy)]
 pub(crate) struct Searched<'a> {
     pub(crate) store: &'a Postings,
     pub(crate) terms: &'a Dictionary,
+    pub(crate) budget: &'a Budget,
 }
 
 impl<'a> Searched<'a> {
@@ -340,11 +364,24 @@ impl<'a> Searched<'a> {
         &self.store.slots[number as usize]
     }
 
-    /// Where `term` is in a field of a slot.
-    pub(crate) fn positions_in(self, field: Field, term: u32, slot: u32, sink: impl FnMut(u32)) {
+    /// Where `term` is in a field of a slot; nowhere once the budget is spent.
+    pub(crate) fn positions_in(self, field: Field, term: u32, slot: u32, mut sink: impl FnMut(u32)) {
+        if !self.budget.take(1) {
+            return;
+        }
         let postings = self.terms.postings(term, field);
         if let Ok(place) = postings.binary_search_by_key(&slot, |posting| posting.slot) {
-            positions(self.slot(slot).row(field), postings[place].positions_at(), sink);
+            let mut looks = 0;
+            let counted = |position| {
+                looks += 1;
+                sink(position);
+            };
+            positions(
+                self.slot(slot).row(field),
+                postings[place].positions_at(),
+                counted,
+            );
+            self.budget.take(looks);
         }
     }
 }

@@ -14,6 +14,11 @@ pub const MAX_QUERY_CHARS: usize = 1_000;
 /// What is looked for and ranked by; what a query has more of is left out.
 const MAX_WANTED: usize = 256;
 
+/// Phrases, exclusions and places that each memory is held against, together;
+/// what a query has more of is left out. And prefixes; more are words.
+const MAX_CLAUSES: usize = 16;
+const MAX_PREFIXES: usize = 16;
+
 /// What a function word counts, beside another's one.
 const FUNCTION_WEIGHT: f64 = 0.1;
 /// What the parts of a compound count, beside the whole.
@@ -40,7 +45,7 @@ pub struct QueryTooLong {
 pub(crate) enum Atom {
     /// A term.
     Term(String),
-    /// Every term that starts so.
+    /// The terms that start so, which is with two bytes at least.
     Prefix(String),
     /// A character of a script without spaces, alone or in a pair.
     Character(char),
@@ -151,6 +156,7 @@ struct Parser {
     phrases: Vec<Sequence>,
     excluded: Vec<Sequence>,
     paths: Vec<PathFilter>,
+    prefixes: usize,
     position: u32,
 }
 
@@ -169,7 +175,8 @@ impl Parser {
         if let Some(place) = strip_path(text) {
             let (place, rest) = quoted(place).unwrap_or_else(|| word(place));
             if !place.trim_matches('/').is_empty() {
-                self.paths.push(PathFilter::of(place, is_excluded));
+                let has_room = self.has_room();
+                keep(has_room, &mut self.paths, PathFilter::of(place, is_excluded));
                 return rest;
             }
         }
@@ -179,7 +186,10 @@ impl Parser {
             _ => (text, false),
         };
         if is_excluded {
-            self.excluded.extend(sequence(bare, is_prefix));
+            let has_room = self.has_room();
+            if let Some(sequence) = sequence(bare, is_prefix) {
+                keep(has_room, &mut self.excluded, sequence);
+            }
         } else {
             self.take_text(bare, is_prefix);
         }
@@ -190,8 +200,9 @@ impl Parser {
         let Some(sequence) = sequence(phrase, false) else {
             return;
         };
+        let has_room = self.has_room();
         if is_excluded {
-            self.excluded.push(sequence);
+            keep(has_room, &mut self.excluded, sequence);
             return;
         }
         for (atom, offset) in &sequence.0 {
@@ -204,7 +215,11 @@ impl Parser {
             });
         }
         self.position += sequence.0.last().map_or(0, |(_, offset)| offset + 1);
-        self.phrases.push(sequence);
+        keep(has_room, &mut self.phrases, sequence);
+    }
+
+    const fn has_room(&self) -> bool {
+        self.phrases.len() + self.excluded.len() + self.paths.len() < MAX_CLAUSES
     }
 
     /// Takes words that are ranked by; the last is only the start of one if it
@@ -220,9 +235,11 @@ impl Parser {
             },
         );
         if is_prefix
+            && self.prefixes < MAX_PREFIXES
             && let Some(sequence) = sequence(text, true)
             && let Some((Atom::Prefix(start), offset)) = sequence.0.last()
         {
+            self.prefixes += 1;
             terms.retain(|(_, term, position)| term != start || position != offset);
             self.want(Atom::Prefix(start.clone()), 1.0, false, *offset);
         }
@@ -360,6 +377,19 @@ fn languages(wanted: &[Wanted]) -> &'static [Language] {
     }
 }
 
+/// Adds `new` to a list that has none like it.
+fn keep<T: PartialEq>(has_room: bool, list: &mut Vec<T>, new: T) {
+    if has_room && !list.contains(&new) {
+        list.push(new);
+    }
+}
+
+/// Whether so much of a word says which: two letters, or one character of a
+/// script that has thousands.
+fn is_start(text: &str) -> bool {
+    text.len() > 2 || text.chars().count() > 1
+}
+
 /// How many pairs at the start of `terms` are of one run.
 fn pairs_of_run(terms: &[(Kind, String, u32)]) -> usize {
     1 + terms
@@ -391,7 +421,9 @@ fn sequence(text: &str, is_prefix: bool) -> Option<Sequence> {
             Atom::Term(term) | Atom::Prefix(term) => start.push_str(term),
             Atom::Character(letter) => start.push(*letter),
         }
-        *last = Atom::Prefix(start);
+        if is_start(&start) {
+            *last = Atom::Prefix(start);
+        }
     }
     (!atoms.is_empty()).then_some(Sequence(atoms))
 }

@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
-use crate::postings::{Field, Needed, Postings, Searched};
+use crate::postings::{Budget, Field, Needed, Postings, Searched};
 use crate::query::{Atom, Query, Sequence, Wanted, folded_path};
 use crate::snippet::Marker;
 use crate::stems::Language;
@@ -29,6 +29,10 @@ const PATH_WEIGHT: f64 = 3.0;
 /// What another form of a word counts.
 const ENGLISH_FORM_WEIGHT: f64 = 0.8;
 const INDONESIAN_FORM_WEIGHT: f64 = 0.7;
+
+/// Places that one query looks at in one store: a second or two of work. What
+/// people ask is far below that, in the largest stores too.
+const MAX_LOOKS: u64 = 50_000_000;
 
 /// A memory that was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +54,9 @@ pub struct Results {
     pub count: usize,
     /// Finds in contents what was looked for.
     pub marker: Marker,
+    /// Whether the query asks for more than one may look at in this store: then
+    /// nothing is given.
+    pub is_too_broad: bool,
 }
 
 /// The term of the store that stands for something wanted, and what it counts.
@@ -71,9 +78,20 @@ impl Postings {
     /// The memories that `query` finds below `directory`, the best `limit` of
     /// those that are `wanted`, which is asked with score and path.
     ///
-    /// The work grows with what matches.
+    /// The work grows with what matches, and is bounded.
     pub fn search(
         &self,
+        query: &Query,
+        directory: Option<&DirPath>,
+        limit: usize,
+        wanted: impl Fn(f64, &MemoryPath) -> bool,
+    ) -> Results {
+        self.search_within(&Budget::of(MAX_LOOKS), query, directory, limit, wanted)
+    }
+
+    fn search_within(
+        &self,
+        budget: &Budget,
         query: &Query,
         directory: Option<&DirPath>,
         limit: usize,
@@ -86,7 +104,11 @@ impl Postings {
             narrowed = self.read(&Needed::of(query));
             &narrowed
         };
-        let index = Searched { store: self, terms };
+        let index = Searched {
+            store: self,
+            terms,
+            budget,
+        };
         let mut scores = Scores::of(index);
         let mut resolved: Vec<Resolved<'_>> = query
             .wanted
@@ -104,6 +126,14 @@ impl Postings {
         self.sort(&mut found);
         nearness::add(index, &resolved, &mut found);
         self.sort(&mut found);
+        if budget.is_spent() {
+            return Results {
+                found: Vec::new(),
+                count: 0,
+                marker: Marker::default(),
+                is_too_broad: true,
+            };
+        }
         let count = found.len();
         let found = found
             .into_iter()
@@ -120,6 +150,7 @@ impl Postings {
             found,
             count,
             marker: index.marker(&resolved),
+            is_too_broad: false,
         }
     }
 
@@ -140,7 +171,8 @@ impl Searched<'_> {
         let mut variants: Vec<Variant> = Vec::new();
         let mut add = |term: u32, weight: f64| match variants.iter_mut().find(|known| known.term == term) {
             Some(known) => known.weight = known.weight.max(weight),
-            None => variants.push(Variant { term, weight }),
+            None if self.terms.is_live(term) => variants.push(Variant { term, weight }),
+            None => {}
         };
         match &wanted.atom {
             Atom::Term(text) => {
@@ -178,7 +210,7 @@ impl Searched<'_> {
     /// another, and costs more than all that does.
     fn is_everywhere(self, letter: char) -> bool {
         let mut left = self.store.len();
-        self.terms.pairs_with(letter).iter().any(|pair| {
+        self.terms.all_pairs_with(letter).iter().any(|pair| {
             let live = self.terms.live(*pair);
             let is_more = live > left;
             left = left.saturating_sub(live);
@@ -188,12 +220,16 @@ impl Searched<'_> {
 
     /// The terms of the store that are `atom` itself.
     fn terms_of(self, atom: &Atom) -> Vec<u32> {
+        let find = |text: &str| {
+            let found = self.terms.find(text.as_bytes());
+            found.filter(|term| self.terms.is_live(*term))
+        };
         match atom {
-            Atom::Term(text) => self.terms.find(text.as_bytes()).into_iter().collect(),
+            Atom::Term(text) => find(text).into_iter().collect(),
             Atom::Prefix(start) => self.terms.starting(start),
             Atom::Character(letter) => {
-                let alone = self.terms.find(letter.encode_utf8(&mut [0; 4]).as_bytes());
-                let mut terms = self.terms.pairs_with(*letter).to_vec();
+                let alone = find(letter.encode_utf8(&mut [0; 4]));
+                let mut terms = self.terms.pairs_with(*letter);
                 terms.extend(alone);
                 terms.sort_unstable();
                 terms.dedup();
@@ -242,13 +278,25 @@ impl Scores {
         for variant in &one.variants {
             for posting in index.terms.postings(variant.term, Field::Content) {
                 let slot = index.slot(posting.slot);
+                if !slot.is_live {
+                    continue;
+                }
+                if !index.budget.take(1) {
+                    return;
+                }
                 let amount = posting.frequency() / held_against(slot.length, average, B_CONTENT);
-                self.put(posting.slot, slot.is_live, variant.weight * amount);
+                self.put(posting.slot, variant.weight * amount);
             }
             for posting in index.terms.postings(variant.term, Field::Path) {
                 let slot = index.slot(posting.slot);
+                if !slot.is_live {
+                    continue;
+                }
+                if !index.budget.take(1) {
+                    return;
+                }
                 let amount = posting.frequency() / held_against(slot.path_length, average_path, B_PATH);
-                self.put(posting.slot, slot.is_live, variant.weight * PATH_WEIGHT * amount);
+                self.put(posting.slot, variant.weight * PATH_WEIGHT * amount);
             }
         }
         one.weight = one.wanted.weight * rarity(index.store.len(), self.touched.len());
@@ -261,10 +309,7 @@ impl Scores {
         }
     }
 
-    fn put(&mut self, slot: u32, is_live: bool, amount: f64) {
-        if !is_live {
-            return;
-        }
+    fn put(&mut self, slot: u32, amount: f64) {
         let known = &mut self.amounts[slot as usize];
         if *known == 0.0 {
             self.touched.push(slot);
@@ -332,6 +377,9 @@ impl<'a> Filter<'a> {
     }
 
     fn allows(&self, slot: u32) -> bool {
+        if self.index.budget.is_spent() {
+            return false;
+        }
         let memory = self.index.slot(slot);
         self.directory
             .is_none_or(|directory| memory.path.is_below(directory))

@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
@@ -21,8 +22,6 @@ use crate::{Engine, EngineError};
 
 /// Memories without terms that are asked about again at each search, at most.
 const UNINDEXED_AT_ONCE: usize = 256;
-/// Changes from which on they are applied off the runtime.
-const MANY_CHANGES: usize = 64;
 /// Memories up to which all postings are made at once.
 const FEW_MEMORIES: usize = 64;
 /// Bytes that a memory takes here beside its postings.
@@ -35,12 +34,17 @@ pub(crate) struct Cache {
     stores: moka::future::Cache<Key, Arc<SearchedStore>>,
     /// Postings are made for one store at a time: it takes a core for a while.
     builds: Arc<Semaphore>,
+    /// As many searches are under way as there are cores: more would take the
+    /// threads that contents are read by, and none would be answered earlier.
+    pub(super) searches: Arc<Semaphore>,
 }
 
 impl Cache {
     pub(crate) fn new(max_bytes: u64) -> Self {
-        let weigh =
-            |_: &Key, store: &Arc<SearchedStore>| u32::try_from(store.read().bytes()).unwrap_or(u32::MAX);
+        let weigh = |_: &Key, store: &Arc<SearchedStore>| {
+            u32::try_from(store.bytes.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
+        };
+        let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
         Self {
             stores: moka::future::Cache::builder()
                 .max_capacity(max_bytes)
@@ -48,6 +52,7 @@ impl Cache {
                 .eviction_policy(moka::policy::EvictionPolicy::lru())
                 .build(),
             builds: Arc::new(Semaphore::new(1)),
+            searches: Arc::new(Semaphore::new(cores)),
         }
     }
 
@@ -73,6 +78,10 @@ pub(super) struct SearchedStore {
     /// Held by the one that loads the store, which others wait for.
     loading: Mutex<()>,
     is_building: AtomicBool,
+    /// What it weighs, and whether it was loaded: known without the lock, which
+    /// a search holds for as long as it takes.
+    bytes: AtomicUsize,
+    is_loaded: AtomicBool,
 }
 
 #[derive(Default)]
@@ -101,13 +110,40 @@ impl SearchedStore {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn since(&self) -> SearchSince {
-        let state = self.read();
-        SearchSince {
-            place: state.place.map(|(purge_epoch, seq)| (seq, purge_epoch)),
-            analyser: ANALYSER,
-            unindexed: state.unindexed.iter().take(UNINDEXED_AT_ONCE).copied().collect(),
+    /// What is known of the store. Never waits on the runtime's thread for
+    /// what holds the lock.
+    async fn since(self: &Arc<Self>) -> Result<SearchSince, EngineError> {
+        if let Ok(state) = self.state.try_read() {
+            return Ok(state.since());
         }
+        let store = Arc::clone(self);
+        off_the_runtime(move || store.read().since()).await
+    }
+
+    /// Whether the store is seen to be at `place`, or past it.
+    fn is_at(&self, place: (i64, i64)) -> bool {
+        let state = self.state.try_read();
+        state.is_ok_and(|state| state.place >= Some(place))
+    }
+
+    /// Whether the postings of all memories are made.
+    pub(super) fn has_postings(&self) -> bool {
+        self.read().postings.has_all()
+    }
+
+    /// Makes them.
+    fn build(&self) {
+        let builder = self.read().postings.builder();
+        if let Some(built) = builder.map(Builder::build) {
+            let mut state = self.write();
+            state.adopt(built);
+            self.note(&state);
+        }
+    }
+
+    fn note(&self, state: &State) {
+        self.bytes.store(state.bytes(), Ordering::Relaxed);
+        self.is_loaded.store(state.place.is_some(), Ordering::Relaxed);
     }
 
     /// Applies what a query told; answers whether anything is another now.
@@ -120,11 +156,9 @@ impl SearchedStore {
             let is_newer = state.place.is_none_or(|known| known < place);
             if is_newer {
                 *state = whole;
+                self.note(&state);
             }
             return is_newer;
-        }
-        if changes.memories.is_empty() && self.read().place >= Some(place) {
-            return false;
         }
         let mut state = self.write();
         // What was told of before is newer; of another epoch, of another store.
@@ -136,12 +170,16 @@ impl SearchedStore {
                 state.apply(change);
             }
             state.place = Some(place);
+            self.note(&state);
         }
         follows
     }
 
     /// The best hits, in the order of all hits of a search.
-    pub(super) fn search(&self, place: usize, asked: &Asked) -> Vec<Candidate> {
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] where the query asks for too much of the store.
+    pub(super) fn search(&self, place: usize, asked: &Asked) -> Result<Vec<Candidate>, EngineError> {
         let state = self.read();
         let is_after = |score: f64, path: &MemoryPath| match &asked.after {
             None => true,
@@ -157,12 +195,18 @@ impl SearchedStore {
         let results = state
             .postings
             .search(&asked.query, asked.directory.as_ref(), asked.limit, is_after);
+        if results.is_too_broad {
+            return Err(EngineError::Invalid {
+                field: "query",
+                rule: "is too broad for this store: ask for fewer or rarer words".to_owned(),
+            });
+        }
         let marker = Arc::new(results.marker);
         let purge_epoch = state
             .place
             .map(|(purge_epoch, _)| purge_epoch)
             .unwrap_or_default();
-        results
+        let candidates = results
             .found
             .into_iter()
             .filter_map(|found| {
@@ -179,11 +223,20 @@ impl SearchedStore {
                     marker: Arc::clone(&marker),
                 })
             })
-            .collect()
+            .collect();
+        Ok(candidates)
     }
 }
 
 impl State {
+    fn since(&self) -> SearchSince {
+        SearchSince {
+            place: self.place.map(|(purge_epoch, seq)| (seq, purge_epoch)),
+            analyser: ANALYSER,
+            unindexed: self.unindexed.iter().take(UNINDEXED_AT_ONCE).copied().collect(),
+        }
+    }
+
     /// The index of a store that was read whole.
     fn whole(changes: SearchChanges) -> Self {
         let mut state = Self {
@@ -261,7 +314,7 @@ impl Engine {
             Some(store) => store,
             None => cache.stores.get_with(key, async { Arc::default() }).await,
         };
-        let is_loaded = store.read().place.is_some();
+        let is_loaded = store.is_loaded.load(Ordering::Relaxed);
         self.0.metrics.cache_looked_up(Looked::Search, is_loaded);
         if is_loaded {
             self.catch_up(key, &store).await?;
@@ -276,15 +329,17 @@ impl Engine {
 
     async fn catch_up(&self, key: Key, store: &Arc<SearchedStore>) -> Result<(), EngineError> {
         let (tenant_id, store_id) = key;
-        let since = store.since();
+        let since = store.since().await?;
         let changes = self.0.index.search_changes(tenant_id, store_id, &since).await?;
         let Some(changes) = changes else {
             self.0.searched.stores.invalidate(&key).await;
             return Err(EngineError::StoreNotFound);
         };
-        let is_changed = if changes.memories.len() < MANY_CHANGES {
-            store.apply(changes)
-        } else {
+        if changes.memories.is_empty() && !changes.is_whole && store.is_at((changes.purge_epoch, changes.seq))
+        {
+            return Ok(());
+        }
+        let is_changed = {
             let store = Arc::clone(store);
             off_the_runtime(move || store.apply(changes)).await?
         };
@@ -296,18 +351,18 @@ impl Engine {
 
     /// Begins to make all postings of a store that was searched without.
     pub(super) fn make_postings(&self, tenant_id: TenantId, store_id: StoreId, store: &Arc<SearchedStore>) {
-        if store.read().postings.is_built() || store.is_building.swap(true, Ordering::Relaxed) {
+        if store.is_building.swap(true, Ordering::Relaxed) {
             return;
         }
         let (engine, store) = (self.clone(), Arc::clone(store));
         tokio::spawn(async move {
             let permit = Arc::clone(&engine.0.searched.builds).acquire_owned().await;
-            // As the store is when its turn has come.
-            let builder = store.read().postings.builder();
-            let built = off_the_runtime(move || builder.map(Builder::build)).await;
+            let built = {
+                let store = Arc::clone(&store);
+                off_the_runtime(move || store.build()).await
+            };
             drop(permit);
-            if let Ok(Some(built)) = built {
-                store.write().adopt(built);
+            if built.is_ok() {
                 engine.0.searched.weigh((tenant_id, store_id), &store).await;
             }
             store.is_building.store(false, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use keepsake_core::{MemoryId, MemoryPath, StoreId};
 use keepsake_engine::jobs::{IndexMemories, RunOutcome, RunRequest, run_job};
 use keepsake_engine::{
@@ -27,6 +28,7 @@ crate::on_both_pairs! {
     moved_and_restored_memories_are_found_where_they_are,
     erased_memories_are_not_found,
     hit_shows_the_best_passage_and_counts_as_a_read,
+    damaged_content_keeps_no_other_from_being_found,
     hit_that_changes_meanwhile_shows_the_content_that_was_found,
     pages_hold_every_hit_once,
     stores_are_searched_together,
@@ -187,6 +189,16 @@ async fn hit_that_changes_meanwhile_shows_the_content_that_was_found(bed: Bed) {
     bed.blobs.clear_hooks();
     assert_eq!(page.items[0].snippet, "an ⟦apple⟧\n");
     assert_eq!(paths_on(&other, &bed, "apple").await, Vec::<String>::new());
+}
+
+async fn damaged_content_keeps_no_other_from_being_found(bed: Bed) {
+    bed.make("/a.md", "zebra one").await;
+    bed.make("/b.md", "zebra two").await;
+    let key = bed.blob_key(&bed.head("/a.md").await.unwrap());
+    let blobs = bed.blobs.inner();
+    blobs.delete(&key).await.unwrap();
+    blobs.put(&key, Bytes::from_static(b"zebra 0ne")).await.unwrap();
+    assert_eq!(paths_on(&bed.replica(), &bed, "zebra").await, ["/b.md"]);
 }
 
 async fn pages_hold_every_hit_once(bed: Bed) {

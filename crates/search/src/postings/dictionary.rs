@@ -17,6 +17,12 @@ use crate::row::{DamagedRow, Terms};
 const MAX_FREQUENCY: u32 = 0xff;
 const MAX_PLACE: usize = 0xff_ffff;
 
+/// Terms that a prefix stands for at most, and a character: the first of those
+/// that live memories have, in the order of their bytes. A character is looked
+/// for like a word, and common ones are in thousands of pairs.
+const MAX_STARTING: usize = 256;
+const MAX_PAIRS: usize = 4_096;
+
 /// That a term occurs in a field of a slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Posting {
@@ -47,8 +53,9 @@ struct Text {
 struct Lists {
     content: Vec<Posting>,
     path: Vec<Posting>,
-    /// Memories that are live and have it in their content.
+    /// Memories that are live and have it in their content, and in their path.
     live: u32,
+    live_paths: u32,
 }
 
 /// The terms of a store, by their text and by what they begin with.
@@ -104,7 +111,10 @@ impl Dictionary {
                     lists.live += 1;
                     &mut lists.content
                 }
-                Field::Path => &mut lists.path,
+                Field::Path => {
+                    lists.live_paths += 1;
+                    &mut lists.path
+                }
             };
             // The rows of the longest text that is analysed end before that.
             let place = to_u32(at.positions_at.min(MAX_PLACE));
@@ -126,14 +136,28 @@ impl Dictionary {
 
     /// No longer counts a slot that was added and is dead now.
     pub(super) fn forget(&mut self, slot: &Slot) {
-        let Ok(mut terms) = Terms::of(slot.row(Field::Content)) else {
-            return;
-        };
-        while let Ok(Some(_)) = terms.next() {
-            if let Some(term) = self.find(terms.term()) {
-                self.lists[term as usize].live -= 1;
+        for field in [Field::Content, Field::Path] {
+            let Ok(mut terms) = Terms::of(slot.row(field)) else {
+                continue;
+            };
+            while let Ok(Some(_)) = terms.next() {
+                let Some(term) = self.find(terms.term()) else {
+                    continue;
+                };
+                let lists = &mut self.lists[term as usize];
+                match field {
+                    Field::Content => lists.live -= 1,
+                    Field::Path => lists.live_paths -= 1,
+                }
             }
         }
+    }
+
+    /// Whether a live memory has a term. What others had is passed over, so
+    /// that an index answers as one that was made anew.
+    pub(crate) fn is_live(&self, term: u32) -> bool {
+        let lists = &self.lists[term as usize];
+        lists.live > 0 || lists.live_paths > 0
     }
 
     /// In how many live contents a term is.
@@ -204,26 +228,36 @@ impl Dictionary {
         text_in(&self.arena, self.texts[term as usize])
     }
 
-    /// Every term that starts so.
+    /// The terms that start so, which is with two bytes at least: the first
+    /// of them, where they are many.
     pub(crate) fn starting(&self, start: &str) -> Vec<u32> {
         let start = start.as_bytes();
-        let begins = |term: &u32| self.bytes(*term).starts_with(start);
-        if start.len() < 2 {
-            return (0..to_u32(self.texts.len())).filter(begins).collect();
+        let terms = self.with_start(start_of(start)).iter().copied();
+        let begins = |term: &u32| self.bytes(*term).starts_with(start) && self.is_live(*term);
+        self.first(terms.filter(begins).collect(), MAX_STARTING)
+    }
+
+    /// The pairs that a character is in: the first of them, where they are many.
+    pub(crate) fn pairs_with(&self, letter: char) -> Vec<u32> {
+        let pairs = self.all_pairs_with(letter).iter().copied();
+        self.first(pairs.filter(|pair| self.is_live(*pair)).collect(), MAX_PAIRS)
+    }
+
+    /// The first `most` of `terms` in the order of their bytes.
+    fn first(&self, mut terms: Vec<u32>, most: usize) -> Vec<u32> {
+        if terms.len() > most {
+            terms.select_nth_unstable_by(most, |a, b| self.bytes(*a).cmp(self.bytes(*b)));
+            terms.truncate(most);
         }
-        self.with_start(start_of(start))
-            .iter()
-            .copied()
-            .filter(begins)
-            .collect()
+        terms
     }
 
     pub(super) fn with_start(&self, start: [u8; 2]) -> &[u32] {
         self.by_start.get(&start).map_or(&[], Vec::as_slice)
     }
 
-    /// Every pair that a character is in.
-    pub(crate) fn pairs_with(&self, letter: char) -> &[u32] {
+    /// Every pair that a character is in, or was.
+    pub(crate) fn all_pairs_with(&self, letter: char) -> &[u32] {
         self.by_character.get(&letter).map_or(&[], Vec::as_slice)
     }
 }

@@ -10,7 +10,6 @@ pub(crate) struct Needed {
     /// The low bits of the last character.
     ends: Bits,
     has_ends: bool,
-    is_all: bool,
 }
 
 /// A set of numbers of sixteen bits.
@@ -37,7 +36,6 @@ impl Needed {
             starts: Bits::new(),
             ends: Bits::new(),
             has_ends: false,
-            is_all: false,
         };
         for one in &query.wanted {
             needed.atom(&one.atom);
@@ -57,8 +55,6 @@ impl Needed {
 
     fn atom(&mut self, atom: &Atom) {
         match atom {
-            // One letter of a script whose characters have two bytes is half a start.
-            Atom::Prefix(text) if text.len() < 2 || is_half(text) => self.is_all = true,
             Atom::Term(text) | Atom::Prefix(text) => self.start(text),
             Atom::Character(letter) => {
                 let mut buffer = [0; 4];
@@ -90,13 +86,8 @@ impl Needed {
 
     #[inline]
     pub(super) fn has(&self, term: &[u8]) -> bool {
-        self.is_all || self.starts.has(start_of(term)) || (self.has_ends && self.ends.has(end_of(term)))
+        self.starts.has(start_of(term)) || (self.has_ends && self.ends.has(end_of(term)))
     }
-}
-
-/// Whether `text` is one character of less than three bytes.
-fn is_half(text: &str) -> bool {
-    text.len() < 3 && text.chars().count() < 2
 }
 
 /// The first two letters of a term in Latin script, the low bits of the first

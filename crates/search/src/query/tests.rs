@@ -120,3 +120,37 @@ fn function_words_say_whose_forms_are_looked_for() {
     assert_eq!(parsed("apa yang berjalan").languages, [Language::Indonesian]);
     assert_eq!(parsed("running berjalan").languages.len(), 2);
 }
+
+#[test]
+fn clauses_are_kept_once_and_not_without_end() {
+    let query = Query::parse(&"-ab* path:x/ \"c d\" ".repeat(40)).unwrap();
+    let counts = [query.excluded.len(), query.paths.len(), query.phrases.len()];
+    assert_eq!(counts, [1, 1, 1]);
+    let many = (0..60)
+        .map(|number| format!("-ab{number} "))
+        .collect::<Vec<_>>()
+        .concat();
+    assert_eq!(Query::parse(&many).unwrap().excluded.len(), MAX_CLAUSES);
+    let many = (0..60)
+        .map(|number| format!("ab{number}* "))
+        .collect::<Vec<_>>()
+        .concat();
+    let wanted = Query::parse(&many).unwrap().wanted;
+    let is_prefix = |one: &&Wanted| matches!(one.atom, Atom::Prefix(_));
+    assert_eq!(wanted.iter().filter(is_prefix).count(), MAX_PREFIXES);
+}
+
+#[test]
+fn one_letter_is_no_start() {
+    for (text, is_prefix) in [
+        ("a*", false),
+        ("é*", false),
+        ("ж*", false),
+        ("ab*", true),
+        ("猫*", true),
+    ] {
+        let query = Query::parse(text).unwrap();
+        let has_prefix = query.wanted.iter().any(|one| matches!(one.atom, Atom::Prefix(_)));
+        assert_eq!(has_prefix, is_prefix, "{text}");
+    }
+}

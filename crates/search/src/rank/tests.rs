@@ -141,6 +141,64 @@ fn postings_of_an_index_that_was_replaced_are_dropped() {
     assert_eq!(found(&index, "alpha"), Vec::<String>::new());
 }
 
+#[test]
+fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
+    let texts: Vec<(String, String)> = (0..50)
+        .map(|number| (format!("/{number}"), format!("common word{number} common")))
+        .collect();
+    let mut index = Postings::default();
+    for (number, (place, content)) in (0..).zip(&texts) {
+        put(&mut index, number, place, content);
+    }
+    let looks_of = |index: &Postings, query: &str| {
+        let query = Query::parse(query).unwrap();
+        let is_enough = |looks: &u64| {
+            !index
+                .search_within(&Budget::of(*looks), &query, None, 10, |_, _| true)
+                .is_too_broad
+        };
+        (0_u64..100_000).find(is_enough).unwrap()
+    };
+    for query in [
+        "common",
+        "wo* -zebra",
+        "\"common word7\" word8",
+        "path:/ -\"wo common\"",
+    ] {
+        let read = looks_of(&index, query);
+        let mut made = Postings::default();
+        for (number, (place, content)) in (0..).zip(&texts).collect::<Vec<_>>().into_iter().rev() {
+            put(&mut made, number, "/elsewhere", "zebra common word7");
+            put(&mut made, number, place, content);
+        }
+        made.adopt(made.builder().unwrap().build());
+        put(&mut made, 99, "/99", "zebra words");
+        made.remove(memory(99));
+        assert_eq!(looks_of(&made, query), read, "{query}");
+    }
+    let none = index.search(&Query::parse("zebra").unwrap(), None, 10, |_, _| true);
+    assert!(!none.is_too_broad);
+}
+
+#[test]
+fn prefix_stands_for_the_first_terms_that_live_memories_have() {
+    let letters = || "abcdefghijklmnopqrst".chars();
+    let words: Vec<String> = letters()
+        .flat_map(|first| letters().map(move |second| format!("ab{first}{second}")))
+        .collect();
+    let mut index = store(&[
+        ("/early", &words[..200].join(" ")),
+        ("/late", &words[390..].join(" ")),
+    ]);
+    index.adopt(index.builder().unwrap().build());
+    assert_eq!(found(&index, "ab*").len(), 2);
+    put(&mut index, 7, "/more", &words[200..300].join(" "));
+    assert_eq!(found(&index, "ab*"), ["early", "more"]);
+    index.remove(memory(7));
+    assert_eq!(found(&index, "ab*").len(), 2);
+    assert_eq!(found(&index, "a*"), Vec::<String>::new());
+}
+
 /// A change of a small store.
 #[derive(Debug, Clone)]
 enum Change {
