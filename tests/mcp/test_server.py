@@ -24,7 +24,7 @@ ROOT = os.environ["KEEPSAKE_MCP_ROOT"]
 SLUG = os.environ["KEEPSAKE_MCP_SLUG"]
 COMMAND = os.environ.get("KEEPSAKE_MCP_COMMAND")
 
-AGENT_TOOLS = {"memory_list", "memory_read", "memory_write", "memory_edit", "memory_append", "memory_delete"}
+AGENT_TOOLS = {"memory_list", "memory_search", "memory_read", "memory_write", "memory_edit", "memory_append", "memory_delete"}
 READING = {"memory_list", "memory_read", "memory_search"}
 
 
@@ -118,6 +118,9 @@ class Server(unittest.IsolatedAsyncioTestCase):
             listed = await done("memory_list", path_prefix=folder)
             (entry,) = listed.structured_content["entries"]
             self.assertEqual((entry["path"], entry["first_line"], entry["content_size_bytes"]), (path, "1", 6))
+            found = await done("memory_search", query="day", path_prefix=folder)
+            (hit,) = found.structured_content["hits"]
+            self.assertEqual((hit["path"], hit["line"]), (path, 1))
             await done("memory_delete", path=folder)
             gone = await server.call_tool("memory_list", {"path_prefix": folder})
             self.assertTrue(gone.is_error)
@@ -133,6 +136,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
                 ("memory_edit", {"path": f"{folder}/none", "edits": [{"old_str": "a"}]}, "does not exist"),
                 ("memory", {"command": "fly"}, "`command` must be one of"),
                 ("memory", {"command": "view", "path": f"{ROOT}/../secret"}, "would escape"),
+                ("memory_search", {"query": 3}, "`query` must be a string"),
                 ("memory_list", {"limit": 1000, "path_prefix": ROOT}, "`limit` must be 1 to 100"),
                 ("memory_list", {"page": "page_x", "path_prefix": ROOT}, "`page` must be"),
             ]:

@@ -35,7 +35,7 @@ pub struct ToolCall {
 }
 
 /// What the model is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ToolAnswer {
     /// The result's `content`.
     pub content: String,

@@ -9,17 +9,56 @@ use rmcp::ErrorData;
 /// nobody can. It gives nothing of the deployment away.
 pub(crate) fn told(error: &EngineError) -> ErrorData {
     match error {
-        EngineError::PermissionDenied(_) | EngineError::StoreNotFound | EngineError::StoreArchived => {
-            ErrorData::invalid_request(error.to_string(), None)
-        }
+        EngineError::Unauthenticated(_)
+        | EngineError::PermissionDenied(_)
+        | EngineError::NotForSessions
+        | EngineError::ReadOnly
+        | EngineError::SessionNotFound
+        | EngineError::ResourceNotFound
+        | EngineError::SessionArchived
+        | EngineError::StoreNotFound
+        | EngineError::MemoryNotFound
+        | EngineError::VersionNotFound
+        | EngineError::ErasureNotFound
+        | EngineError::StoreArchived
+        | EngineError::PreconditionFailed { .. }
+        | EngineError::PathConflict { .. }
+        | EngineError::Conflict(_)
+        | EngineError::KeyReused
+        | EngineError::TenantNotFound
+        | EngineError::KeyNotFound
+        | EngineError::DeletionNotFound
+        | EngineError::JobNotFound
+        | EngineError::TenantExists
+        | EngineError::TooManyErasures
+        | EngineError::TooManyStores { .. }
+        | EngineError::TooManyMemories { .. }
+        | EngineError::TooManyBytes { .. } => ErrorData::invalid_request(error.to_string(), None),
         EngineError::Invalid { .. } => ErrorData::invalid_params(error.to_string(), None),
-        EngineError::Contended | EngineError::AuthenticationBusy(_) => {
+        EngineError::AuthenticationBusy(_) | EngineError::CutOff | EngineError::Contended => {
             ErrorData::internal_error(error.to_string(), None)
         }
         EngineError::Shared(shared) => told(shared),
         EngineError::Index(IndexError::Unavailable(_)) => unavailable(error, "the database"),
         EngineError::Blobs(BlobError::Unavailable(_)) => unavailable(error, "the object store"),
-        _ => {
+        EngineError::Token(_)
+        | EngineError::ForeignBlobs
+        | EngineError::Index(
+            IndexError::SchemaTooOld { .. }
+            | IndexError::Migration(_)
+            | IndexError::BadUrl(_)
+            | IndexError::Corrupt { .. }
+            | IndexError::Database(_),
+        )
+        | EngineError::Blobs(
+            BlobError::Denied(_)
+            | BlobError::Misconfigured(_)
+            | BlobError::Io { .. }
+            | BlobError::Unexpected(_),
+        )
+        | EngineError::Secret(_)
+        | EngineError::Damaged(_)
+        | EngineError::Internal(_) => {
             tracing::error!(error = %error, "mcp.request ended in an internal error");
             ErrorData::internal_error("an internal error occurred", None)
         }

@@ -98,7 +98,7 @@ impl Store {
 
     fn apply_agents(&mut self, call: &AgentCall) {
         match call {
-            AgentCall::List { path, .. } => assert!(self.below(&path.dir()).len() <= self.0.len()),
+            AgentCall::List { path, .. } | AgentCall::Search { path, .. } => assert!(self.below(&path.dir()).len() <= self.0.len()),
             AgentCall::Read { path, offset, limit } => {
                 if let Some(text) = self.file(path) {
                     check_read(path, text, *offset, *limit);

@@ -54,6 +54,8 @@ test("every tool works, and its result is what its schema says", async () => {
   assert.equal(read.structuredContent.content, "1\n2\n");
   const list = await done("memory_list", { path_prefix: folder });
   assert.equal(list.structuredContent.entries[0].path, path);
+  const found = await done("memory_search", { query: "day", path_prefix: folder });
+  assert.equal(found.structuredContent.hits[0].path, path);
   await done("memory_delete", { path: folder });
 });
 

@@ -21,8 +21,8 @@ use crate::path::{ToolPath, ToolRoot};
 
 pub use content::{AgentEdit, Replacement, append, apply_edits, read, written};
 pub use result::{
-    AgentResult, Deletion, EditedFile, Listing, ListingEntry, PartOfFile, Redaction, Snippet, WriteOutcome,
-    WrittenFile, redactions,
+    AgentResult, Deletion, EditedFile, Hit, Hits, Listing, ListingEntry, PartOfFile, Redaction, Snippet,
+    WriteOutcome, WrittenFile, redactions,
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
@@ -30,6 +30,8 @@ pub use schema::{ToolDefinition, definitions, memory_definition};
 const MAX_EDITS: usize = 100;
 /// Items of a page of a listing, at most.
 const MAX_LISTED: u64 = 100;
+/// Hits of a page of a search, at most.
+const MAX_HITS: u64 = 50;
 
 const PRECONDITION: &str = "an object with `type`";
 const EDITS: &str = "an array of 1 to 100 objects, each with `old_str` and `new_str`";
@@ -39,6 +41,8 @@ const EDITS: &str = "an array of 1 to 100 objects, each with `old_str` and `new_
 pub enum AgentTool {
     /// Lists memories with what each begins with.
     List,
+    /// Finds memories by what they hold.
+    Search,
     /// Reads a memory as it is.
     Read,
     /// Makes a memory or replaces what it holds.
@@ -53,8 +57,9 @@ pub enum AgentTool {
 
 impl AgentTool {
     /// Every tool, in the order in which they are shown.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::List,
+        Self::Search,
         Self::Read,
         Self::Write,
         Self::Edit,
@@ -66,6 +71,7 @@ impl AgentTool {
     pub const fn name(self) -> &'static str {
         match self {
             Self::List => "memory_list",
+            Self::Search => "memory_search",
             Self::Read => "memory_read",
             Self::Write => "memory_write",
             Self::Edit => "memory_edit",
@@ -81,12 +87,12 @@ impl AgentTool {
 
     /// Whether it changes the store when it succeeds.
     pub const fn is_change(self) -> bool {
-        !matches!(self, Self::List | Self::Read)
+        !matches!(self, Self::List | Self::Search | Self::Read)
     }
 
     /// Whether its answer shows what is in a file.
     pub const fn shows_content(self) -> bool {
-        matches!(self, Self::List | Self::Read | Self::Edit)
+        matches!(self, Self::List | Self::Search | Self::Read | Self::Edit)
     }
 }
 
@@ -121,6 +127,17 @@ pub enum AgentCall {
         /// Whether deeper memories are told by their directory alone.
         is_shallow: bool,
         /// Entries of the page.
+        limit: Option<u64>,
+        /// The cursor of the page before.
+        page: Option<String>,
+    },
+    /// Finds memories by what they hold.
+    Search {
+        /// The directory; the root where none was sent.
+        path: ToolPath,
+        /// What is looked for.
+        query: String,
+        /// Hits of the page.
         limit: Option<u64>,
         /// The cursor of the page before.
         page: Option<String>,
@@ -188,6 +205,12 @@ impl AgentCall {
                 limit: fields.bounded("limit", 1, MAX_LISTED)?,
                 page: fields.optional_text("page")?.map(str::to_owned),
             },
+            AgentTool::Search => Self::Search {
+                path: fields.optional_path("path_prefix")?,
+                query: fields.text("query", STRING)?.to_owned(),
+                limit: fields.bounded("limit", 1, MAX_HITS)?,
+                page: fields.optional_text("page")?.map(str::to_owned),
+            },
             AgentTool::Read => Self::Read {
                 path: fields.path("path")?,
                 offset: fields.bounded("offset", 0, u64::MAX)?.unwrap_or(0),
@@ -219,6 +242,7 @@ impl AgentCall {
     pub const fn tool(&self) -> AgentTool {
         match self {
             Self::List { .. } => AgentTool::List,
+            Self::Search { .. } => AgentTool::Search,
             Self::Read { .. } => AgentTool::Read,
             Self::Write { .. } => AgentTool::Write,
             Self::Edit { .. } => AgentTool::Edit,
@@ -231,6 +255,7 @@ impl AgentCall {
     pub const fn path(&self) -> &ToolPath {
         match self {
             Self::List { path, .. }
+            | Self::Search { path, .. }
             | Self::Read { path, .. }
             | Self::Write { path, .. }
             | Self::Edit { path, .. }

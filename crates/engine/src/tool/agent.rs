@@ -8,15 +8,15 @@ mod replay;
 
 use std::sync::Arc;
 
-use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, Listing, ListingEntry, read};
+use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, Hit, Hits, Listing, ListingEntry, read};
 use keepsake_core::tool::{ToolError, ToolPath};
-use keepsake_core::{SessionId, StoreId};
+use keepsake_core::{MemoryPath, SessionId, StoreId};
 use keepsake_index::{Depth, Idempotency, MemoryItem, MemoryListing, Scope, Target};
 use serde_json::{Map, Value};
 
 use super::{Found, Stop, ToolAnswer, ToolCall, settle};
 use crate::cursor::Query;
-use crate::{Engine, EngineError, Mounted, Mounts, Page, PageRequest, Principal};
+use crate::{Engine, EngineError, Mounted, Mounts, Page, PageRequest, Principal, SearchHit, SearchQuery};
 
 impl Engine {
     /// Carries out one call of an agent tool.
@@ -50,6 +50,17 @@ impl Engine {
                 return Ok(error.into());
             }
         };
+        if let AgentCall::Search {
+            path,
+            query,
+            limit,
+            page,
+        } = agent_call
+        {
+            let page = PageRequest { limit, page };
+            let found = self.search_for_agent(principal, &mounts, &path, query, page);
+            return Ok(settle(found.await)?.into());
+        }
         let Some(Mounted {
             store_id,
             is_read_only,
@@ -154,11 +165,54 @@ impl Engine {
                 self.note_read(principal, store_id, head.memory_id);
                 Ok(AgentResult::Read(part))
             }
-            AgentCall::Write { .. }
+            AgentCall::Search { .. }
+            | AgentCall::Write { .. }
             | AgentCall::Edit { .. }
             | AgentCall::Append { .. }
-            | AgentCall::Delete { .. } => Err(EngineError::Internal("a change was taken for a read").into()),
+            | AgentCall::Delete { .. } => {
+                Err(EngineError::Internal("another call was taken for a read").into())
+            }
         }
+    }
+
+    /// Searches below a path: in its store, or in all where it is `/memories`
+    /// of a session.
+    async fn search_for_agent(
+        &self,
+        principal: &Principal,
+        mounts: &Mounts,
+        path: &ToolPath,
+        query: String,
+        page: PageRequest,
+    ) -> Result<AgentResult, Stop> {
+        let store_ids: Vec<_> = match mounts.store_of(path) {
+            Some(mounted) => vec![mounted.store_id],
+            None => mounts.iter().map(|(_, mounted)| mounted.store_id).collect(),
+        };
+        let query = SearchQuery {
+            query,
+            path_prefix: path.memory().map(|_| path.dir().as_str().to_owned()),
+            page,
+        };
+        let found = self.search(principal, &store_ids, &query).await;
+        let Page { items, next } = found.map_err(mendable)?;
+        let named = |store_id, memory: &MemoryPath| {
+            let of_hit = |(_, mounted): &(_, Mounted)| mounted.store_id == store_id;
+            match mounts.iter().find(of_hit) {
+                Some((Some(slug), _)) if path.is_mounts() => format!("{path}/{slug}{memory}"),
+                _ => path.display_of(memory),
+            }
+        };
+        let hit = |hit: SearchHit| Hit {
+            path: named(hit.store_id, &hit.path),
+            score: hit.score,
+            line: hit.line,
+            snippet: hit.snippet,
+        };
+        Ok(AgentResult::Search(Hits {
+            hits: items.into_iter().map(hit).collect(),
+            next_page: next,
+        }))
     }
 
     async fn list_for_agent(
@@ -207,10 +261,7 @@ impl Engine {
 
     /// The path that a page's cursor stands behind.
     async fn path_after(&self, query: Query, page: &str) -> Result<String, Stop> {
-        let position = self.unseal(query, page).await.map_err(|error| match error {
-            EngineError::Invalid { field, rule } => Stop::Tool(ToolError::OutOfBounds { field, rule }),
-            error => Stop::Engine(error),
-        })?;
+        let position = self.unseal(query, page).await.map_err(mendable)?;
         String::from_utf8(position).map_err(|_| EngineError::Internal("a cursor of no path").into())
     }
 
@@ -246,7 +297,8 @@ fn on_mounts(mounts: &Mounts, call: &AgentCall) -> Result<AgentResult, ToolError
             }))
         }
         AgentCall::Delete { .. } => Err(ToolError::CannotDeleteRoot),
-        AgentCall::Read { path, .. }
+        AgentCall::Search { path, .. }
+        | AgentCall::Read { path, .. }
         | AgentCall::Write { path, .. }
         | AgentCall::Edit { path, .. }
         | AgentCall::Append { path, .. } => Err(is_directory(path)),
@@ -261,6 +313,14 @@ fn refusal_of_mount(call: &AgentCall, is_read_only: bool) -> Option<ToolError> {
         return Some(ToolError::CannotDeleteMount { path: named() });
     }
     (is_read_only && call.tool().is_change()).then(|| ToolError::ReadOnly { path: named() })
+}
+
+/// A field that breaks a rule is the model's to mend.
+fn mendable(error: EngineError) -> Stop {
+    match error {
+        EngineError::Invalid { field, rule } => ToolError::OutOfBounds { field, rule }.into(),
+        error => Stop::Engine(error),
+    }
 }
 
 fn is_directory(path: &ToolPath) -> ToolError {

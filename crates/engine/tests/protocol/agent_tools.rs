@@ -30,6 +30,7 @@ crate::on_both_pairs! {
     limits_are_told_to_the_model,
     archived_store_can_only_be_read,
     paths_lead_into_the_stores_of_a_session,
+    search_finds_what_was_written_and_no_more_than_the_paths_lead_to,
     credential_that_may_not_is_refused_and_unknown_tools_are_told,
 }
 
@@ -587,19 +588,24 @@ async fn other_store(bed: &Bed) -> StoreId {
     store.store_id
 }
 
-async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
-    let other = other_store(&bed).await;
+/// A session with the bed's store and another one, which it may only read.
+fn session_of(bed: &Bed, other: StoreId) -> Mounts {
     let mounted = |store_id, is_read_only| Mounted {
         store_id,
         is_read_only,
     };
-    let mounts = Mounts::of_session(
+    Mounts::of_session(
         SessionId::from_uuid(bed.engine.new_uuid()),
         [
             ("notes".to_owned(), mounted(bed.store_id, false)),
             ("handbook".to_owned(), mounted(other, true)),
         ],
-    );
+    )
+}
+
+async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
+    let other = other_store(&bed).await;
+    let mounts = session_of(&bed, other);
     let put = answer_of(
         &bed.engine,
         &bed.principal,
@@ -675,6 +681,91 @@ async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
     }
 }
 
+async fn search_finds_what_was_written_and_no_more_than_the_paths_lead_to(bed: Bed) {
+    let other = other_store(&bed).await;
+    for (store, path, content) in [
+        (bed.store_id, "/memories/tea.md", "# Drinks\nGreen tea at four.\n"),
+        (
+            bed.store_id,
+            "/memories/garden/herbs.md",
+            "Mint makes a fine tea too.\n",
+        ),
+        (other, "/memories/rules.md", "No tea near the keyboard.\n"),
+    ] {
+        let put = answer_of(
+            &bed.engine,
+            &bed.principal,
+            store,
+            "memory_write",
+            None,
+            write(path, content),
+        );
+        assert!(!put.await.unwrap().is_error);
+    }
+    let found = async |mounts: Mounts, input: Value| {
+        let answer = answer_of(&bed.engine, &bed.principal, mounts, "memory_search", None, input);
+        let answer = answer.await.unwrap();
+        let Some(AgentResult::Search(hits)) = answer.result else {
+            panic!("{}", answer.content);
+        };
+        for hit in &hits.hits {
+            assert!(
+                hit.snippet.contains('⟦') && answer.content.contains(&hit.snippet),
+                "{hit:?}"
+            );
+        }
+        let mut paths: Vec<_> = hits.hits.into_iter().map(|hit| (hit.path, hit.line)).collect();
+        paths.sort();
+        (paths, hits.next_page)
+    };
+    let one = Mounts::from(bed.store_id);
+    let tea = ("/memories/tea.md".to_owned(), 2);
+    let herbs = ("/memories/garden/herbs.md".to_owned(), 1);
+    let (all, _) = found(one.clone(), json!({"query": "tea"})).await;
+    assert_eq!(all, [herbs.clone(), tea]);
+    let (below, _) = found(
+        one.clone(),
+        json!({"query": "tea", "path_prefix": "/memories/garden"}),
+    )
+    .await;
+    assert_eq!(below, [herbs]);
+    let (none, next) = found(one.clone(), json!({"query": "coffee"})).await;
+    assert_eq!((none, next), (vec![], None));
+    // A page at a time, each hit once.
+    let (first, next) = found(one.clone(), json!({"query": "tea", "limit": 1})).await;
+    let (second, last) = found(one, json!({"query": "tea", "limit": 1, "page": next.unwrap()})).await;
+    assert_eq!((first.len(), second.len(), last), (1, 1, None));
+    assert_ne!(first, second);
+    let text = bed
+        .not_done("memory_search", json!({"query": "tea", "page": "page_x"}))
+        .await;
+    assert!(text.starts_with("Error: Field `page` must be"), "{text}");
+
+    let session = session_of(&bed, other);
+    let (everywhere, _) = found(session.clone(), json!({"query": "tea"})).await;
+    let paths: Vec<_> = everywhere.into_iter().map(|(path, _)| path).collect();
+    assert_eq!(
+        paths,
+        [
+            "/memories/handbook/rules.md",
+            "/memories/notes/garden/herbs.md",
+            "/memories/notes/tea.md"
+        ]
+    );
+    let (in_one, _) = found(
+        session,
+        json!({"query": "tea", "path_prefix": "/mnt/memory/handbook"}),
+    )
+    .await;
+    assert_eq!(in_one, [("/mnt/memory/handbook/rules.md".to_owned(), 1)]);
+
+    // What is gone is found no more.
+    bed.done("memory_delete", json!({"path": "/memories/garden"}))
+        .await;
+    let (left, _) = found(bed.store_id.into(), json!({"query": "tea"})).await;
+    assert_eq!(left.len(), 1);
+}
+
 async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(bed: Bed) {
     let principal_with = async |scopes: &[Scope]| {
         let new = NewKey {
@@ -700,6 +791,7 @@ async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(bed: Bed)
         (&writer, "memory_edit", edit),
         (&writer, "memory_read", json!({"path": "/memories/a"})),
         (&writer, "memory_list", json!({})),
+        (&writer, "memory_search", json!({"query": "a"})),
     ] {
         let answer = answer_of(&bed.engine, principal, bed.store_id, tool, None, input).await;
         assert!(
@@ -712,7 +804,7 @@ async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(bed: Bed)
     let answer = bed.agent("memory_forget", json!({})).await;
     assert_eq!(
         answer.content,
-        "Error: There is no tool of this name; the tools are `memory`, `memory_list`, `memory_read`, `memory_write`, \
+        "Error: There is no tool of this name; the tools are `memory`, `memory_list`, `memory_search`, `memory_read`, `memory_write`, \
          `memory_edit`, `memory_append`, `memory_delete`"
     );
     assert!(answer.is_error);
@@ -721,6 +813,7 @@ async fn credential_that_may_not_is_refused_and_unknown_tools_are_told(bed: Bed)
         ("memory_forget", json!({})),
         ("memory_read", json!({})),
         ("memory_list", json!({})),
+        ("memory_search", json!({"query": "a"})),
         ("memory_read", json!({"path": "/memories/a"})),
         ("memory_write", write("/memories/a", "x")),
         ("memory_delete", json!({"path": "/memories/a"})),

@@ -73,6 +73,11 @@ async fn every_tool_works_on_the_files_of_the_others(client: &Client, tenant: &T
         ("memory_read", json!({"path": path}), "/memories/day.md: 16 bytes"),
         ("memory_list", json!({}), "Files below /memories"),
         (
+            "memory_search",
+            json!({"query": "day"}),
+            "Memories that match, the best first",
+        ),
+        (
             "memory",
             json!({"command": "view", "path": path}),
             "Here's the content of /memories/day.md with line numbers:\n     1\t# Day\n     2\t1\n     3\t2\n     4\tthree",
@@ -93,7 +98,11 @@ async fn every_tool_works_on_the_files_of_the_others(client: &Client, tenant: &T
             !result.is_error && result.content.starts_with(begins),
             "{result:?}"
         );
-        if *name != "memory_read" && *name != "memory_list" && input["command"] != "view" {
+        if *name != "memory_read"
+            && *name != "memory_list"
+            && *name != "memory_search"
+            && input["command"] != "view"
+        {
             let again = client.call(tenant.store_id, &block).await;
             assert_eq!(again.text, first.text, "the same block does nothing twice");
         }

@@ -9,11 +9,13 @@ use super::content::push_snippet;
 use crate::sensitive::{Finding, list_kinds};
 
 /// The result of a call that was carried out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum AgentResult {
     /// Of `memory_list`.
     List(Listing),
+    /// Of `memory_search`.
+    Search(Hits),
     /// Of `memory_read`.
     Read(PartOfFile),
     /// Of `memory_write` and `memory_append`.
@@ -57,6 +59,28 @@ pub enum ListingEntry {
         /// Whether nothing below it may be changed.
         read_only: bool,
     },
+}
+
+/// A page of what a search found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Hits {
+    /// What was found, the best first.
+    pub hits: Vec<Hit>,
+    /// The cursor of the next page, if there is one.
+    pub next_page: Option<String>,
+}
+
+/// A file that a search found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Hit {
+    /// The file.
+    pub path: String,
+    /// Higher is better; comparable within one search.
+    pub score: f64,
+    /// The line that the snippet begins in, counted from 1.
+    pub line: usize,
+    /// A passage with what matched marked.
+    pub snippet: String,
 }
 
 /// A part of a file as it is.
@@ -169,6 +193,7 @@ impl AgentResult {
     pub fn to_text(&self) -> String {
         match self {
             Self::List(listing) => listing.to_text(),
+            Self::Search(hits) => hits.to_text(),
             Self::Read(part) => part.to_text(),
             Self::Write(written) => written.to_text(),
             Self::Edit(edited) => edited.to_text(),
@@ -205,6 +230,30 @@ impl Listing {
                 } => write!(text, "\n{path}\t(read-only)"),
                 ListingEntry::Directory { path, .. } => write!(text, "\n{path}"),
             };
+        }
+        if let Some(page) = &self.next_page {
+            let _ = write!(text, "\n\n[There are more. Continue with page `{page}`.]");
+        }
+        text
+    }
+}
+
+impl Hits {
+    fn to_text(&self) -> String {
+        if self.hits.is_empty() {
+            return "No memory matches. Try other words, fewer of them, or memory_list.".to_owned();
+        }
+        let mut text =
+            "Memories that match, the best first (path, line, score, and a passage with what matched in ⟦ ⟧):"
+                .to_owned();
+        for Hit {
+            path,
+            score,
+            line,
+            snippet,
+        } in &self.hits
+        {
+            let _ = write!(text, "\n\n{path}, line {line}, score {score:.2}\n{snippet}");
         }
         if let Some(page) = &self.next_page {
             let _ = write!(text, "\n\n[There are more. Continue with page `{page}`.]");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{AgentTool, MAX_EDITS, MAX_LISTED};
+use super::{AgentTool, MAX_EDITS, MAX_HITS, MAX_LISTED};
 
 /// A tool as it is offered to a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,6 +95,12 @@ const fn words(tool: AgentTool) -> (&'static str, &'static str) {
             "Lists the files of your memory with size, time of the last change and first line. Use it before a \
              task, to see what earlier sessions left. Without `path_prefix` it begins at /memories.",
         ),
+        AgentTool::Search => (
+            "Search memories",
+            "Finds files by words in their content and path, the best match first, with a passage and its line. \
+             Understands \"quoted phrases\", -excluded words, prefixes* and path:notes/. Use it when you do not know \
+             which file to read.",
+        ),
         AgentTool::Read => (
             "Read a memory",
             "Reads a file as it is, without line numbers, and tells its content_sha256. A long one comes in parts: \
@@ -134,6 +140,15 @@ fn input(tool: AgentTool) -> Value {
                 "page": text("The cursor that the page before named."),
             }),
             &[],
+        ),
+        AgentTool::Search => object(
+            json!({
+                "query": text("What to look for."),
+                "path_prefix": text("The directory to search, such as /memories/notes; all where left out."),
+                "limit": number(1, Some(MAX_HITS), "Hits of a page, 10 where left out."),
+                "page": text("The cursor that the page before named."),
+            }),
+            &["query"],
         ),
         AgentTool::Read => object(
             json!({
@@ -226,6 +241,24 @@ fn output(tool: AgentTool) -> Value {
                     "next_page": or_null("string", "The cursor of the next page."),
                 }),
                 &["path", "entries", "next_page"],
+            )
+        }
+        AgentTool::Search => {
+            let hit = object(
+                json!({
+                    "path": text("The file."),
+                    "score": {"type": "number", "description": "Higher is better; comparable within one search."},
+                    "line": number(1, None, "The line that the snippet begins in."),
+                    "snippet": text("A passage with what matched between ⟦ and ⟧."),
+                }),
+                &["path", "score", "line", "snippet"],
+            );
+            object(
+                json!({
+                    "hits": {"type": "array", "items": hit},
+                    "next_page": or_null("string", "The cursor of the next page."),
+                }),
+                &["hits", "next_page"],
             )
         }
         AgentTool::Read => object(

@@ -127,6 +127,16 @@ fn wrong_fields_are_named() {
             "Error: Field `depth` must be 0 to 1, but is 2",
         ),
         (
+            AgentTool::Search,
+            json!({"limit": 3}),
+            "Error: Field `query` is missing; it must be a string",
+        ),
+        (
+            AgentTool::Search,
+            json!({"query": "tea", "limit": 51}),
+            "Error: Field `limit` must be 1 to 50, but is 51",
+        ),
+        (
             AgentTool::Read,
             json!({"path": "/memories/a", "offset": -1}),
             "Error: Field `offset` must be 0 or more, but is -1",
@@ -357,6 +367,7 @@ fn fits(schema: &Value, value: &Value) -> bool {
                 .is_none_or(|names| names.as_array().unwrap().contains(&json!(text)))
         }),
         "integer" => value.is_u64(),
+        "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
         unknown => panic!("{unknown}"),
@@ -399,6 +410,19 @@ fn results_are_what_their_schemas_say() {
             next_page,
         };
         holds(AgentTool::List, &AgentResult::List(listing));
+    }
+    for next_page in [None, Some("page_x".to_owned())] {
+        let hit = Hit {
+            path: "/memories/a".to_owned(),
+            score: 1.5,
+            line: 3,
+            snippet: "a ⟦b⟧".to_owned(),
+        };
+        let hits = Hits {
+            hits: vec![hit],
+            next_page,
+        };
+        holds(AgentTool::Search, &AgentResult::Search(hits));
     }
     for limit in [None, Some(1)] {
         let part = read(&at("/memories/a"), "text", 0, limit, 100).unwrap();
@@ -449,6 +473,10 @@ fn inputs_that_parse_are_what_their_schemas_say() {
         (
             AgentTool::List,
             json!({"path_prefix": "/memories", "depth": 1, "limit": 3, "page": "page_x"}),
+        ),
+        (
+            AgentTool::Search,
+            json!({"query": "tea", "path_prefix": "/memories/a", "limit": 50, "page": "page_x"}),
         ),
         (
             AgentTool::Read,

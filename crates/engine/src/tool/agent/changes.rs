@@ -69,7 +69,7 @@ impl Call<'_> {
                     precondition,
                 } => self.append(path, content, *precondition).await?,
                 AgentCall::Delete { path, expected } => self.delete(path, *expected, deleted).await?,
-                AgentCall::List { .. } | AgentCall::Read { .. } => {
+                AgentCall::List { .. } | AgentCall::Search { .. } | AgentCall::Read { .. } => {
                     return Err(EngineError::Internal("a read was taken for a change").into());
                 }
             };

@@ -70,7 +70,10 @@ impl Engine {
                     redactions: edit.map(|edit| redactions(&edit.findings)).unwrap_or_default(),
                 })
             }
-            AgentCall::List { .. } | AgentCall::Read { .. } | AgentCall::Delete { .. } => {
+            AgentCall::List { .. }
+            | AgentCall::Search { .. }
+            | AgentCall::Read { .. }
+            | AgentCall::Delete { .. } => {
                 return Err(EngineError::Internal("a read was recorded as a change").into());
             }
         })

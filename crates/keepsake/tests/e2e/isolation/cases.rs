@@ -78,6 +78,7 @@ const TOOL_CALLS: &[Body] = &[
         json!({"type": "tool_use", "id": "toolu_1", "name": "memory", "input": input})
     }),
     body(&[], |_| block("memory_list", &json!({}))),
+    body(&[], |_| block("memory_search", &json!({"query": "first second"}))),
     body(&[Kind::Path], |ids| {
         block("memory_read", &json!({"path": ids.path()}))
     }),
