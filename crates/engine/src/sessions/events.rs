@@ -181,7 +181,7 @@ fn place_of<'a>(mounts: &Mounts, paths: impl Iterator<Item = &'a ToolPath>) -> O
     place
 }
 
-/// Whether a tool may have this name, which is no content itself.
+/// Whether a tool or a command may have this name, which is no content itself.
 fn is_name(name: &str) -> bool {
     (1..=KEPT_CHARS).contains(&name.len())
         && name
@@ -192,7 +192,7 @@ fn is_name(name: &str) -> bool {
 fn is_small(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
-        Value::String(text) => text.len() <= KEPT_CHARS,
+        Value::String(text) => is_name(text),
         Value::Array(items) => items.len() <= 2 && items.iter().all(Value::is_number),
         Value::Object(_) => false,
     }

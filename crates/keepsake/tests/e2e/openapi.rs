@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::support::script::{self, SCHEMATHESIS};
-use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, secrets};
 
 /// The seed of what is made up; another one finds other things.
 const SEED: &str = "20260722";
@@ -17,10 +17,13 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
                       response_headers_conformance,response_schema_conformance,unsupported_method,\
                       ignored_auth,use_after_free";
 
-/// What ends a store's life, or its changes.
-const ENDS_OF_STORES: [&str; 2] = [
+/// What ends a store's or a session's life, or its changes.
+const ENDS: [&str; 5] = [
     "DELETE /v1/memory_stores/{memory_store_id}",
     "POST /v1/memory_stores/{memory_store_id}/archive",
+    "DELETE /v1/sessions/{session_id}",
+    "POST /v1/sessions/{session_id}/archive",
+    "DELETE /v1/sessions/{session_id}/resources/{resource_id}",
 ];
 
 /// What would end the run's own credential.
@@ -44,7 +47,7 @@ async fn answers_are_as_the_document_says(pair: Pair) {
     // With ids of what is there, so that most requests get far.
     let ids = Ids::make(&server.client(&tenant), &tenant).await;
     let mut arguments = vec!["--max-examples", "60", "--phases", "examples,coverage,fuzzing"];
-    for operation in ENDS_OF_STORES {
+    for operation in ENDS {
         arguments.extend(["--exclude-name", operation]);
     }
     schemathesis(&server, &tenant, &ids.configuration(), &arguments).await;
@@ -80,13 +83,21 @@ struct Ids {
     store: String,
     memories: Vec<String>,
     versions: Vec<String>,
+    session: String,
+    resource: String,
 }
 
 impl Ids {
     /// Fills the tenant's store with memories that have been edited.
     async fn make(client: &Client, tenant: &Tenant) -> Self {
         let memories = format!("/v1/memory_stores/{}/memories", tenant.store_id);
+        let resource = json!({"type": "memory_store", "memory_store_id": tenant.store_id.to_string()});
+        let new = json!({"agent": "a", "environment_id": "e", "resources": [resource]});
+        let session = made(&client.post("/v1/sessions", &new).await);
+        secrets::remember(&text(&session, "token"), "a session's token");
         let mut ids = Self {
+            session: text(&session, "id"),
+            resource: text(&session["resources"][0], "id"),
             store: tenant.store_id.to_string(),
             memories: Vec::new(),
             versions: Vec::new(),
@@ -110,16 +121,22 @@ impl Ids {
             store,
             memories,
             versions,
+            session,
+            resource,
         } = self;
         format!(
             "[dictionaries]\n\
              stores = {{ values = [{store:?}] }}\n\
              memories = {{ values = {memories:?} }}\n\
              versions = {{ values = {versions:?} }}\n\
+             sessions = {{ values = [{session:?}] }}\n\
+             resources = {{ values = [{resource:?}] }}\n\
              [parameters]\n\
              \"path.memory_store_id\" = {{ dictionary = \"stores\", probability = 0.9 }}\n\
              \"path.memory_id\" = {{ dictionary = \"memories\", probability = 0.9 }}\n\
-             \"path.memory_version_id\" = {{ dictionary = \"versions\", probability = 0.9 }}\n"
+             \"path.memory_version_id\" = {{ dictionary = \"versions\", probability = 0.9 }}\n\
+             \"path.session_id\" = {{ dictionary = \"sessions\", probability = 0.9 }}\n\
+             \"path.resource_id\" = {{ dictionary = \"resources\", probability = 0.9 }}\n"
         )
     }
 }

@@ -13,6 +13,7 @@ use crate::bed::{Bed, create, insert, tool_call, view};
 crate::on_both_pairs! {
     every_call_becomes_an_event_without_content,
     events_are_written_with_the_access_times_and_once,
+    names_that_no_tool_has_are_not_kept,
     events_are_paged_in_both_orders,
     read_in_a_session_writes_nothing_itself,
 }
@@ -74,8 +75,7 @@ async fn every_call_becomes_an_event_without_content(bed: Bed) {
                 "old_str": {"size_bytes": 6}, "new_str": {"size_bytes": 2}}),
             json!({"command": "insert", "path": "/memories/notes/a.md", "insert_line": 1,
                 "insert_text": {"size_bytes": 4}}),
-            json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2],
-                "note": {"size_bytes": 9}}),
+            json!({"command": "view", "path": "/mnt/memory/notes/a.md", "view_range": [1, 2]}),
             json!({"command": "rename", "old_path": "/memories/notes/a.md", "new_path": "/memories/notes/b.md"}),
             // It leads nowhere: no erasure could tell what it names.
             json!({"command": "view", "path": {"size_bytes": 26}}),
@@ -108,6 +108,30 @@ async fn events_are_written_with_the_access_times_and_once(bed: Bed) {
     call(&replica, &principal, id, view("/memories/notes")).await;
     assert!(replica.shut_down(Duration::from_secs(20)).await);
     assert_eq!(events(&bed, &bed.engine, id).await.len(), 2);
+}
+
+async fn names_that_no_tool_has_are_not_kept(bed: Bed) {
+    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+    let id = made.session.session_id;
+    for name in ["no\0tool", "", "a secret", "some_tool"] {
+        let mounts = bed.engine.session_mounts(&bed.principal, id).await.unwrap();
+        let odd = tool_call(
+            None,
+            json!({"command": "a secret", "a\0": "b", "path": "/memories"}),
+        );
+        let answer = bed
+            .engine
+            .call_tool_named(&bed.principal, mounts, name, odd)
+            .await;
+        assert!(answer.unwrap().is_error);
+    }
+    bed.engine.flush_access().await.unwrap();
+    let kept = events(&bed, &bed.replica(), id).await;
+    let mut names: Vec<_> = kept.iter().map(|event| event.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["some_tool", "unknown", "unknown", "unknown"]);
+    let without = json!({"command": {"size_bytes": 8}, "path": "/memories"});
+    assert!(inputs(&kept).iter().all(|input| *input == without), "{kept:?}");
 }
 
 async fn events_are_paged_in_both_orders(bed: Bed) {

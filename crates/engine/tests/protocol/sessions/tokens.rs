@@ -19,7 +19,9 @@ crate::on_both_pairs! {
     what_is_attached_to_be_read_is_written_on_no_way,
     token_does_nothing_beside_its_memories,
     token_lives_a_day_and_no_longer_than_the_key_that_asked_for_it,
+    token_ends_with_the_key_that_asked_for_it_within_five_seconds,
     block_that_is_sent_again_writes_once,
+    block_of_another_session_is_another_call,
 }
 
 /// How long a replica may go on believing.
@@ -447,4 +449,48 @@ async fn block_that_is_sent_again_writes_once(bed: Bed) {
         assert!(!answer.is_error, "{}", answer.content);
     }
     assert_eq!(bed.text_at(&bed.engine, "/memories/a").await, "x\ny\n");
+}
+
+async fn token_ends_with_the_key_that_asked_for_it_within_five_seconds(bed: Bed) {
+    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+    let id = made.session.session_id;
+    let other = bed.key_with(&keepsake_index::Scope::ALL, None).await;
+    let token = bed.engine.session_token(&other, id).await.unwrap();
+    let replica = bed.replica();
+    for engine in [&bed.engine, &replica] {
+        engine.authenticate(&token).await.unwrap();
+        holder(engine, &made).await;
+    }
+    let Actor::ApiKey(key) = other.actor else {
+        panic!("{:?}", other.actor)
+    };
+    bed.engine.revoke_api_key(&bed.principal, key).await.unwrap();
+    bed.clock.advance(FELT);
+    for engine in [&bed.engine, &replica] {
+        let refused = engine.authenticate(&token).await.unwrap_err();
+        assert!(matches!(refused, EngineError::Unauthenticated(_)), "{refused}");
+        // Its session goes on, and so does what was issued to others.
+        holder(engine, &made).await;
+    }
+}
+
+async fn block_of_another_session_is_another_call(bed: Bed) {
+    bed.create("/memories/a", "x\n").await;
+    for _ in 0..2 {
+        let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+        let mounts = bed
+            .engine
+            .session_mounts(&bed.principal, made.session.session_id)
+            .await
+            .unwrap();
+        // Harnesses that number their calls begin anew in each session.
+        let block = tool_call(Some("1"), crate::bed::insert("/memories/notes/a", 1, "y"));
+        let answer = bed
+            .engine
+            .call_tool_named(&bed.principal, mounts, "memory", block)
+            .await
+            .unwrap();
+        assert!(!answer.is_error, "{}", answer.content);
+    }
+    assert_eq!(bed.text_at(&bed.engine, "/memories/a").await, "x\ny\ny\n");
 }

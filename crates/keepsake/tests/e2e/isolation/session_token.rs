@@ -14,8 +14,9 @@ use super::sweep::ask;
 use crate::support::{Answer, Client, Deployment, Pair, secrets};
 
 /// What reads, and what a token may read.
-const READS: [&str; 7] = [
+const READS: [&str; 8] = [
     "memories.list",
+    "memories.search",
     "memories.retrieve",
     "sessions.retrieve",
     "sessions.events.list",

@@ -332,10 +332,11 @@ pub(super) async fn next_page(owner: &Client, target: &Target) -> String {
     page_of(owner, &target.operation, &target.ids).await
 }
 
-/// Asks once, without parameters of the query and headers.
+/// Asks once, with no parameters but those that it cannot be asked without.
 pub(super) async fn ask(client: &Client, operation: &Operation, ids: &Ids, body: Option<&Value>) -> Answer {
+    let needed = operation.in_query.iter().filter(|name| *name == "query");
     let form = Form {
-        query: Vec::new(),
+        query: needed.map(|name| (name.clone(), cases::meaning(name))).collect(),
         has_headers: false,
         body: None,
     };

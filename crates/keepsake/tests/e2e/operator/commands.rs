@@ -1,18 +1,20 @@
 //! The operator's commands, beside the database and over HTTP.
 
-use serde_json::json;
+use std::time::Duration;
 
-use super::{Operator, STORES, assert_nothing_is_left, remove, text, write};
+use serde_json::{Value, json};
+
+use super::{Operator, STORES, assert_nothing_is_left, ok, refused, remove, text, write};
 use crate::support::command::{Run, keepsake, keepsake_with};
 use crate::support::deployment::ServerConfig;
-use crate::support::{Client, Deployment, Pair, Server, secrets};
+use crate::support::{Client, Deployment, Pair, Server, eventually, secrets};
 
 /// A server, and commands beside it.
 struct Sides {
     operator: Operator,
     config_file: String,
-    _server: Server,
-    _deployment: Deployment,
+    server: Server,
+    deployment: Deployment,
 }
 
 impl Sides {
@@ -23,8 +25,8 @@ impl Sides {
         Self {
             operator,
             config_file: command.config_file().display().to_string(),
-            _server: Server::start(command).await,
-            _deployment: deployment,
+            server: Server::start(command).await,
+            deployment,
         }
     }
 
@@ -233,4 +235,66 @@ async fn commands_beside_sqlite_lead_a_tenant_through_its_life() {
     remove(&deployment, &id).await;
     assert_nothing_is_left(&deployment, &id).await;
     assert_eq!(run(&["tenant", "deletion", &id]).await["status"], "done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_that_signs_tokens_is_changed_on_both_sides_and_audited() {
+    let sides = Sides::new().await;
+    let tenant = sides.deployment.tenant().await;
+    let client = sides.server.client(&tenant);
+    let new = json!({"agent": "a", "environment_id": "e"});
+    let session = ok(&client.post("/v1/sessions", &new).await);
+    let path = format!("/v1/sessions/{}", text(&session["id"]));
+    let holder_of = |token: &Value| {
+        secrets::remember(token.as_str().unwrap(), "a session's token");
+        client.with_key(token.as_str().unwrap())
+    };
+    let old = holder_of(&session["token"]);
+    let issued = async || ok(&client.post(&format!("{path}/token"), &json!({})).await)["token"].clone();
+
+    // One that is planned ends no token.
+    let rotated = sides.remote("token-key rotate --json").await.json();
+    assert_eq!(
+        (&rotated["type"], &rotated["id"]),
+        (&json!("token_key"), &json!("token-2"))
+    );
+    ok(&old.get(&path).await);
+    let shown = sides.beside("token-key rotate").await.ok();
+    assert!(shown.starts_with("id: token-3\nsigns_from: "), "{shown}");
+    ok(&holder_of(&issued().await).get(&path).await);
+
+    let rotated = sides.remote("token-key rotate --compromised --json").await.json();
+    assert_eq!(rotated["id"], "token-4");
+    // What was verified a moment ago is believed for as long as a key is.
+    let is_refused = async || old.get(&path).await.status == 401;
+    eventually(
+        "a distrusted token is refused",
+        Duration::from_secs(5),
+        is_refused,
+    )
+    .await;
+    refused(&old.get(&path).await, 401, "authentication_error");
+    ok(&holder_of(&issued().await).get(&path).await);
+
+    let audit = sides.operator.get("/admin/v1/audit?limit=100").await;
+    let entries = audit["data"].as_array().unwrap().iter();
+    let told: Vec<_> = entries
+        .filter(|entry| text(&entry["action"]).starts_with("token_key."))
+        .map(|entry| {
+            (
+                text(&entry["actor"]),
+                text(&entry["action"]),
+                entry["object_id"].clone(),
+            )
+        })
+        .collect();
+    let entry = |actor: &str, action: &str| (actor.to_owned(), action.to_owned(), Value::Null);
+    assert_eq!(
+        told,
+        [
+            entry("operator", "token_key.distrust"),
+            entry("operator_cli", "token_key.rotate"),
+            entry("operator", "token_key.rotate"),
+        ]
+    );
 }
