@@ -168,22 +168,6 @@ async fn running_server_is_measured_beside_the_floor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn searches_are_measured_beside_retrievals() {
-    let deployment = Deployment::unmigrated(Pair::SqliteFiles).await;
-    let command = deployment.command(&ServerConfig::default());
-    let config = format!("--config={}", command.config_file().display());
-    let json = command.config_file().with_file_name("results.json");
-    let table = bench(&[config.as_str(), "--search"], &json).await.ok();
-    assert!(table.contains("warm p99"), "{table}");
-    let report = results(&json);
-    assert_eq!(report["first_ms"].as_array().unwrap().len(), 2);
-    for felt in ["warm", "retrieve"] {
-        assert_eq!(report[felt]["calls"], 1_000, "{report}");
-        assert!(report[felt]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn running_server_is_measured_with_the_keys_that_are_given() {
     let deployment = Deployment::new(Pair::SqliteFiles).await;
     let tenant = deployment.tenant().await;

@@ -8,6 +8,7 @@
     reason = "a test's helpers fail the test by panicking, as the test does"
 )]
 
+mod agent_day;
 mod agent_tools;
 mod any_history;
 mod api;

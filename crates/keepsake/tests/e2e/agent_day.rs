@@ -1,0 +1,38 @@
+//! A scripted agent at work, and the next day; the transcript is kept in the
+//! docs as their example.
+
+use std::path::Path;
+
+use tokio::process::Command;
+
+use crate::support::script::{self, MCP_PYTHON};
+use crate::support::{Deployment, Pair};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn day_of_an_agent_goes_as_the_docs_show_it_on_postgres_and_s3() {
+    day_goes_as_the_docs_show_it(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn day_of_an_agent_goes_as_the_docs_show_it_on_sqlite_and_files() {
+    day_goes_as_the_docs_show_it(Pair::SqliteFiles).await;
+}
+
+async fn day_goes_as_the_docs_show_it(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let transcript = script::run(
+        Command::new(script::from_environment(MCP_PYTHON))
+            .arg(repository.join("tests/agent/day.py"))
+            .env("KEEPSAKE_URL", server.url())
+            .env("KEEPSAKE_API_KEY", &tenant.key),
+    )
+    .await;
+    let kept = std::fs::read_to_string(repository.join("docs/example-session.md")).unwrap();
+    for (number, (line, kept)) in (1..).zip(transcript.lines().zip(kept.lines())) {
+        assert_eq!(line, kept, "docs/example-session.md, line {number}");
+    }
+    assert_eq!(transcript.lines().count(), kept.lines().count());
+}
