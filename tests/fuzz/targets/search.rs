@@ -4,7 +4,7 @@
 #![no_main]
 
 use keepsake_core::{MemoryId, MemoryPath};
-use keepsake_search::{MAX_SNIPPET_CHARS, Query, Row, Postings, check};
+use keepsake_search::{MAX_SNIPPET_CHARS, Postings, Query, Row, check};
 use libfuzzer_sys::fuzz_target;
 use uuid::Uuid;
 
@@ -24,7 +24,9 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(check(row.as_bytes()), Ok(()));
     assert_eq!(Row::of(content), row);
     assert!(row.length() as usize <= content.chars().count() * 18);
-    index.set(memory(2), path("/notes/a_b.md"), Some(row.into_bytes())).expect("a row of a content is whole");
+    index
+        .set(memory(2), path("/notes/a_b.md"), Some(row.into_bytes()))
+        .expect("a row of a content is whole");
     let Ok(query) = Query::parse(query) else {
         return;
     };

@@ -9,9 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use keepsake_core::tool::agent::{
-    AgentCall, AgentEdit, AgentTool, Replacement, append, apply_edits, read,
-};
+use keepsake_core::tool::agent::{AgentCall, AgentEdit, AgentTool, Replacement, append, apply_edits, read};
 use keepsake_core::tool::{Command, Edit, ToolError, ToolPath, ToolRoot, insert, str_replace, view_file};
 use keepsake_core::{Content, DirPath, MemoryPath};
 use libfuzzer_sys::fuzz_target;
@@ -98,7 +96,9 @@ impl Store {
 
     fn apply_agents(&mut self, call: &AgentCall) {
         match call {
-            AgentCall::List { path, .. } | AgentCall::Search { path, .. } => assert!(self.below(&path.dir()).len() <= self.0.len()),
+            AgentCall::List { path, .. } | AgentCall::Search { path, .. } => {
+                assert!(self.below(&path.dir()).len() <= self.0.len())
+            }
             AgentCall::Read { path, offset, limit } => {
                 if let Some(text) = self.file(path) {
                     check_read(path, text, *offset, *limit);
@@ -200,7 +200,10 @@ fn edited(path: &ToolPath, text: &str, edits: &[Replacement]) -> Option<AgentEdi
         });
     }
     let edited = apply_edits(path, text, edits);
-    assert_eq!(edited.as_ref().map(|edit| &edit.content).ok(), expected.as_ref().ok());
+    assert_eq!(
+        edited.as_ref().map(|edit| &edit.content).ok(),
+        expected.as_ref().ok()
+    );
     let edited = edited.ok()?;
     let lines: Vec<_> = edited.content.split('\n').collect();
     for max_chars in [0, VIEW_CHARS, u64::MAX] {
@@ -330,7 +333,11 @@ fuzz_target!(|data: &[u8]| {
     let calls = serde_json::Deserializer::from_slice(data).into_iter::<Map<String, Value>>();
     for input in calls.map_while(Result::ok).take(32) {
         let before = store.clone();
-        if let Some(tool) = input.get("tool").and_then(Value::as_str).and_then(AgentTool::of_name) {
+        if let Some(tool) = input
+            .get("tool")
+            .and_then(Value::as_str)
+            .and_then(AgentTool::of_name)
+        {
             match AgentCall::parse(tool, &input, &ToolRoot::Store) {
                 Ok(call) => {
                     assert_eq!(call.tool(), tool);
