@@ -312,13 +312,31 @@ impl Built {
 impl Builder {
     /// Makes them: some tenths of a second for a large store.
     pub fn build(self) -> Built {
+        let (all, damaged, _) = self.fill(usize::MAX);
+        self.built(all, damaged)
+    }
+
+    /// The same, unless they would take more than about `max_bytes`.
+    pub fn build_within(self, max_bytes: usize) -> Option<Built> {
+        let (all, damaged, is_within) = self.fill(max_bytes);
+        is_within.then(|| self.built(all, damaged))
+    }
+
+    fn fill(&self, max_bytes: usize) -> (Dictionary, Vec<MemoryId>, bool) {
         let mut all = Dictionary::default();
         let mut damaged = Vec::new();
         for (number, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.is_live) {
             if all.add(to_u32(number), slot, None).is_err() {
                 damaged.push(slot.memory);
             }
+            if all.making_bytes() > max_bytes {
+                return (all, damaged, false);
+            }
         }
+        (all, damaged, true)
+    }
+
+    fn built(self, mut all: Dictionary, damaged: Vec<MemoryId>) -> Built {
         all.shrink();
         Built {
             all,

@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchSince};
-use keepsake_search::{ANALYSER, Builder, Built, Postings};
+use keepsake_search::{ANALYSER, Built, Postings};
 use keepsake_telemetry::Cache as Looked;
 use tokio::sync::{Mutex, Semaphore};
 
@@ -31,6 +31,7 @@ type Key = (TenantId, StoreId);
 
 /// The indexes of stores that were searched, the longest unused leave first.
 pub(crate) struct Cache {
+    max_bytes: u64,
     stores: moka::future::Cache<Key, Arc<SearchedStore>>,
     /// Postings are made for one store at a time: it takes a core for a while.
     builds: Arc<Semaphore>,
@@ -46,6 +47,7 @@ impl Cache {
         };
         let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
         Self {
+            max_bytes,
             stores: moka::future::Cache::builder()
                 .max_capacity(max_bytes)
                 .weigher(weigh)
@@ -56,8 +58,21 @@ impl Cache {
         }
     }
 
-    /// Weighs a store's index, which has grown or shrunk.
+    /// An index of which nothing was loaded.
+    fn unloaded(&self) -> Arc<SearchedStore> {
+        Arc::new(SearchedStore {
+            max_postings_bytes: usize::try_from(self.max_bytes / 4).unwrap_or(usize::MAX),
+            ..SearchedStore::default()
+        })
+    }
+
+    /// Weighs a store's index, which has grown or shrunk. One that takes most
+    /// of the room is not kept: all others would leave for it.
     async fn weigh(&self, key: Key, store: &Arc<SearchedStore>) {
+        if store.bytes.load(Ordering::Relaxed) as u64 > self.max_bytes / 2 {
+            self.stores.invalidate(&key).await;
+            return;
+        }
         self.stores.insert(key, Arc::clone(store)).await;
     }
 }
@@ -78,6 +93,10 @@ pub(super) struct SearchedStore {
     /// Held by the one that loads the store, which others wait for.
     loading: Mutex<()>,
     is_building: AtomicBool,
+    /// What all its postings may take, and whether they would take more: then
+    /// each search reads the rows for its own words.
+    max_postings_bytes: usize,
+    is_large: AtomicBool,
     /// What it weighs, and whether it was loaded: known without the lock, which
     /// a search holds for as long as it takes.
     bytes: AtomicUsize,
@@ -126,19 +145,24 @@ impl SearchedStore {
         state.is_ok_and(|state| state.place >= Some(place))
     }
 
-    /// Whether the postings of all memories are made.
+    /// Whether the postings of all memories are made, or never will be.
     pub(super) fn has_postings(&self) -> bool {
-        self.read().postings.has_all()
+        self.is_large.load(Ordering::Relaxed) || self.read().postings.has_all()
     }
 
     /// Makes them.
     fn build(&self) {
         let builder = self.read().postings.builder();
-        if let Some(built) = builder.map(Builder::build) {
-            let mut state = self.write();
-            state.adopt(built);
-            self.note(&state);
-        }
+        let Some(builder) = builder else {
+            return;
+        };
+        let Some(built) = builder.build_within(self.max_postings_bytes) else {
+            self.is_large.store(true, Ordering::Relaxed);
+            return;
+        };
+        let mut state = self.write();
+        state.adopt(built);
+        self.note(&state);
     }
 
     fn note(&self, state: &State) {
@@ -150,12 +174,13 @@ impl SearchedStore {
     fn apply(&self, changes: SearchChanges) -> bool {
         let place = (changes.purge_epoch, changes.seq);
         if changes.is_whole {
-            let whole = State::whole(changes);
+            let whole = State::whole(changes, self.max_postings_bytes);
             let mut state = self.write();
             // Another may have loaded it meanwhile.
             let is_newer = state.place.is_none_or(|known| known < place);
             if is_newer {
                 *state = whole;
+                self.is_large.store(false, Ordering::Relaxed);
                 self.note(&state);
             }
             return is_newer;
@@ -238,7 +263,7 @@ impl State {
     }
 
     /// The index of a store that was read whole.
-    fn whole(changes: SearchChanges) -> Self {
+    fn whole(changes: SearchChanges, max_postings_bytes: usize) -> Self {
         let mut state = Self {
             place: Some((changes.purge_epoch, changes.seq)),
             ..Self::default()
@@ -248,8 +273,9 @@ impl State {
         }
         if state.postings.len() <= FEW_MEMORIES
             && let Some(builder) = state.postings.builder()
+            && let Some(built) = builder.build_within(max_postings_bytes)
         {
-            state.adopt(builder.build());
+            state.adopt(built);
         }
         state
     }
@@ -312,7 +338,7 @@ impl Engine {
         let cache = &self.0.searched;
         let store = match cache.stores.get(&key).await {
             Some(store) => store,
-            None => cache.stores.get_with(key, async { Arc::default() }).await,
+            None => cache.stores.get_with(key, async { cache.unloaded() }).await,
         };
         let is_loaded = store.is_loaded.load(Ordering::Relaxed);
         self.0.metrics.cache_looked_up(Looked::Search, is_loaded);

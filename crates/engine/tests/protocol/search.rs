@@ -36,6 +36,7 @@ crate::on_both_pairs! {
     store_of_another_tenant_is_not_found,
     memories_of_an_earlier_release_are_indexed_by_the_job,
     any_history_is_searched_as_if_indexed_anew,
+    store_that_the_cache_has_no_room_for_is_searched,
     first_searches_at_the_same_time_load_a_store_once,
 }
 
@@ -400,6 +401,17 @@ async fn memories_of_an_earlier_release_are_indexed_by_the_job(bed: Bed) {
     assert_eq!((&counts["indexed"], &counts["failed"]), (&json!(0), &json!(0)));
     for engine in [&bed.engine, &other] {
         assert_eq!(paths_on(engine, &bed, "moved after").await, ["/a.txt"]);
+    }
+}
+
+async fn store_that_the_cache_has_no_room_for_is_searched(bed: Bed) {
+    let other = bed.replica_with(|options| options.search_cache_bytes = 1_000);
+    for number in 0..3 {
+        bed.make(&format!("/{number}.md"), &format!("zebra number{number}"))
+            .await;
+        let found = paths_on(&other, &bed, "zebra").await;
+        assert_eq!(found.len(), number + 1);
+        assert_eq!(found, paths(&bed, "zebra").await);
     }
 }
 

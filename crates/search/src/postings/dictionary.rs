@@ -23,6 +23,11 @@ const MAX_PLACE: usize = 0xff_ffff;
 const MAX_STARTING: usize = 256;
 const MAX_PAIRS: usize = 4_096;
 
+/// What a term takes while postings are made, and what a posting does, lists
+/// with room to grow and a table that is being moved included.
+const TERM_BYTES: usize = 150;
+const POSTING_BYTES: usize = 16;
+
 /// That a term occurs in a field of a slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Posting {
@@ -66,6 +71,7 @@ pub(crate) struct Dictionary {
     arena: Vec<u8>,
     texts: Vec<Text>,
     lists: Vec<Lists>,
+    postings: usize,
     /// Terms by their first two bytes.
     by_start: HashMap<[u8; 2], Vec<u32>>,
     /// Pairs by their characters.
@@ -118,12 +124,18 @@ impl Dictionary {
             };
             // The rows of the longest text that is analysed end before that.
             let place = to_u32(at.positions_at.min(MAX_PLACE));
+            self.postings += 1;
             list.push(Posting {
                 slot: number,
                 packed: at.frequency.min(MAX_FREQUENCY) << 24 | place,
             });
         }
         Ok(())
+    }
+
+    /// Bytes of memory that making it takes, about; known at once.
+    pub(super) const fn making_bytes(&self) -> usize {
+        self.texts.len() * TERM_BYTES + self.postings * POSTING_BYTES
     }
 
     /// Gives back the room that lists have to grow: most never do.

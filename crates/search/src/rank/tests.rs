@@ -181,6 +181,13 @@ fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
 }
 
 #[test]
+fn postings_that_would_take_too_much_are_not_made() {
+    let index = store(&[("/a", "one two three"), ("/b", "four five six")]);
+    assert!(index.builder().unwrap().build_within(1_000).is_none());
+    assert!(index.builder().unwrap().build_within(10_000).is_some());
+}
+
+#[test]
 fn prefix_stands_for_the_first_terms_that_live_memories_have() {
     let letters = || "abcdefghijklmnopqrst".chars();
     let words: Vec<String> = letters()
