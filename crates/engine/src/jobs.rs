@@ -37,6 +37,7 @@ pub use drain::DrainDeletions;
 pub use erasures::Erase;
 pub(crate) use erasures::{Queue as ErasureQueue, begin};
 pub use index::IndexMemories;
+pub(crate) use index::index_found;
 pub use prune::Prune;
 pub use reconcile::ReconcileUsage;
 pub use stores::PurgeStores;

@@ -2,7 +2,8 @@
 //! content: those from before there was search, those that a replica of an
 //! earlier release wrote beside this one, and those of an older analyser.
 //!
-//! Until it has been there, such a memory is found by its path alone. It reads
+//! Until it has been there, or a search of the store has come upon it, such a
+//! memory is found by its path alone. It reads
 //! contents past the cache, which is kept for what clients read.
 
 use std::time::Duration;
@@ -88,6 +89,14 @@ fn report(counts: &Counts, is_dry_run: bool) -> Value {
     } else {
         json!({"looked_at": looked_at, "indexed": indexed, "failed": failed})
     }
+}
+
+/// Indexes memories of one store that a search came upon; answers how many
+/// have their terms now.
+pub(crate) async fn index_found(engine: &Engine, unindexed: Vec<Unindexed>) -> Result<u64, EngineError> {
+    let mut counts = Counts::default();
+    index_page(engine, unindexed, &mut counts).await?;
+    Ok(counts.indexed)
 }
 
 /// Indexes memories, which are in the order of their stores.

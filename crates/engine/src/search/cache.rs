@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
-use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchSince};
+use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchSince, Unindexed};
 use keepsake_search::{ANALYSER, Built, Postings};
 use keepsake_telemetry::Cache as Looked;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::{After, Asked, Candidate, off_the_runtime};
+use crate::jobs::index_found;
 use crate::{Engine, EngineError};
 
 /// Memories without terms that are asked about again at each search, at most.
@@ -101,6 +102,10 @@ pub(super) struct SearchedStore {
     /// a search holds for as long as it takes.
     bytes: AtomicUsize,
     is_loaded: AtomicBool,
+    /// Whether there are memories without terms, and whether that is seen to;
+    /// where it was in vain, it is left to the job.
+    has_unindexed: AtomicBool,
+    is_indexing: AtomicBool,
 }
 
 #[derive(Default)]
@@ -168,6 +173,8 @@ impl SearchedStore {
     fn note(&self, state: &State) {
         self.bytes.store(state.bytes(), Ordering::Relaxed);
         self.is_loaded.store(state.place.is_some(), Ordering::Relaxed);
+        self.has_unindexed
+            .store(!state.unindexed.is_empty(), Ordering::Relaxed);
     }
 
     /// Applies what a query told; answers whether anything is another now.
@@ -280,7 +287,39 @@ impl State {
         state
     }
 
+    /// The memories that are to be given terms, a page of them.
+    fn unindexed(&self, (tenant_id, store_id): Key) -> Vec<Unindexed> {
+        let purge_epoch = self.place.map_or(0, |(purge_epoch, _)| purge_epoch);
+        let ids = self.unindexed.iter().take(UNINDEXED_AT_ONCE);
+        ids.filter_map(|memory_id| {
+            let known = self.heads.get(memory_id)?;
+            Some(Unindexed {
+                place: (tenant_id, store_id, *memory_id),
+                blob_id: known.blob_id,
+                sha256: known.sha256,
+                purge_epoch,
+            })
+        })
+        .collect()
+    }
+
+    /// Whether a memory has no terms still, and is known to have none: it is
+    /// told of at each search, which must not wear the postings out.
+    fn is_known_unindexed(&self, memory_id: MemoryId, head: &SearchHead) -> bool {
+        let known = self.heads.get(&memory_id);
+        head.terms.is_none()
+            && self.unindexed.contains(&memory_id)
+            && known.is_some_and(|known| known.blob_id == head.blob_id && known.updated_at == head.updated_at)
+            && self.postings.path_of(memory_id) == Some(&head.path)
+    }
+
     fn apply(&mut self, SearchChange { memory_id, head }: SearchChange) {
+        if head
+            .as_ref()
+            .is_some_and(|head| self.is_known_unindexed(memory_id, head))
+        {
+            return;
+        }
         self.unindexed.remove(&memory_id);
         let Some(head) = head else {
             self.postings.remove(memory_id);
@@ -372,7 +411,37 @@ impl Engine {
         if is_changed {
             self.0.searched.weigh(key, store).await;
         }
+        if store.has_unindexed.load(Ordering::Relaxed) {
+            self.index_meanwhile(key, store);
+        }
         Ok(())
+    }
+
+    /// Begins to give terms to memories that have none, as a replica of an
+    /// earlier release leaves them until the job comes.
+    fn index_meanwhile(&self, key: Key, store: &Arc<SearchedStore>) {
+        if store.is_indexing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (engine, store) = (self.clone(), Arc::clone(store));
+        tokio::spawn(async move {
+            let page = {
+                let store = Arc::clone(&store);
+                off_the_runtime(move || store.read().unindexed(key)).await
+            };
+            let indexed = match page {
+                Ok(page) => index_found(&engine, page).await,
+                Err(error) => Err(error),
+            };
+            match indexed {
+                Ok(0) => {}
+                Ok(_) => store.is_indexing.store(false, Ordering::Relaxed),
+                Err(error) => tracing::warn!(
+                    store.id = %key.1, error = %error,
+                    "engine.search: memories without search terms are left to the job"
+                ),
+            }
+        });
     }
 
     /// Begins to make all postings of a store that was searched without.

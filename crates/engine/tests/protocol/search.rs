@@ -35,6 +35,7 @@ crate::on_both_pairs! {
     queries_that_break_a_rule_are_refused_by_field,
     store_of_another_tenant_is_not_found,
     memories_of_an_earlier_release_are_indexed_by_the_job,
+    memories_of_an_earlier_release_are_indexed_once_a_search_comes_upon_them,
     any_history_is_searched_as_if_indexed_anew,
     store_that_the_cache_has_no_room_for_is_searched,
     first_searches_at_the_same_time_load_a_store_once,
@@ -379,11 +380,6 @@ async fn memories_of_an_earlier_release_are_indexed_by_the_job(bed: Bed) {
         bed.store_id,
     )
     .await;
-    for engine in [&bed.engine, &other] {
-        assert_eq!(paths_on(engine, &bed, "moved after").await, Vec::<String>::new());
-        assert_eq!(paths_on(engine, &bed, "one").await, Vec::<String>::new());
-        assert_eq!(paths_on(engine, &bed, "a.txt").await, ["/a.txt"]);
-    }
     let dry = run_index(&bed, true).await;
     assert_eq!(dry["would_index"], 1, "{dry}");
     let stopping = CancellationToken::new();
@@ -413,6 +409,24 @@ async fn store_that_the_cache_has_no_room_for_is_searched(bed: Bed) {
         assert_eq!(found.len(), number + 1);
         assert_eq!(found, paths(&bed, "zebra").await);
     }
+}
+
+async fn memories_of_an_earlier_release_are_indexed_once_a_search_comes_upon_them(bed: Bed) {
+    bed.create("/memories/a.txt", "one\n").await;
+    assert_eq!(paths(&bed, "one").await, ["/a.txt"]);
+    move_head(
+        &*bed.index,
+        &**bed.blobs.inner(),
+        bed.principal.tenant_id,
+        bed.store_id,
+    )
+    .await;
+    assert_eq!(paths(&bed, "one a.txt").await, ["/a.txt"], "by its path");
+    let is_found = async { while paths(&bed, "moved after").await.is_empty() {} };
+    tokio::time::timeout(Duration::from_secs(60), is_found)
+        .await
+        .unwrap();
+    assert_eq!(run_index(&bed, false).await["indexed"], 0);
 }
 
 /// What is done to one of a few memories.
