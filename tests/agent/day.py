@@ -30,6 +30,7 @@ CHANGING = [
     (re.compile(r"\b(memstore|mem|memver|sesn|sesrsc|req|toolu)_[0-9A-HJKMNP-TV-Z]{26}\b"), r"\1_…"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "2026-…Z"),
     (re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+"), "eyJ…"),
+    (re.compile(r"page_[\w-]+"), "page_…"),
     (re.compile(re.escape(URL)), "https://keepsake.example.com"),
 ]
 

@@ -423,7 +423,7 @@ async fn memories_of_an_earlier_release_are_indexed_once_a_search_comes_upon_the
     .await;
     assert_eq!(paths(&bed, "one a.txt").await, ["/a.txt"], "by its path");
     let is_found = async { while paths(&bed, "moved after").await.is_empty() {} };
-    tokio::time::timeout(Duration::from_secs(60), is_found)
+    tokio::time::timeout(Duration::from_mins(1), is_found)
         .await
         .unwrap();
     assert_eq!(run_index(&bed, false).await["indexed"], 0);

@@ -46,6 +46,7 @@ deletion_delay_seconds = 604_800
 
 [cache]
 blob_bytes = 1_000
+search_bytes = 2_000
 
 [limits]
 bytes_per_memory = 1
@@ -530,11 +531,11 @@ fn printed_configuration_hides_secrets_and_tells_origins() {
     for line in [
         "role = \"gateway\" # {file}, line 2",
         "listen = \"host:1\" # KEEPSAKE_SERVER_LISTEN",
-        "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 13",
-        "secret_access_key = \"***\" # {file}, line 24",
-        "access_key_id = \"***\" # {file}, line 23",
-        "bytes_per_memory = 1 # {file}, line 32",
-        "path_style = true # {file}, line 22",
+        "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 15",
+        "secret_access_key = \"***\" # {file}, line 26",
+        "access_key_id = \"***\" # {file}, line 25",
+        "bytes_per_memory = 1 # {file}, line 36",
+        "path_style = true # {file}, line 24",
         "\n[limits]",
     ] {
         let line = line.replace("{file}", &path.display().to_string());

@@ -109,7 +109,9 @@ pub(super) fn assert_complete(document: &Value) {
         assert_eq!(in_braces, operation.in_path.len(), "{}", operation.path);
         assert_eq!(
             operation.needs_credential,
-            operation.path.starts_with("/v1/"),
+            ["/v1/", "/mcp"]
+                .iter()
+                .any(|start| operation.path.starts_with(start)),
             "{}",
             operation.path
         );
