@@ -123,7 +123,7 @@ pub(crate) const PURGE: [&str; 7] = [
         FROM search_doc d WHERE d.tenant_id = $1 AND d.store_id = $2 ORDER BY d.memory_id LIMIT $3)",
     "DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN (SELECT d.path FROM directory d \
         WHERE d.tenant_id = $1 AND d.store_id = $2 ORDER BY d.path LIMIT $3)",
-    "DELETE FROM session_resource WHERE tenant_id = $1 AND store_id = $2 AND (session_id, resource_id) IN ( \
+    "DELETE FROM session_resource WHERE tenant_id = $1 AND (session_id, resource_id) IN ( \
         SELECT r.session_id, r.resource_id FROM session_resource r WHERE r.tenant_id = $1 AND r.store_id = $2 \
         ORDER BY r.session_created_at, r.session_id LIMIT $3)",
     "DELETE FROM session_event WHERE tenant_id = $1 AND store_id = $2 AND (session_id, at, event_id) IN ( \

@@ -294,9 +294,10 @@ async fn erased_stores_are_nowhere(pair: Pair) {
     ok(&client
         .post(&format!("/v1/memory_stores/{}/archive", stores[0]), &json!({}))
         .await);
+    assert!(found_in(&deployment, &tenant, &place.sought).await > 90);
+    // The last thing before: a job takes it away within a minute.
     let deleted = client.request(Method::DELETE, &format!("/v1/memory_stores/{}", stores[1]));
     ok(&send(deleted).await);
-    assert!(found_in(&deployment, &tenant, &place.sought).await > 90);
 
     let selection = json!({"store_metadata": {"person": format!("ada {MARK}")}});
     let erasure = place.post("/erasures", &selection).await;
