@@ -69,6 +69,13 @@ async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
         "INSERT INTO erasure (tenant_id, id, state, created_at) VALUES ($1, $2, 'done', 1)",
         "INSERT INTO search_doc (tenant_id, store_id, memory_id, analyser, length, terms) \
          VALUES ($1, $2, $2, 1, 1, '')",
+        "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_version, environment_id, metadata, \
+         vault_ids, created_at, updated_at) VALUES ($1, $2, '{}', 'a', 1, 'e', '{}', '[]', 1, 1)",
+        "INSERT INTO session_resource (tenant_id, session_id, resource_id, position, store_id, \
+         session_created_at, slug, access, name, description, created_at, updated_at) \
+         VALUES ($1, $2, $2, 1, $2, 1, 's', 'read_write', 'n', '', 1, 1)",
+        "INSERT INTO session_event (tenant_id, session_id, at, event_id, name, input) \
+         VALUES ($1, $2, 1, $2, 'memory', '{}')",
     ] {
         place.raw.execute(statement, &place.ids()).await;
     }

@@ -188,11 +188,7 @@ pub(super) async fn snapshot(client: &Client) -> Vec<Value> {
     let mut all = listed(client, &format!("{STORES}?include_archived=true&limit=100")).await;
     let stores: Vec<_> = all.iter().map(|store| text(&store["id"]).to_owned()).collect();
     for store in stores {
-        let path = format!("{STORES}/{store}");
-        all.append(&mut listed(client, &format!("{path}/memories?limit=100")).await);
-        all.append(&mut listed(client, &format!("{path}/memory_versions?limit=20&view=full")).await);
-        let view = json!({"command": "view", "path": "/memories"});
-        all.push(made(client, &format!("{path}/tool_calls"), &view).await);
+        all.append(&mut snapshot_of_store(client, &store).await);
     }
     for mut key in listed(client, &format!("{KEYS}?limit=100")).await {
         // Asking is using it.
@@ -203,6 +199,16 @@ pub(super) async fn snapshot(client: &Client) -> Vec<Value> {
     // How far they are is another matter.
     let erasures = listed(client, &format!("{ERASURES}?limit=100")).await;
     all.extend(erasures.iter().map(|erasure| json!({"id": erasure["id"]})));
+    all
+}
+
+/// What a store holds and has held.
+pub(super) async fn snapshot_of_store(client: &Client, store: &str) -> Vec<Value> {
+    let path = format!("{STORES}/{store}");
+    let mut all = listed(client, &format!("{path}/memories?limit=100")).await;
+    all.append(&mut listed(client, &format!("{path}/memory_versions?limit=20&view=full")).await);
+    let view = json!({"command": "view", "path": "/memories"});
+    all.push(made(client, &format!("{path}/tool_calls"), &view).await);
     all
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::cases;
 use super::document::{Operation, operations};
-use super::fixture::{Fixture, Ids, Kind, SESSIONS, made, snapshot, text};
+use super::fixture::{Fixture, Ids, Kind, SESSIONS, made, snapshot_of_store, text};
 use super::sweep::ask;
 use crate::support::{Answer, Client, Deployment, Pair, secrets};
 
@@ -168,7 +168,8 @@ async fn on_own(owner: &Client, operation: &Operation) {
 async fn on_what_is_read_only(owner: &Client, operation: &Operation) {
     let mut ids = Fixture::new(owner, "ayla").await.ids;
     let client = holder(owner, &mut ids, "read_only").await;
-    let before = unread(snapshot(owner).await);
+    let store = ids.get(Kind::Store).to_owned();
+    let before = unread(snapshot_of_store(owner, &store).await);
     for (body, answer) in try_all(&client, operation, &ids).await {
         let id = operation.id.as_str();
         if TOOLS.contains(&id) {
@@ -196,7 +197,7 @@ async fn on_what_is_read_only(owner: &Client, operation: &Operation) {
         }
     }
     assert_eq!(
-        unread(snapshot(owner).await),
+        unread(snapshot_of_store(owner, &store).await),
         before,
         "{} changed something",
         operation.id
@@ -209,7 +210,8 @@ async fn on_what_is_not_attached(owner: &Client, operation: &Operation) {
     let client = holder(owner, &mut own, "read_write").await;
     let others = Fixture::new(owner, "bela").await.ids;
     let nobodys = Ids::of_nobody();
-    let before = unread(snapshot(owner).await);
+    let store = others.get(Kind::Store).to_owned();
+    let before = unread(snapshot_of_store(owner, &store).await);
     for ((body, theirs), (_, never)) in try_all(&client, operation, &others)
         .await
         .into_iter()
@@ -232,7 +234,7 @@ async fn on_what_is_not_attached(owner: &Client, operation: &Operation) {
         }
     }
     assert_eq!(
-        unread(snapshot(owner).await),
+        unread(snapshot_of_store(owner, &store).await),
         before,
         "{} changed something",
         operation.id
