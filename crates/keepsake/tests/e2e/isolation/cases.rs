@@ -134,17 +134,33 @@ const CALLS_IN_SESSION: &[Body] = &[
 
 const MESSAGES: &[Body] = &[
     body(&[], |_| message("tools/list", &json!({}))),
-    body(&[], |_| {
-        message("tools/call", &json!({"name": "memory_list", "arguments": {}}))
-    }),
+    body(&[], |_| call("memory_list", &json!({}))),
     body(&[Kind::Path], |ids| {
-        message(
-            "tools/call",
-            &json!({"name": "memory_read", "arguments": {"path": ids.path()}}),
-        )
+        call("memory_read", &json!({"path": ids.path()}))
     }),
     body(&[], |_| message("resources/list", &json!({}))),
 ];
+
+const MESSAGES_IN_SESSION: &[Body] = &[
+    body(&[], |_| message("tools/list", &json!({}))),
+    body(&[], |_| call("memory_list", &json!({}))),
+    body(&[Kind::MountedPath], |ids| {
+        call("memory_read", &json!({"path": ids.get(Kind::MountedPath)}))
+    }),
+    body(&[], |_| message("resources/list", &json!({}))),
+    body(&[Kind::MountedPath], |ids| {
+        call(
+            "memory_append",
+            &json!({"path": ids.get(Kind::MountedPath), "content": "x"}),
+        )
+    }),
+    body(&[Kind::MountedPath], |ids| {
+        call("memory_delete", &json!({"path": ids.get(Kind::MountedPath)}))
+    }),
+];
+
+/// Operations that only a session's token is good for: an API key is answered 400.
+pub(super) const OF_TOKENS: [&str; 1] = ["mcp.of_session"];
 
 /// Operations that need a credential, by their ids, with what they are sent.
 pub(super) const CASES: &[(&str, &[Body])] = &[
@@ -172,7 +188,7 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("memory_versions.restore", RESTORATIONS),
     ("tool_calls.create", TOOL_CALLS),
     ("tools.list", NO_BODY),
-    ("mcp.of_session", MESSAGES),
+    ("mcp.of_session", MESSAGES_IN_SESSION),
     ("mcp.of_store", MESSAGES),
     (
         "api_keys.create",
@@ -281,6 +297,10 @@ fn attached(store: &str) -> Value {
 /// A request of MCP.
 fn message(method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+}
+
+fn call(tool: &str, arguments: &Value) -> Value {
+    message("tools/call", &json!({"name": tool, "arguments": arguments}))
 }
 
 fn holds(ids: &Ids) -> Value {

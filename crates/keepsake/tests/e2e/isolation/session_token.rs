@@ -32,9 +32,14 @@ const WRITES: [&str; 4] = [
     "memories.delete",
 ];
 /// What changes a memory or reads it, as the request says.
-const TOOLS: [&str; 2] = ["tool_calls.create", "sessions.tool_calls.create"];
+const TOOLS: [&str; 3] = [
+    "tool_calls.create",
+    "sessions.tool_calls.create",
+    "mcp.of_session",
+];
 /// What is not for sessions.
-const OTHERS: [&str; 28] = [
+const OTHERS: [&str; 29] = [
+    "mcp.of_store",
     "memory_stores.create",
     "memory_stores.list",
     "memory_stores.retrieve",
@@ -83,8 +88,7 @@ async fn run(pair: Pair) {
     let document = owner.get("/openapi.json").await.json();
     let guarded: Vec<_> = operations(&document)
         .into_iter()
-        // What a token may do over MCP, `mcp.rs` shows.
-        .filter(|operation| operation.needs_credential && !operation.path.starts_with("/mcp"))
+        .filter(|operation| operation.needs_credential)
         .collect();
     let known = READS.iter().chain(&WRITES).chain(&TOOLS).chain(&OTHERS);
     assert_eq!(
@@ -143,9 +147,24 @@ fn unread(mut items: Vec<Value>) -> Vec<Value> {
 }
 
 fn changes(body: &Value) -> bool {
+    if let Some(method) = body["method"].as_str() {
+        return method == "tools/call" && changes(&body["params"]);
+    }
     let name = body["name"].as_str().unwrap_or_default();
     let command = body["command"].as_str().or(body["input"]["command"].as_str());
     !matches!(command, Some("view")) && !matches!(name, "memory_list" | "memory_read" | "memory_search")
+}
+
+/// Whether a tool refused, and what it told.
+fn outcome(answer: &Answer) -> (bool, String) {
+    let told = answer.json();
+    if told["jsonrpc"].is_string() {
+        let result = &told["result"];
+        assert!(result.is_object(), "{}", answer.text);
+        (result["isError"] == true, result["content"].to_string())
+    } else {
+        (told["is_error"] == true, told["content"].to_string())
+    }
 }
 
 async fn on_own(owner: &Client, operation: &Operation) {
@@ -162,6 +181,9 @@ async fn on_own(owner: &Client, operation: &Operation) {
         if expected == 200 {
             assert_ne!(answer.json()["is_error"], true, "{id} {body}: {}", answer.text);
         }
+        if TOOLS.contains(&id) {
+            assert!(!outcome(&answer).0, "{id} {body}: {}", answer.text);
+        }
     }
 }
 
@@ -174,14 +196,10 @@ async fn on_what_is_read_only(owner: &Client, operation: &Operation) {
         let id = operation.id.as_str();
         if TOOLS.contains(&id) {
             assert_eq!(answer.status, 200, "{id} {body}: {}", answer.text);
-            let told = answer.json();
-            assert_eq!(told["is_error"], changes(&body), "{id} {body}: {}", answer.text);
-            if changes(&body) {
-                assert!(
-                    text(&told["content"]).contains("read-only"),
-                    "{id} {body}: {}",
-                    answer.text
-                );
+            let (is_refused, told) = outcome(&answer);
+            assert_eq!(is_refused, changes(&body), "{id} {body}: {}", answer.text);
+            if is_refused {
+                assert!(told.contains("read-only"), "{id} {body}: {}", answer.text);
             }
         } else {
             let expected = if READS.contains(&id) { 200 } else { 403 };
