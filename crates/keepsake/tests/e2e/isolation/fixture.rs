@@ -212,6 +212,16 @@ pub(super) async fn snapshot_of_store(client: &Client, store: &str) -> Vec<Value
     all
 }
 
+/// The same, but for when memories were last read.
+pub(super) fn unread(mut items: Vec<Value>) -> Vec<Value> {
+    for item in &mut items {
+        if let Some(time) = item.get_mut("last_accessed_at") {
+            *time = Value::Null;
+        }
+    }
+    items
+}
+
 async fn listed(client: &Client, path: &str) -> Vec<Value> {
     let mut items = Vec::new();
     let mut page = String::new();
