@@ -38,6 +38,7 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
     let ring = KeyRing::new(vec![key]);
     let uuid = uuid::Uuid::from_u128(7);
     let claims = OwnClaims {
+        issued_to: None,
         tenant_id: TenantId::from_uuid(uuid),
         actor: Actor::ApiKey(ApiKeyId::from_uuid(uuid)),
         scopes: vec!["memory:read".to_owned()],

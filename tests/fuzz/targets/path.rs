@@ -65,7 +65,7 @@ fuzz_target!(|text: &str| {
         assert_eq!(path.as_str(), text);
         assert_good(&path);
         assert_parts_fit(&path);
-        let shown = ToolPath::parse(&tool_display(&path)).unwrap();
+        let shown = ToolPath::parse(&tool_display(None, &path)).unwrap();
         assert_eq!(shown.memory(), Some(&path));
     }
     match ToolPath::parse(text) {
