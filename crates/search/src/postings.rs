@@ -20,9 +20,11 @@ use crate::row::{DamagedRow, Row, Terms, positions};
 
 mod dictionary;
 mod forms;
+mod lists;
 mod needed;
 
 pub(crate) use dictionary::Dictionary;
+use dictionary::Making;
 pub(crate) use needed::Needed;
 
 /// Slots that may be dead before it is asked whether they are too many.
@@ -203,7 +205,7 @@ impl Postings {
         for (number, slot) in self.slots.iter().enumerate().skip(built.slots.len()) {
             // A dead one is left out: nothing refers to its number.
             if slot.is_live {
-                let _ = all.add(to_u32(number), slot, None);
+                let _ = all.add(to_u32(number), slot);
             }
         }
         self.all = Some(all);
@@ -216,7 +218,7 @@ impl Postings {
             self.content_positions += u64::from(slot.length);
         }
         self.path_positions += u64::from(slot.path_length);
-        let added = (self.all.as_mut()).map_or(Ok(()), |all| all.add(number, &slot, None));
+        let added = (self.all.as_mut()).map_or(Ok(()), |all| all.add(number, &slot));
         self.by_memory.insert(slot.memory, number);
         self.live += 1;
         self.slots.push(slot);
@@ -250,20 +252,19 @@ impl Postings {
         }
         // With a numbering of its own.
         let old = std::mem::take(self);
-        self.all = old.all.is_some().then(Dictionary::default);
         for slot in old.slots.into_iter().filter(|slot| slot.is_live) {
             // What is damaged was told of when it came.
             let _ = self.add(slot);
+        }
+        if old.all.is_some() {
+            drop(old.all);
+            self.all = Dictionary::of(&self.slots, usize::MAX).map(|made| made.dictionary);
         }
     }
 
     /// The postings of what a query needs, read from the rows.
     pub(crate) fn read(&self, needed: &Needed) -> Dictionary {
-        let mut dictionary = Dictionary::default();
-        for (number, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.is_live) {
-            let _ = dictionary.add(to_u32(number), slot, Some(needed));
-        }
-        dictionary
+        Dictionary::of_needed(&self.slots, needed)
     }
 
     /// The postings of all slots, if they are made.
@@ -311,39 +312,20 @@ impl Built {
 
 impl Builder {
     /// Makes them: some tenths of a second for a large store.
-    pub fn build(self) -> Built {
-        let (all, damaged, _) = self.fill(usize::MAX);
-        self.built(all, damaged)
-    }
-
-    /// The same, unless they would take more than about `max_bytes`.
+    ///
+    /// `None`: that takes more than about `max_bytes`.
     pub fn build_within(self, max_bytes: usize) -> Option<Built> {
-        let (all, damaged, is_within) = self.fill(max_bytes);
-        is_within.then(|| self.built(all, damaged))
-    }
-
-    fn fill(&self, max_bytes: usize) -> (Dictionary, Vec<MemoryId>, bool) {
-        let mut all = Dictionary::default();
-        let mut damaged = Vec::new();
-        for (number, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.is_live) {
-            if all.add(to_u32(number), slot, None).is_err() {
-                damaged.push(slot.memory);
-            }
-            if all.making_bytes() > max_bytes {
-                return (all, damaged, false);
-            }
-        }
-        (all, damaged, true)
-    }
-
-    fn built(self, mut all: Dictionary, damaged: Vec<MemoryId>) -> Built {
-        all.shrink();
-        Built {
-            all,
+        let Making { dictionary, damaged } = Dictionary::of(&self.slots, max_bytes)?;
+        let mut damaged: Vec<_> = (damaged.into_iter())
+            .map(|number| self.slots[number as usize].memory)
+            .collect();
+        damaged.dedup();
+        Some(Built {
+            all: dictionary,
             slots: self.slots,
             numbering: self.numbering,
             damaged,
-        }
+        })
     }
 }
 
@@ -387,18 +369,13 @@ impl<'a> Searched<'a> {
         if !self.budget.take(1) {
             return;
         }
-        let postings = self.terms.postings(term, field);
-        if let Ok(place) = postings.binary_search_by_key(&slot, |posting| posting.slot) {
+        if let Some(posting) = self.terms.posting_in(term, field, slot) {
             let mut looks = 0;
             let counted = |position| {
                 looks += 1;
                 sink(position);
             };
-            positions(
-                self.slot(slot).row(field),
-                postings[place].positions_at(),
-                counted,
-            );
+            positions(self.slot(slot).row(field), posting.positions_at(), counted);
             self.budget.take(looks);
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! A row has a version, the length of the text in positions, the number of
 //! terms, and the terms in the order of their bytes, each as what it differs in
-//! from the one before, and its positions as distances. Numbers are of variable
+//! from the one before, and its positions as distances. So many terms at a time
+//! are a block, which begins with its length in bytes and a term in full: who
+//! looks for some terms alone passes most blocks by. Numbers are of variable
 //! length, seven bits a byte. Terms of the memory's path are not in it, so that
 //! a memory that moves keeps its row.
 
@@ -10,7 +12,16 @@ use crate::analyse::{Token, analyse};
 use crate::fold::MAX_TERM_BYTES;
 
 /// What the first byte of a row says of its form.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
+
+/// Bytes that a term is put in order by, mostly.
+pub(crate) const LEADING_BYTES: usize = size_of::<u64>();
+
+/// Terms of a block; the last one may have fewer.
+const BLOCK: usize = 16;
+
+/// Bytes that are copied at once.
+const FEW: usize = 8;
 
 /// The most that half a byte says of a length; more follows behind.
 const NIBBLE: usize = 15;
@@ -35,7 +46,7 @@ impl Row {
         let mut entries: Vec<Entry> = Vec::with_capacity(content.len().min(1 << 20) / 5 + 4);
         let length = analyse(content, |Token { term, position, .. }| {
             entries.push(Entry {
-                key: leading(term),
+                key: leading(term.as_bytes()),
                 start: to_u32(arena.len()),
                 end: to_u32(arena.len() + term.len()),
                 position,
@@ -55,12 +66,19 @@ impl Row {
         bytes.push(FORM);
         put_number(&mut bytes, length);
         put_number(&mut bytes, to_u32(groups().count()));
-        let mut before: &[u8] = &[];
-        for group in groups() {
-            let term = text_of(&group[0]);
-            put_term(&mut bytes, before, term);
-            put_positions(&mut bytes, group.iter().map(|entry| entry.position));
-            before = term;
+        let mut block = Vec::new();
+        let mut groups = groups().peekable();
+        while groups.peek().is_some() {
+            block.clear();
+            let mut before: &[u8] = &[];
+            for group in groups.by_ref().take(BLOCK) {
+                let term = text_of(&group[0]);
+                put_term(&mut block, before, term);
+                put_positions(&mut block, group.iter().map(|entry| entry.position));
+                before = term;
+            }
+            put_number(&mut bytes, to_u32(block.len()));
+            bytes.extend_from_slice(&block);
         }
         Self { bytes, length }
     }
@@ -91,10 +109,11 @@ struct Entry {
 }
 
 /// The first bytes of `term` as a number of the same order.
-fn leading(term: &str) -> u64 {
-    let mut bytes = [0; 8];
-    let count = term.len().min(8);
-    bytes[..count].copy_from_slice(&term.as_bytes()[..count]);
+#[inline]
+pub(crate) fn leading(term: &[u8]) -> u64 {
+    let mut bytes = [0; LEADING_BYTES];
+    let count = term.len().min(LEADING_BYTES);
+    bytes[..count].copy_from_slice(&term[..count]);
     u64::from_be_bytes(bytes)
 }
 
@@ -154,7 +173,12 @@ pub(crate) struct Terms<'a> {
     rest: Reader<'a>,
     length: u32,
     left: u32,
-    term: Vec<u8>,
+    /// Terms left of the block that is read, and where it ends.
+    left_of_block: u32,
+    block_end: usize,
+    /// The term, with room behind it for a few bytes that are not of it.
+    term: [u8; MAX_TERM_BYTES + FEW],
+    term_length: usize,
 }
 
 /// A term that was read; its text is the reader's.
@@ -183,8 +207,16 @@ impl<'a> Terms<'a> {
             rest,
             length,
             left,
-            term: Vec::with_capacity(MAX_TERM_BYTES),
+            left_of_block: 0,
+            block_end: 0,
+            term: [0; MAX_TERM_BYTES + FEW],
+            term_length: 0,
         })
+    }
+
+    /// How many terms are left.
+    pub(crate) const fn len(&self) -> usize {
+        self.left as usize
     }
 
     /// How many positions the text has.
@@ -194,7 +226,7 @@ impl<'a> Terms<'a> {
 
     /// The term that [`next`](Self::next) found.
     pub(crate) fn term(&self) -> &[u8] {
-        &self.term
+        &self.term[..self.term_length]
     }
 
     /// Goes to the next term; `None` after the last.
@@ -209,17 +241,54 @@ impl<'a> Terms<'a> {
                 Err(DamagedRow)
             };
         }
+        let begins_block = self.left_of_block == 0;
+        if begins_block {
+            let bytes = self.rest.number()? as usize;
+            self.block_end = self.rest.at + bytes;
+            self.left_of_block = self.left.min(to_u32(BLOCK));
+        }
         self.left -= 1;
-        self.read_term()?;
+        self.left_of_block -= 1;
+        self.read_term(begins_block)?;
         let positions_at = self.rest.at;
         let frequency = self.rest.skip_positions(self.length)?;
+        if self.left_of_block == 0 && self.rest.at != self.block_end {
+            return Err(DamagedRow);
+        }
         Ok(Some(TermAt {
             frequency,
             positions_at,
         }))
     }
 
-    fn read_term(&mut self) -> Result<(), DamagedRow> {
+    /// Goes to the next block that may have a term that is asked for: what its
+    /// terms lead with is between two numbers, both included, that `may_be` is
+    /// told. Within a block it stays where it is.
+    ///
+    /// # Errors
+    /// [`DamagedRow`] as [`next`](Self::next).
+    pub(crate) fn pass_blocks(&mut self, may_be: impl Fn(u64, u64) -> bool) -> Result<(), DamagedRow> {
+        if self.left_of_block > 0 || self.left == 0 {
+            return Ok(());
+        }
+        let (mut end, mut first) = self.rest.block_head(self.rest.at)?;
+        while self.left > to_u32(BLOCK) {
+            let next = self.rest.block_head(end)?;
+            if may_be(first, next.1) {
+                return Ok(());
+            }
+            self.left -= to_u32(BLOCK);
+            self.rest.at = end;
+            (end, first) = next;
+        }
+        if !may_be(first, u64::MAX) {
+            self.left = 0;
+            self.rest.at = end;
+        }
+        Ok(())
+    }
+
+    fn read_term(&mut self, begins_block: bool) -> Result<(), DamagedRow> {
         let lengths = usize::from(self.rest.byte()?);
         let mut shared = lengths >> 4;
         if shared == NIBBLE {
@@ -229,18 +298,28 @@ impl<'a> Terms<'a> {
         if more == NIBBLE {
             more += usize::from(self.rest.byte()?);
         }
+        let at = self.rest.at;
         let suffix = self.rest.take(more)?;
-        // In order: it goes on where the one before ends, or is greater there.
-        let follows = match (self.term.get(shared), suffix.first()) {
-            (None, Some(_)) => shared == self.term.len(),
-            (Some(old), Some(new)) => old < new,
-            (_, None) => false,
+        let follows = if begins_block {
+            shared == 0 && self.term() < suffix
+        } else {
+            // In order: it goes on where the one before ends, or is greater there.
+            match (self.term().get(shared), suffix.first()) {
+                (None, Some(_)) => shared == self.term_length,
+                (Some(old), Some(new)) => old < new,
+                (_, None) => false,
+            }
         };
-        if !follows || shared + more > MAX_TERM_BYTES {
+        let end = shared + more;
+        if !follows || end > MAX_TERM_BYTES {
             return Err(DamagedRow);
         }
-        self.term.truncate(shared);
-        self.term.extend_from_slice(suffix);
+        match self.rest.bytes.get(at..at + FEW) {
+            // So many at once take less than the few alone.
+            Some(with_more) if more <= FEW => self.term[shared..shared + FEW].copy_from_slice(with_more),
+            _ => self.term[shared..end].copy_from_slice(suffix),
+        }
+        self.term_length = end;
         Ok(())
     }
 }
@@ -302,6 +381,28 @@ impl<'a> Reader<'a> {
             }
         }
         Err(DamagedRow)
+    }
+
+    /// Where the block that begins at `at` ends, and what its first term leads
+    /// with.
+    #[inline]
+    fn block_head(&self, at: usize) -> Result<(usize, u64), DamagedRow> {
+        let mut head = Reader {
+            bytes: self.bytes,
+            at,
+        };
+        let bytes = head.number()? as usize;
+        let end = head.at + bytes;
+        let mut length = usize::from(head.byte()?);
+        if length == NIBBLE {
+            length += usize::from(head.byte()?);
+        }
+        let term = head.take(length.min(LEADING_BYTES))?;
+        // A block is not empty, and goes on behind its head.
+        if head.at > end || end > self.bytes.len() {
+            return Err(DamagedRow);
+        }
+        Ok((end, leading(term)))
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], DamagedRow> {
@@ -388,6 +489,36 @@ mod tests {
         assert_eq!(read(row.as_bytes()).len(), 2);
     }
 
+    /// Of a row with many blocks, with what is asked for in the first, the last,
+    /// and where one block ends.
+    #[test]
+    fn blocks_are_passed_by_without_what_they_may_have() {
+        let text: Vec<_> = (0..100).map(|number| format!("w{number:03}")).collect();
+        let row = Row::of(&text.join(" ")).into_bytes();
+        assert_eq!(read(&row).len(), 100);
+        for wanted in [0, 15, 16, 17, 95, 96, 99] {
+            let wanted = format!("w{wanted:03}");
+            let leads = leading(wanted.as_bytes());
+            let mut terms = Terms::of(&row).unwrap();
+            let (mut seen, mut found) = (0, false);
+            loop {
+                terms
+                    .pass_blocks(|first, last| first <= leads && leads <= last)
+                    .unwrap();
+                if terms.next().unwrap().is_none() {
+                    break;
+                }
+                seen += 1;
+                found |= terms.term() == wanted.as_bytes();
+            }
+            assert!(found, "{wanted}");
+            assert!(seen <= 2 * BLOCK, "{wanted}: {seen}");
+        }
+        let mut terms = Terms::of(&row).unwrap();
+        terms.pass_blocks(|_, _| false).unwrap();
+        assert!(terms.next().unwrap().is_none());
+    }
+
     #[test]
     fn row_of_nothing_is_a_row() {
         assert_eq!(check(Row::of("").as_bytes()), Ok(()));
@@ -440,8 +571,15 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = check(&bytes);
-            let row = [&[FORM, 9, 3][..], &bytes].concat();
+            let row = [&[FORM, 9, 40][..], &bytes].concat();
             let _ = check(&row);
+            if let Ok(mut terms) = Terms::of(&row) {
+                while terms.pass_blocks(|first, _| first % 2 == 0).is_ok() {
+                    if !matches!(terms.next(), Ok(Some(_))) {
+                        break;
+                    }
+                }
+            }
         }
     }
 }

@@ -59,10 +59,15 @@ impl Cache {
         }
     }
 
+    /// Bytes that are kept.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.stores.weighted_size()
+    }
+
     /// An index of which nothing was loaded.
     fn unloaded(&self) -> Arc<SearchedStore> {
         Arc::new(SearchedStore {
-            max_postings_bytes: usize::try_from(self.max_bytes / 4).unwrap_or(usize::MAX),
+            max_postings_bytes: usize::try_from(self.max_bytes / 2).unwrap_or(usize::MAX),
             ..SearchedStore::default()
         })
     }

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::forms::Forms;
+use super::lists::{Entry, Lists};
 use super::{Field, Needed, Slot, to_u32};
 use crate::analyse::unspaced;
 use crate::row::{DamagedRow, Terms};
@@ -23,13 +24,13 @@ const MAX_PLACE: usize = 0xff_ffff;
 const MAX_STARTING: usize = 256;
 const MAX_PAIRS: usize = 4_096;
 
-/// What a term takes while postings are made, and what a posting does, lists
-/// with room to grow and a table that is being moved included.
-const TERM_BYTES: usize = 150;
-const POSTING_BYTES: usize = 16;
+/// What a term takes while postings are made, tables that are being moved
+/// included, and what it takes then, beside its text and its lists.
+const TERM_BYTES: usize = 100;
+const KEPT_TERM_BYTES: usize = 40;
 
 /// That a term occurs in a field of a slot.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Posting {
     pub(crate) slot: u32,
     /// The frequency in the upper byte; where in the row the positions are.
@@ -37,6 +38,15 @@ pub(crate) struct Posting {
 }
 
 impl Posting {
+    pub(super) fn new(slot: u32, frequency: u32, positions_at: usize) -> Self {
+        // The rows of the longest text that is analysed end before that.
+        let place = to_u32(positions_at.min(MAX_PLACE));
+        Self {
+            slot,
+            packed: frequency.min(MAX_FREQUENCY) << 24 | place,
+        }
+    }
+
     pub(crate) fn frequency(self) -> f64 {
         f64::from(self.packed >> 24)
     }
@@ -46,32 +56,16 @@ impl Posting {
     }
 }
 
-/// Where the text of a term is.
-#[derive(Clone, Copy)]
-struct Text {
-    start: u32,
-    length: u32,
-}
-
-/// The memories that have a term, by the field.
-#[derive(Default)]
-struct Lists {
-    content: Vec<Posting>,
-    path: Vec<Posting>,
-    /// Memories that are live and have it in their content, and in their path.
-    live: u32,
-    live_paths: u32,
-}
-
 /// The terms of a store, by their text and by what they begin with.
 #[derive(Default)]
 pub(crate) struct Dictionary {
     hasher: DefaultHashBuilder,
-    table: HashTable<(Text, u32)>,
-    arena: Vec<u8>,
-    texts: Vec<Text>,
-    lists: Vec<Lists>,
-    postings: usize,
+    table: HashTable<u32>,
+    texts: Texts,
+    content: Lists,
+    path: Lists,
+    /// In how many live memories each is.
+    live: Vec<Live>,
     /// Terms by their first two bytes.
     by_start: HashMap<[u8; 2], Vec<u32>>,
     /// Pairs by their characters.
@@ -79,71 +73,110 @@ pub(crate) struct Dictionary {
     pub(super) forms: Mutex<Forms>,
 }
 
+/// Memories that are live and have a term in their content, and in their path.
+#[derive(Clone, Copy, Default)]
+struct Live {
+    contents: u32,
+    paths: u32,
+}
+
+/// The texts of terms, one after another.
+#[derive(Default)]
+struct Texts {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<u32>,
+}
+
+impl Texts {
+    fn push(&mut self, text: &[u8]) {
+        self.bytes.extend_from_slice(text);
+        self.ends.push(to_u32(self.bytes.len()));
+    }
+
+    fn get(&self, term: u32) -> &[u8] {
+        let term = term as usize;
+        let start = if term == 0 { 0 } else { self.ends[term - 1] };
+        &self.bytes[start as usize..self.ends[term] as usize]
+    }
+}
+
+/// A dictionary that was made, and what was found on the way.
+pub(super) struct Making {
+    pub(super) dictionary: Dictionary,
+    /// Slots whose rows are damaged; the terms before the damage are there.
+    pub(super) damaged: Vec<u32>,
+}
+
 impl Dictionary {
-    /// Adds the terms of a slot, those that are needed alone where that is said.
+    /// The terms of all slots that are live; `None`: to make it takes more than
+    /// about `max_bytes`.
+    pub(super) fn of(slots: &[Slot], max_bytes: usize) -> Option<Making> {
+        let rows = slots.iter().flat_map(|slot| {
+            let fields = [Field::Content, Field::Path].map(|field| slot.row(field));
+            fields.into_iter().filter(|row| !row.is_empty())
+        });
+        let postings = rows
+            .filter_map(|row| Terms::of(row).ok())
+            .map(|terms| terms.len())
+            .sum();
+        let bytes = postings * (size_of::<Entry>() + size_of::<Posting>());
+        let for_terms = max_bytes.checked_sub(bytes)?;
+        Self::make(slots, None, postings, for_terms / TERM_BYTES)
+    }
+
+    /// Of the terms of all live slots, those that are needed.
+    pub(super) fn of_needed(slots: &[Slot], needed: &Needed) -> Self {
+        let made = Self::make(slots, Some(needed), 0, usize::MAX);
+        made.map(|made| made.dictionary).unwrap_or_default()
+    }
+
+    fn make(slots: &[Slot], needed: Option<&Needed>, postings: usize, max_terms: usize) -> Option<Making> {
+        let mut dictionary = Self::default();
+        let mut damaged = Vec::new();
+        let (mut contents, mut paths) = (Vec::with_capacity(postings), Vec::new());
+        for (number, slot) in (0..).zip(slots).filter(|(_, slot)| slot.is_live) {
+            for (field, entries) in [(Field::Content, &mut contents), (Field::Path, &mut paths)] {
+                let read = read_row(number, slot.row(field), needed, |text, posting| {
+                    let term = dictionary.intern(text);
+                    entries.push(Entry { term, posting });
+                });
+                if read.is_err() {
+                    damaged.push(number);
+                }
+            }
+            if dictionary.live.len() > max_terms {
+                return None;
+            }
+        }
+        let terms = dictionary.live.len();
+        dictionary.content = Lists::of(&contents, terms);
+        dictionary.path = Lists::of(&paths, terms);
+        for (term, live) in (0..).zip(&mut dictionary.live) {
+            live.contents = to_u32(dictionary.content.len_of(term));
+            live.paths = to_u32(dictionary.path.len_of(term));
+        }
+        Some(Making { dictionary, damaged })
+    }
+
+    /// Adds the terms of a slot, which is behind all others.
     ///
     /// # Errors
     /// [`DamagedRow`], after the terms before the damage were added.
-    pub(super) fn add(
-        &mut self,
-        number: u32,
-        slot: &Slot,
-        needed: Option<&Needed>,
-    ) -> Result<(), DamagedRow> {
-        let content = self.add_field(number, slot, Field::Content, needed);
-        self.add_field(number, slot, Field::Path, needed).and(content)
-    }
-
-    fn add_field(
-        &mut self,
-        number: u32,
-        slot: &Slot,
-        field: Field,
-        needed: Option<&Needed>,
-    ) -> Result<(), DamagedRow> {
-        let row = slot.row(field);
-        if row.is_empty() {
-            return Ok(());
-        }
-        let mut terms = Terms::of(row)?;
-        while let Some(at) = terms.next()? {
-            if needed.is_some_and(|needed| !needed.has(terms.term())) {
-                continue;
-            }
-            let term = self.intern(terms.term());
-            let lists = &mut self.lists[term as usize];
-            let list = match field {
-                Field::Content => {
-                    lists.live += 1;
-                    &mut lists.content
-                }
-                Field::Path => {
-                    lists.live_paths += 1;
-                    &mut lists.path
-                }
-            };
-            // The rows of the longest text that is analysed end before that.
-            let place = to_u32(at.positions_at.min(MAX_PLACE));
-            self.postings += 1;
-            list.push(Posting {
-                slot: number,
-                packed: at.frequency.min(MAX_FREQUENCY) << 24 | place,
-            });
-        }
-        Ok(())
-    }
-
-    /// Bytes of memory that making it takes, about; known at once.
-    pub(super) const fn making_bytes(&self) -> usize {
-        self.texts.len() * TERM_BYTES + self.postings * POSTING_BYTES
-    }
-
-    /// Gives back the room that lists have to grow: most never do.
-    pub(super) fn shrink(&mut self) {
-        for lists in &mut self.lists {
-            lists.content.shrink_to_fit();
-            lists.path.shrink_to_fit();
-        }
+    pub(super) fn add(&mut self, number: u32, slot: &Slot) -> Result<(), DamagedRow> {
+        let content = read_row(number, slot.row(Field::Content), None, |text, posting| {
+            let term = self.intern(text);
+            self.live[term as usize].contents += 1;
+            self.content.add(term, posting);
+        });
+        let path = read_row(number, slot.row(Field::Path), None, |text, posting| {
+            let term = self.intern(text);
+            self.live[term as usize].paths += 1;
+            self.path.add(term, posting);
+        });
+        self.content.settle(self.live.len());
+        self.path.settle(self.live.len());
+        path.and(content)
     }
 
     /// No longer counts a slot that was added and is dead now.
@@ -156,10 +189,10 @@ impl Dictionary {
                 let Some(term) = self.find(terms.term()) else {
                     continue;
                 };
-                let lists = &mut self.lists[term as usize];
+                let live = &mut self.live[term as usize];
                 match field {
-                    Field::Content => lists.live -= 1,
-                    Field::Path => lists.live_paths -= 1,
+                    Field::Content => live.contents -= 1,
+                    Field::Path => live.paths -= 1,
                 }
             }
         }
@@ -168,33 +201,27 @@ impl Dictionary {
     /// Whether a live memory has a term. What others had is passed over, so
     /// that an index answers as one that was made anew.
     pub(crate) fn is_live(&self, term: u32) -> bool {
-        let lists = &self.lists[term as usize];
-        lists.live > 0 || lists.live_paths > 0
+        let live = self.live[term as usize];
+        live.contents > 0 || live.paths > 0
     }
 
     /// In how many live contents a term is.
     pub(crate) fn live(&self, term: u32) -> usize {
-        self.lists[term as usize].live as usize
+        self.live[term as usize].contents as usize
     }
 
     fn intern(&mut self, text: &[u8]) -> u32 {
         let hash = self.hasher.hash_one(text);
-        let arena = &self.arena;
-        if let Some((_, term)) = self.table.find(hash, |(known, _)| text_in(arena, *known) == text) {
+        let (texts, hasher) = (&self.texts, &self.hasher);
+        if let Some(term) = self.table.find(hash, |known| texts.get(*known) == text) {
             return *term;
         }
-        let term = to_u32(self.texts.len());
-        let place = Text {
-            start: to_u32(self.arena.len()),
-            length: to_u32(text.len()),
-        };
-        self.arena.extend_from_slice(text);
-        self.texts.push(place);
-        self.lists.push(Lists::default());
-        let (arena, hasher) = (&self.arena, &self.hasher);
-        self.table.insert_unique(hash, (place, term), |(known, _)| {
-            hasher.hash_one(text_in(arena, *known))
-        });
+        let term = to_u32(self.live.len());
+        self.texts.push(text);
+        self.live.push(Live::default());
+        let texts = &self.texts;
+        self.table
+            .insert_unique(hash, term, |known| hasher.hash_one(texts.get(*known)));
         self.by_start.entry(start_of(text)).or_default().push(term);
         if text.first().is_some_and(|first| *first >= 0x80) {
             for letter in characters_of_pair(text) {
@@ -206,30 +233,33 @@ impl Dictionary {
 
     /// Bytes of memory that it takes, to within what allocators round up.
     pub(super) fn size_bytes(&self) -> usize {
-        let postings: usize = self
-            .lists
-            .iter()
-            .map(|lists| (lists.content.capacity() + lists.path.capacity()) * size_of::<Posting>())
-            .sum();
-        // The table, the texts, `by_start`, and twice `by_character`.
-        let tables = self.texts.len() * (size_of::<Lists>() + 2 * size_of::<Text>() + 32);
         let forms = self.forms.lock().map_or(0, |forms| forms.size_bytes());
-        postings + tables + self.arena.capacity() + forms
+        let texts = self.texts.bytes.capacity();
+        let lists = self.content.size_bytes() + self.path.size_bytes();
+        texts + lists + self.live.len() * KEPT_TERM_BYTES + forms
     }
 
     pub(crate) fn find(&self, text: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash_one(text);
         self.table
-            .find(hash, |(known, _)| text_in(&self.arena, *known) == text)
-            .map(|(_, term)| *term)
+            .find(hash, |known| self.texts.get(*known) == text)
+            .copied()
     }
 
-    pub(crate) fn postings(&self, term: u32, field: Field) -> &[Posting] {
-        let lists = &self.lists[term as usize];
+    const fn lists(&self, field: Field) -> &Lists {
         match field {
-            Field::Content => &lists.content,
-            Field::Path => &lists.path,
+            Field::Content => &self.content,
+            Field::Path => &self.path,
         }
+    }
+
+    /// The memories that have a term, in the order of slots.
+    pub(crate) fn postings(&self, term: u32, field: Field) -> impl Iterator<Item = Posting> {
+        self.lists(field).of_term(term)
+    }
+
+    pub(super) fn posting_in(&self, term: u32, field: Field, slot: u32) -> Option<Posting> {
+        self.lists(field).in_slot(term, slot)
     }
 
     pub(crate) fn text(&self, term: u32) -> &str {
@@ -237,7 +267,7 @@ impl Dictionary {
     }
 
     fn bytes(&self, term: u32) -> &[u8] {
-        text_in(&self.arena, self.texts[term as usize])
+        self.texts.get(term)
     }
 
     /// The terms that start so, which is with two bytes at least: the first
@@ -274,8 +304,30 @@ impl Dictionary {
     }
 }
 
-fn text_in(arena: &[u8], text: Text) -> &[u8] {
-    &arena[text.start as usize..(text.start + text.length) as usize]
+/// Hands the terms of a row to `sink`, those that are needed alone where that
+/// is said.
+fn read_row(
+    slot: u32,
+    row: &[u8],
+    needed: Option<&Needed>,
+    mut sink: impl FnMut(&[u8], Posting),
+) -> Result<(), DamagedRow> {
+    if row.is_empty() {
+        return Ok(());
+    }
+    let mut terms = Terms::of(row)?;
+    let passing = needed.filter(|needed| needed.passes_blocks());
+    loop {
+        if let Some(needed) = passing {
+            terms.pass_blocks(|first, last| needed.has_between(first, last))?;
+        }
+        let Some(at) = terms.next()? else {
+            return Ok(());
+        };
+        if needed.is_none_or(|needed| needed.has(terms.term())) {
+            sink(terms.term(), Posting::new(slot, at.frequency, at.positions_at));
+        }
+    }
 }
 
 pub(super) fn start_of(text: &[u8]) -> [u8; 2] {

@@ -1,12 +1,16 @@
 //! Which terms a query may ask for, told from their bytes alone.
 
 use crate::query::{Atom, Query, Sequence};
+use crate::row::{LEADING_BYTES, leading};
 use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots};
 
 /// Terms by what they begin with; more than are asked for, but few of all.
 pub(crate) struct Needed {
     /// The first two letters, or the low bits of the first character.
     starts: Bits,
+    /// What the terms lead with: from one number to another, in order, none
+    /// overlapping.
+    ranges: Vec<(u64, u64)>,
     /// The low bits of the last character.
     ends: Bits,
     has_ends: bool,
@@ -34,6 +38,7 @@ impl Needed {
     pub(crate) fn of(query: &Query) -> Self {
         let mut needed = Self {
             starts: Bits::new(),
+            ranges: Vec::new(),
             ends: Bits::new(),
             has_ends: false,
         };
@@ -50,16 +55,29 @@ impl Needed {
                 needed.atom(atom);
             }
         }
+        needed.ranges.sort_unstable();
+        needed.ranges.dedup_by(|next, kept| {
+            let do_overlap = next.0 <= kept.1;
+            if do_overlap {
+                kept.1 = kept.1.max(next.1);
+            }
+            do_overlap
+        });
         needed
     }
 
     fn atom(&mut self, atom: &Atom) {
         match atom {
-            Atom::Term(text) | Atom::Prefix(text) => self.start(text),
+            // Of a script whose terms have no forms.
+            Atom::Term(text) if text.starts_with(|first| first >= '\u{800}') => {
+                self.start(text, LEADING_BYTES);
+            }
+            Atom::Term(text) => self.word(text),
+            Atom::Prefix(text) => self.start(text, text.len()),
             Atom::Character(letter) => {
                 let mut buffer = [0; 4];
                 let text = letter.encode_utf8(&mut buffer);
-                self.start(text);
+                self.start(text, text.len());
                 self.ends.insert(end_of(text.as_bytes()));
                 self.has_ends = true;
             }
@@ -68,25 +86,49 @@ impl Needed {
 
     fn forms(&mut self, word: &str, language: Language) {
         roots(language, word, |root| {
-            self.start(root);
+            self.word(root);
             if language == Language::English {
-                irregular_forms(root).for_each(|form| self.start(form));
+                irregular_forms(root).for_each(|form| self.word(form));
             }
         });
         if language == Language::Indonesian {
             for start in PREFIX_STARTS {
-                self.start(start);
+                self.word(start);
             }
         }
     }
 
-    fn start(&mut self, text: &str) {
-        self.starts.insert(start_of(text.as_bytes()));
+    /// A word, and what begins with the same two letters.
+    fn word(&mut self, text: &str) {
+        self.start(text, 2);
+    }
+
+    /// Terms that have the first `same` bytes of a text.
+    fn start(&mut self, text: &str, same: usize) {
+        let text = text.as_bytes();
+        self.starts.insert(start_of(text));
+        let first = leading(text.get(..same).unwrap_or(text));
+        let any = u64::MAX.checked_shr(u32::try_from(8 * same).unwrap_or(u32::MAX));
+        self.ranges.push((first, first | any.unwrap_or(0)));
+    }
+
+    /// Whether what terms lead with tells which are not needed.
+    pub(super) const fn passes_blocks(&self) -> bool {
+        !self.has_ends
+    }
+
+    /// Whether a term that leads with `first` to `last` may be needed for how it
+    /// begins.
+    #[inline]
+    pub(super) fn has_between(&self, first: u64, last: u64) -> bool {
+        let at = self.ranges.partition_point(|(_, end)| *end < first);
+        self.ranges.get(at).is_some_and(|(start, _)| *start <= last)
     }
 
     #[inline]
     pub(super) fn has(&self, term: &[u8]) -> bool {
-        self.starts.has(start_of(term)) || (self.has_ends && self.ends.has(end_of(term)))
+        (self.starts.has(start_of(term)) && self.has_between(leading(term), leading(term)))
+            || (self.has_ends && self.ends.has(end_of(term)))
     }
 }
 

@@ -135,7 +135,7 @@ fn postings_of_an_index_that_was_replaced_are_dropped() {
     let mut index = store(&memories);
     let building = index.builder().unwrap();
     index = store(&[memories[2], memories[1]]);
-    index.adopt(building.build());
+    index.adopt(building.build_within(usize::MAX).unwrap());
     assert!(index.builder().is_some());
     assert_eq!(found(&index, "gamma"), ["c"]);
     assert_eq!(found(&index, "alpha"), Vec::<String>::new());
@@ -171,7 +171,7 @@ fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
             put(&mut made, number, "/elsewhere", "zebra common word7");
             put(&mut made, number, place, content);
         }
-        made.adopt(made.builder().unwrap().build());
+        made.adopt(made.builder().unwrap().build_within(usize::MAX).unwrap());
         put(&mut made, 99, "/99", "zebra words");
         made.remove(memory(99));
         assert_eq!(looks_of(&made, query), read, "{query}");
@@ -183,8 +183,9 @@ fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
 #[test]
 fn postings_that_would_take_too_much_are_not_made() {
     let index = store(&[("/a", "one two three"), ("/b", "four five six")]);
-    assert!(index.builder().unwrap().build_within(1_000).is_none());
-    assert!(index.builder().unwrap().build_within(10_000).is_some());
+    // Six words and two paths, in eight places.
+    assert!(index.builder().unwrap().build_within(900).is_none());
+    assert!(index.builder().unwrap().build_within(1_000).is_some());
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn prefix_stands_for_the_first_terms_that_live_memories_have() {
         ("/early", &words[..200].join(" ")),
         ("/late", &words[390..].join(" ")),
     ]);
-    index.adopt(index.builder().unwrap().build());
+    index.adopt(index.builder().unwrap().build_within(usize::MAX).unwrap());
     assert_eq!(found(&index, "ab*").len(), 2);
     put(&mut index, 7, "/more", &words[200..300].join(" "));
     assert_eq!(found(&index, "ab*"), ["early", "more"]);
@@ -251,7 +252,7 @@ proptest! {
                 building = index.builder();
             }
             if step == begin + 9 && let Some(builder) = building.take() {
-                index.adopt(builder.build());
+                index.adopt(builder.build_within(usize::MAX).unwrap());
             }
             match change {
                 Change::Set(number, place, text) => {
@@ -272,7 +273,7 @@ proptest! {
         let one = index.search(&query, None, 100, |_, _| true);
         let other = anew.search(&query, None, 100, |_, _| true);
         prop_assert_eq!(&one.found, &other.found);
-        anew.adopt(anew.builder().unwrap().build());
+        anew.adopt(anew.builder().unwrap().build_within(usize::MAX).unwrap());
         let other = anew.search(&query, None, 100, |_, _| true);
         prop_assert_eq!(&one.found, &other.found);
         prop_assert_eq!(index.len(), state.len());
