@@ -27,6 +27,8 @@ const MEMORIES: u64 = 2_000;
 const MEMORY_BYTES: usize = 4 << 10;
 /// Words that there are, common ones far more often than rare ones.
 const VOCABULARY: u64 = 30_000;
+/// The same of characters.
+const CHARACTERS: u64 = 3_000;
 /// Searches of a round after the first.
 const SEARCHES: usize = 500;
 /// What a first search may take, and 99 of 100 others.
@@ -48,14 +50,83 @@ pub(super) struct SearchFinding {
     machine: Machine,
     memories: u64,
     memory_bytes: usize,
+    first_bar_ms: f64,
+    warm_bar_ms: f64,
+    scripts: Vec<Searched>,
+}
+
+/// What was found with texts in one script.
+#[derive(Debug, Serialize)]
+struct Searched {
+    script: Script,
     /// The first search of each round, after a start of the server.
     first_ms: Vec<f64>,
     median_first_ms: Option<f64>,
-    first_bar_ms: f64,
     warm: Felt,
-    warm_bar_ms: f64,
     /// Retrieving a memory with its content, in turns with the searches.
     retrieve: Felt,
+}
+
+/// What the memories are written in.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Script {
+    Latin,
+    /// Indexed by pairs of characters, of which there are more than of words.
+    Han,
+}
+
+impl Script {
+    const ALL: [Self; 2] = [Self::Latin, Self::Han];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Latin => "latin",
+            Self::Han => "han",
+        }
+    }
+
+    /// The content of a memory.
+    fn text(self, numbers: &mut Numbers) -> String {
+        let mut text = String::new();
+        while text.len() < MEMORY_BYTES {
+            let is_end = numbers.next().is_multiple_of(12);
+            match self {
+                Self::Latin => {
+                    text.push_str(&word(numbers.skewed(VOCABULARY)));
+                    text.push_str(if is_end { ".\n" } else { " " });
+                }
+                Self::Han => {
+                    text.extend(character(numbers.skewed(CHARACTERS)));
+                    text.push_str(if is_end { "，" } else { "" });
+                }
+            }
+        }
+        text.truncate(text.floor_char_boundary(MEMORY_BYTES));
+        text
+    }
+
+    /// A question of three to six words, some of them rare, or of as many
+    /// characters as those have.
+    fn question(self, numbers: &mut Numbers) -> String {
+        let count = 3 + numbers.next() % 4;
+        match self {
+            Self::Latin => {
+                let words: Vec<String> = (0..count).map(|_| word(numbers.skewed(VOCABULARY))).collect();
+                format!("what+did+{}%3F", words.join("+"))
+            }
+            Self::Han => (0..2 * count)
+                .filter_map(|_| character(numbers.skewed(CHARACTERS)))
+                .flat_map(|letter| {
+                    let mut bytes = [0; 4];
+                    let text = letter.encode_utf8(&mut bytes);
+                    text.bytes()
+                        .map(|byte| format!("%{byte:02X}"))
+                        .collect::<Vec<_>>()
+                })
+                .collect(),
+        }
+    }
 }
 
 /// Calls of one kind.
@@ -123,25 +194,9 @@ fn word(number: u64) -> String {
     text
 }
 
-fn prose(numbers: &mut Numbers) -> String {
-    let mut text = String::new();
-    while text.len() < MEMORY_BYTES {
-        text.push_str(&word(numbers.skewed(VOCABULARY)));
-        text.push_str(if numbers.next().is_multiple_of(12) {
-            ".\n"
-        } else {
-            " "
-        });
-    }
-    text.truncate(MEMORY_BYTES);
-    text
-}
-
-/// A question of three to six words, some of them rare.
-fn question(numbers: &mut Numbers) -> String {
-    let count = 3 + numbers.next() % 4;
-    let words: Vec<String> = (0..count).map(|_| word(numbers.skewed(VOCABULARY))).collect();
-    format!("what+did+{}%3F", words.join("+"))
+/// The character of a rank; neighbours are far apart in Unicode, as they are.
+fn character(rank: u64) -> Option<char> {
+    char::from_u32(0x4e00 + u32::try_from(rank * 7_919 % 20_000).unwrap_or_default())
 }
 
 /// One connection to the server, with the store's key.
@@ -190,8 +245,8 @@ impl Caller {
         Ok((took, answer))
     }
 
-    async fn search(&mut self, numbers: &mut Numbers) -> Result<Duration, Failure> {
-        let path = format!("/search?query={}", question(numbers));
+    async fn search(&mut self, script: Script, numbers: &mut Numbers) -> Result<Duration, Failure> {
+        let path = format!("/search?query={}", script.question(numbers));
         let (took, answer) = self.call(Method::GET, &path, None).await?;
         if answer["data"].as_array().is_none_or(Vec::is_empty) {
             return Err(Failure::new("a search found nothing"));
@@ -206,12 +261,28 @@ impl Caller {
 /// [`Failure`]: what could not be set up, and calls that failed.
 pub(super) async fn measure(args: &BenchArgs) -> Result<SearchFinding, Failure> {
     let machine = Machine::this();
+    let mut scripts = Vec::new();
+    for script in Script::ALL {
+        scripts.push(measure_script(args, script).await?);
+    }
+    Ok(SearchFinding {
+        keepsake: env!("CARGO_PKG_VERSION"),
+        machine,
+        memories: MEMORIES,
+        memory_bytes: MEMORY_BYTES,
+        first_bar_ms: FIRST_BAR_MS,
+        warm_bar_ms: WARM_BAR_MS,
+        scripts,
+    })
+}
+
+async fn measure_script(args: &BenchArgs, script: Script) -> Result<Searched, Failure> {
     let store = lay_out(args).await?;
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     let memory = {
         let (server, mut caller) = start(args, &store).await?;
-        say(&format!("making {MEMORIES} memories"));
-        let memory = seed(&mut caller, &mut numbers).await?;
+        say(&format!("making {MEMORIES} memories, {}", script.name()));
+        let memory = seed(&mut caller, script, &mut numbers).await?;
         drop(server);
         memory
     };
@@ -219,32 +290,28 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<SearchFinding, Failure> 
     let (mut warm, mut retrieve) = (histogram()?, histogram()?);
     for round in 0..args.rounds {
         let (mut server, mut caller) = start(args, &store).await?;
-        let first = caller.search(&mut numbers).await?;
+        let first = caller.search(script, &mut numbers).await?;
         first_ms.push(rounded(milliseconds(first)));
         for _ in 0..SEARCHES {
-            record(&mut warm, caller.search(&mut numbers).await?);
+            record(&mut warm, caller.search(script, &mut numbers).await?);
             let (took, _) = caller.call(Method::GET, &memory, None).await?;
             record(&mut retrieve, took);
         }
         server.check()?;
         say(&format!(
-            "search, round {} of {}: first {:.2} ms, p99 so far {:.2} ms",
+            "search, {}, round {} of {}: first {:.2} ms, p99 so far {:.2} ms",
+            script.name(),
             round + 1,
             args.rounds,
             milliseconds(first),
             Felt::of(&warm).p99_ms
         ));
     }
-    Ok(SearchFinding {
-        keepsake: env!("CARGO_PKG_VERSION"),
-        machine,
-        memories: MEMORIES,
-        memory_bytes: MEMORY_BYTES,
+    Ok(Searched {
+        script,
         median_first_ms: median(&first_ms),
         first_ms,
-        first_bar_ms: FIRST_BAR_MS,
         warm: Felt::of(&warm),
-        warm_bar_ms: WARM_BAR_MS,
         retrieve: Felt::of(&retrieve),
     })
 }
@@ -274,11 +341,11 @@ async fn start(args: &BenchArgs, store: &BenchStore) -> Result<(Process, Caller)
 }
 
 /// Makes the memories; answers the path that retrieves the last.
-async fn seed(caller: &mut Caller, numbers: &mut Numbers) -> Result<String, Failure> {
+async fn seed(caller: &mut Caller, script: Script, numbers: &mut Numbers) -> Result<String, Failure> {
     let mut last = Value::Null;
     for number in 0..MEMORIES {
         let path = format!("/notes/{}/{}-{number}.md", word(number % 40), word(number));
-        let body = json!({"path": path, "content": prose(numbers)});
+        let body = json!({"path": path, "content": script.text(numbers)});
         (_, last) = caller.call(Method::POST, "/memories", Some(body)).await?;
     }
     let id = last["id"]
@@ -295,28 +362,31 @@ impl fmt::Display for SearchFinding {
             "searches of {} memories of {} bytes\n",
             self.memories, self.memory_bytes
         )?;
-        let first = self.median_first_ms.unwrap_or(f64::NAN);
-        let rounds: Vec<_> = self.first_ms.iter().map(|one| format!("{one:.1}")).collect();
-        writeln!(
-            f,
-            "first     median {first:.2} ms (bar {:.0} ms: {})  rounds {}",
-            self.first_bar_ms,
-            verdict(first <= self.first_bar_ms),
-            rounds.join(" ")
-        )?;
-        for (name, felt) in [("warm", &self.warm), ("retrieve", &self.retrieve)] {
+        for searched in &self.scripts {
+            let first = searched.median_first_ms.unwrap_or(f64::NAN);
+            let rounds: Vec<_> = searched.first_ms.iter().map(|one| format!("{one:.1}")).collect();
+            let script = searched.script.name();
             writeln!(
                 f,
-                "{name:<9} {:>7} calls  p50 {:>7.2} ms  p99 {:>7.2} ms  max {:>7.2} ms",
-                felt.calls, felt.p50_ms, felt.p99_ms, felt.max_ms
+                "{script}: first    median {first:.2} ms (bar {:.0} ms: {})  rounds {}",
+                self.first_bar_ms,
+                verdict(first <= self.first_bar_ms),
+                rounds.join(" ")
+            )?;
+            for (name, felt) in [("warm", &searched.warm), ("retrieve", &searched.retrieve)] {
+                writeln!(
+                    f,
+                    "{script}: {name:<9} {:>7} calls  p50 {:>7.2} ms  p99 {:>7.2} ms  max {:>7.2} ms",
+                    felt.calls, felt.p50_ms, felt.p99_ms, felt.max_ms
+                )?;
+            }
+            writeln!(
+                f,
+                "{script}: warm p99 (bar {:.0} ms: {})\n",
+                self.warm_bar_ms,
+                verdict(searched.warm.p99_ms <= self.warm_bar_ms)
             )?;
         }
-        writeln!(
-            f,
-            "warm p99 (bar {:.0} ms: {})",
-            self.warm_bar_ms,
-            verdict(self.warm.p99_ms <= self.warm_bar_ms)
-        )?;
         let load = rounded(self.machine.load_before.unwrap_or_default());
         writeln!(f, "load of the machine before the run {load}")
     }

@@ -138,10 +138,14 @@ async fn searches_are_measured_beside_retrievals() {
     let table = bench(&[config.as_str(), "--search"], &json).await.ok();
     assert!(table.contains("warm p99"), "{table}");
     let report = results(&json);
-    assert_eq!(report["first_ms"].as_array().unwrap().len(), 2);
-    for felt in ["warm", "retrieve"] {
-        assert_eq!(report[felt]["calls"], 1_000, "{report}");
-        assert!(report[felt]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
+    for (place, script) in ["latin", "han"].into_iter().enumerate() {
+        let searched = &report["scripts"][place];
+        assert_eq!(searched["script"], script, "{report}");
+        assert_eq!(searched["first_ms"].as_array().unwrap().len(), 2);
+        for felt in ["warm", "retrieve"] {
+            assert_eq!(searched[felt]["calls"], 1_000, "{report}");
+            assert!(searched[felt]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
+        }
     }
 }
 
