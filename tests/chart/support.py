@@ -24,6 +24,7 @@ METRICS = {
     "keepsake_blob_call_duration_seconds": {"call", "outcome"},
     "keepsake_blob_bytes_total": {"direction"},
     "keepsake_cache_lookups_total": {"cache", "result"},
+    "keepsake_cache_size_bytes": {"cache"},
     "keepsake_retries_total": {"what"},
     "keepsake_conflicts_total": {"kind"},
     "keepsake_quota_refusals_total": {"limit"},

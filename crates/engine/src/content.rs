@@ -30,6 +30,11 @@ impl Cache {
                 .build(),
         )
     }
+
+    /// Bytes that are kept.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.0.weighted_size()
+    }
 }
 
 impl Engine {

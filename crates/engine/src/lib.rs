@@ -50,7 +50,7 @@ use keepsake_blobs::{BlobStore, MeasuredBlobs};
 use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
 use keepsake_index::{Index, MeasuredIndex};
-use keepsake_telemetry::Metrics;
+use keepsake_telemetry::{Cache, Metrics};
 use keepsake_tokens::{Issuers, Vault};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -180,7 +180,7 @@ impl Engine {
         let metrics = options.metrics;
         let access = Arc::new(access::Log::new(now));
         access.tell_lag(&metrics, Arc::clone(&options.clock));
-        Self(Arc::new(Parts {
+        let engine = Self(Arc::new(Parts {
             index: Arc::new(MeasuredIndex::new(index, metrics.clone())),
             blobs: Arc::new(MeasuredBlobs::new(blobs, metrics.clone())),
             metrics,
@@ -210,7 +210,20 @@ impl Engine {
             role: options.role,
             clock: options.clock,
             ids: options.ids,
-        }))
+        }));
+        engine.tell_cache_sizes();
+        engine
+    }
+
+    /// Has the metrics tell what the caches hold, while this is there.
+    fn tell_cache_sizes(&self) {
+        let watch = |cache, size_bytes: fn(&Parts) -> u64| {
+            let parts = Arc::downgrade(&self.0);
+            let size_bytes = move || Some(size_bytes(&*parts.upgrade()?));
+            self.0.metrics.watch_cache_size(cache, size_bytes);
+        };
+        watch(Cache::Content, |parts| parts.contents.size_bytes());
+        watch(Cache::Search, |parts| parts.searched.size_bytes());
     }
 
     /// The operator's side: tenants and their keys, as the audit names a command

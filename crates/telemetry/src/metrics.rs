@@ -257,6 +257,12 @@ impl Metrics {
         self.0.watch_access_flush_lag(lag);
     }
 
+    /// Has how many bytes a cache holds asked whenever metrics are read; `None`:
+    /// it is there no more.
+    pub fn watch_cache_size(&self, cache: Cache, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
+        self.0.watch_cache_size(cache.name(), bytes);
+    }
+
     /// A request has come; `route` is its template.
     pub fn request_began(&self, method: &Method, route: &str) -> RequestUnderWay {
         self.0.requests_in_flight.add(1, &[]);
@@ -508,6 +514,20 @@ mod tests {
         is_there.store(false, Ordering::Relaxed);
         let text = telemetry.exposition().text().unwrap();
         assert!(!text.contains("keepsake_access_flush_lag_seconds 1.5"), "{text}");
+    }
+
+    #[test]
+    fn caches_are_weighed_side_by_side() {
+        let telemetry = telemetry();
+        let metrics = telemetry.metrics();
+        metrics.watch_cache_size(Cache::Content, || Some(4_096));
+        metrics.watch_cache_size(Cache::Search, || Some(65_536));
+        for line in [
+            "keepsake_cache_size_bytes{cache=\"content\"} 4096",
+            "keepsake_cache_size_bytes{cache=\"search\"} 65536",
+        ] {
+            assert_told(&telemetry, line);
+        }
     }
 
     #[test]

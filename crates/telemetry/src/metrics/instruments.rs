@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 
 /// Seconds of a request and of a call: from a cache's answer to a deadline.
@@ -96,6 +97,24 @@ impl Instruments {
     }
 
     /// An instrument that is asked when metrics are read.
+    pub(super) fn watch_cache_size(
+        &self,
+        cache: &'static str,
+        bytes: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) {
+        self.meter
+            .u64_observable_gauge("keepsake.cache.size")
+            .with_unit("By")
+            .with_description("What a cache holds")
+            .with_callback(move |gauge| {
+                if let Some(bytes) = bytes() {
+                    gauge.observe(bytes, &[KeyValue::new("cache", cache)]);
+                }
+            })
+            .build();
+    }
+
+    /// Another.
     pub(super) fn watch_access_flush_lag(&self, lag: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
         self.meter
             .f64_observable_gauge("keepsake.access_flush_lag")
