@@ -1,5 +1,6 @@
 //! `purge-stores`: takes the rows of deleted stores away.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -36,16 +37,21 @@ impl Job for PurgeStores {
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let index = &engine.0.index;
         let mut purged = Purged::default();
+        // They must not keep the others from their end.
+        let mut failed = HashSet::new();
         loop {
-            let deleted = index.deleted_stores(STORES).await?;
-            let done_before = purged.stores;
+            let deleted = index.deleted_stores(STORES.saturating_add(purged.failed)).await?;
+            let before = purged.tried();
             for (tenant_id, store_id) in deleted {
+                if failed.contains(&store_id) {
+                    continue;
+                }
                 match purge(engine, lease, tenant_id, store_id, &mut purged).await {
                     Ok(true) => {}
                     Ok(false) => return Ok(purged.counts()),
-                    // It must not keep the others from their end.
                     Err(error) => {
                         purged.failed += 1;
+                        failed.insert(store_id);
                         tracing::warn!(
                             tenant.id = %tenant_id, store.id = %store_id, error = %error,
                             "job.purge_stores: a store could not be purged; the next run tries again"
@@ -53,7 +59,7 @@ impl Job for PurgeStores {
                     }
                 }
             }
-            if purged.stores == done_before {
+            if purged.tried() == before {
                 return Ok(purged.counts());
             }
         }
@@ -66,10 +72,15 @@ struct Purged {
     stores: u64,
     rows: u64,
     blobs: u64,
-    failed: u64,
+    failed: u32,
 }
 
 impl Purged {
+    /// Stores that a run came to the end with, or failed with.
+    fn tried(&self) -> u64 {
+        self.stores + u64::from(self.failed)
+    }
+
     fn counts(&self) -> Value {
         json!({ "stores": self.stores, "rows": self.rows, "blobs": self.blobs, "failed": self.failed })
     }

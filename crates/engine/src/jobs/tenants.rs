@@ -1,5 +1,6 @@
 //! `delete-tenants`: removes every row and blob of tenants that are to go.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -49,16 +50,22 @@ impl Job for DeleteTenants {
 
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut removed = Removed::default();
+        // They must not keep the others from their end.
+        let mut failed = HashSet::new();
         loop {
-            let due = engine.0.index.due_tenant_deletions(engine.now(), TENANTS).await?;
-            let ended_before = removed.settling + removed.done;
+            let limit = TENANTS.saturating_add(removed.failed);
+            let due = engine.0.index.due_tenant_deletions(engine.now(), limit).await?;
+            let before = removed.tried();
             for deletion in due {
+                if failed.contains(&deletion.tenant_id) {
+                    continue;
+                }
                 match remove(engine, lease, &deletion, &mut removed).await {
                     Ok(true) => {}
                     Ok(false) => return Ok(removed.counts()),
-                    // It must not keep the others from their end.
                     Err(error) => {
                         removed.failed += 1;
+                        failed.insert(deletion.tenant_id);
                         tracing::warn!(
                             tenant.id = %deletion.tenant_id, error = %error,
                             "job.delete_tenants: a tenant could not be removed; the next run tries again"
@@ -66,7 +73,7 @@ impl Job for DeleteTenants {
                     }
                 }
             }
-            if removed.settling + removed.done == ended_before {
+            if removed.tried() == before {
                 return Ok(removed.counts());
             }
         }
@@ -84,10 +91,15 @@ struct Removed {
     blobs: u64,
     /// Blobs of which the bucket keeps older versions, as far as is known.
     kept: u64,
-    failed: u64,
+    failed: u32,
 }
 
 impl Removed {
+    /// Tenants that a run came to the end with, or failed with.
+    fn tried(&self) -> u64 {
+        self.settling + self.done + u64::from(self.failed)
+    }
+
     fn counts(&self) -> Value {
         json!({
             "settling": self.settling,
