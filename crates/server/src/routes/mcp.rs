@@ -128,7 +128,7 @@ async fn answer(
 fn refusal(status: StatusCode) -> ApiError {
     match status {
         StatusCode::FORBIDDEN => ApiError::permission_denied(
-            "`Host` or `Origin` is none that may ask: see mcp.allowed_hosts and mcp.allowed_origins"
+            "`Host` or `Origin` is none that may ask: see server.mcp_allowed_hosts and server.mcp_allowed_origins"
                 .to_owned(),
         ),
         StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
