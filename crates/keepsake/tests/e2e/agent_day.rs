@@ -1,12 +1,10 @@
 //! A scripted agent at work, and the next day; the transcript is kept in the
 //! docs as their example.
 
-use std::path::Path;
-
 use tokio::process::Command;
 
 use crate::support::script::{self, MCP_PYTHON};
-use crate::support::{Deployment, Pair};
+use crate::support::{Deployment, Pair, repository};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn day_of_an_agent_goes_as_the_docs_show_it_on_postgres_and_s3() {
@@ -22,7 +20,7 @@ async fn day_goes_as_the_docs_show_it(pair: Pair) {
     let deployment = Deployment::new(pair).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let repository = repository();
     let transcript = script::run(
         Command::new(script::from_environment(MCP_PYTHON))
             .arg(repository.join("tests/agent/day.py"))

@@ -1,6 +1,7 @@
 //! Random histories over the tool and the API together, from two clients, with
 //! calls sent again under their idempotency keys: after every step the store
-//! shows what a model in memory has, and its history tells how it came so.
+//! shows what a model in memory has, search finds it, and its history tells how
+//! it came so.
 
 mod model;
 
@@ -70,6 +71,7 @@ fn any_tool() -> impl Strategy<Value = Tool> {
         2 => (any_path(), 0_i64..3).prop_map(|(path, line)| Tool::Insert(path, line, "one\n".to_owned())),
         1 => any_path().prop_map(Tool::Delete),
         2 => (any_path(), any_path()).prop_map(|(from, to)| Tool::Rename(from, to)),
+        2 => (any_path(), any_content()).prop_map(|(path, text)| Tool::Append(path, text)),
     ]
 }
 
@@ -438,6 +440,19 @@ impl History {
             })
             .collect();
         assert_eq!(shown, expected, "memories after {told}");
+        for word in ["one", "two"] {
+            let mut found: Vec<_> = (self.all(&format!("search?query={word}&limit=20")).await)
+                .iter()
+                .map(|it| json!([it["memory_id"], it["path"], it["content_sha256"]]))
+                .collect();
+            found.sort_by_key(|it| it[1].to_string());
+            let expected: Vec<_> = live
+                .values()
+                .filter(|(_, it)| it.content.contains(word))
+                .map(|(number, it)| json!([self.memory_ids[*number], it.path, sha256(&it.content)]))
+                .collect();
+            assert_eq!(found, expected, "what has `{word}` after {told}");
+        }
     }
 
     /// Every item of a listing, page after page.
@@ -471,6 +486,9 @@ fn input_of(tool: &Tool) -> Value {
         }
         Tool::Delete(path) => json!({"command": "delete", "path": at(path)}),
         Tool::Rename(from, to) => json!({"command": "rename", "old_path": at(from), "new_path": at(to)}),
+        Tool::Append(path, text) => json!({
+            "type": "tool_use", "name": "memory_append", "input": {"path": at(path), "content": text},
+        }),
     }
 }
 

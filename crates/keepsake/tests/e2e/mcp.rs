@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::support::client::send;
 use crate::support::script::{self, MCP_NODE_MODULES, MCP_PYTHON};
-use crate::support::{Answer, Client, Deployment, Pair, binary, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, binary, repository, secrets};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_are_served_over_http_on_postgres_and_s3() {
@@ -144,7 +144,7 @@ impl Place {
 }
 
 fn suites() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp")
+    repository().join("tests/mcp")
 }
 
 /// Makes a session; answers its id and its token.

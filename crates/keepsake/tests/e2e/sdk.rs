@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::support::script::{self, NODE_MODULES, PYTHON};
-use crate::support::{Deployment, Pair, Server, Tenant};
+use crate::support::{Deployment, Pair, Server, Tenant, repository};
 
 /// The modules of the Python suite; each test is run with both clients.
 const PYTHON_MODULES: [&str; 6] = [
@@ -165,7 +165,7 @@ impl Bed {
 
 /// The folder of the suites.
 fn sdk_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sdk")
+    repository().join("tests/sdk")
 }
 
 /// A copy of the TypeScript suite with the packages beside it, where Node looks

@@ -77,7 +77,7 @@ pub(crate) enum Call {
     Tool(Tool),
 }
 
-/// A call of the memory tool; paths are those of the store.
+/// A call of the memory tool, or of an agent tool; paths are those of the store.
 #[derive(Debug, Clone)]
 pub(crate) enum Tool {
     Create(String, String),
@@ -85,6 +85,7 @@ pub(crate) enum Tool {
     Insert(String, i64, String),
     Delete(String),
     Rename(String, String),
+    Append(String, String),
 }
 
 /// What a call must be answered with.
@@ -374,6 +375,25 @@ impl Model {
                 self.edit(path, by, |at, content| {
                     Some(insert(at, content, *line, text).ok()?.content)
                 })?;
+            }
+            Tool::Append(path, text) => {
+                let lines = format!("{}\n", text.trim_end_matches('\n'));
+                match self.live_at(path) {
+                    Some(memory) => {
+                        let before = self.memories[memory].content.clone();
+                        let between = if before.is_empty() || before.ends_with('\n') {
+                            ""
+                        } else {
+                            "\n"
+                        };
+                        let content = format!("{before}{between}{lines}");
+                        self.modify(memory, path, &content, self.versions.len(), by);
+                    }
+                    None if self.obstacle(path).is_some() => return None,
+                    None => {
+                        self.create(path, &lines, by);
+                    }
+                }
             }
             Tool::Delete(path) => {
                 let gone = self.at_or_below(path)?;

@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 use crate::support::command::{Run, keepsake_with};
 use crate::support::script::{self, CHART_PYTHON};
-use crate::support::{Client, binary, client, secrets};
+use crate::support::{Client, binary, client, repository, secrets};
 
 /// The release's name, as `tests/chart` renders it.
 const RELEASE: &str = "tests-keepsake";
@@ -23,7 +23,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The folder of the chart's suite.
 pub(crate) fn suite() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/chart")
+    repository().join("tests/chart")
 }
 
 /// What a release consists of.
