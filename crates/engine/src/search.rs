@@ -15,7 +15,9 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
+use keepsake_core::{
+    BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
+};
 use keepsake_index::Scope;
 use keepsake_search::{Marker, Snippet};
 
@@ -165,6 +167,31 @@ impl SearchQuery {
     }
 }
 
+/// What was found in one store, and what makes its postings once it is dropped.
+struct Searched {
+    found: Vec<Candidate>,
+    to_make: Option<ToMake>,
+}
+
+/// Has the postings of a store made when it is dropped: after a search, however
+/// it ended.
+struct ToMake {
+    engine: Engine,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    store: Arc<cache::SearchedStore>,
+}
+
+impl Drop for ToMake {
+    fn drop(&mut self) {
+        // Dropped with the runtime, nobody searches any more.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.engine
+                .make_postings(self.tenant_id, self.store_id, &self.store);
+        }
+    }
+}
+
 impl Engine {
     /// Searches stores of a tenant; the best hits first, of all stores together.
     ///
@@ -190,28 +217,55 @@ impl Engine {
         }
         let limit = query.limit()?;
         let identity = query.identity(principal, store_ids);
-        let asked = Asked {
+        let mut asked = Asked {
             query: query.parse()?,
             directory: query.path_prefix.as_deref().map(parse_prefix).transpose()?,
             // One more tells whether there is another page.
             limit: limit + 1,
             after: self.place_after(identity, &query.page).await?,
         };
-        let asked = Arc::new(asked);
-        let mut found: Vec<Candidate> = stream::iter(store_ids.iter().copied().enumerate())
+        loop {
+            let (items, after) = self.search_page(principal, store_ids, &asked).await?;
+            match after {
+                // All of them went meanwhile, or are damaged: others follow.
+                Some(after) if items.is_empty() => asked.after = Some(after),
+                Some(after) => {
+                    let next = Some(self.seal(identity, &after.to_bytes()).await?);
+                    return Ok(Page { items, next });
+                }
+                None => return Ok(Page { items, next: None }),
+            }
+        }
+    }
+
+    /// The hits of a page, and where the next one begins after, if there is one.
+    async fn search_page(
+        &self,
+        principal: &Principal,
+        store_ids: &[StoreId],
+        asked: &Asked,
+    ) -> Result<(Vec<SearchHit>, Option<After>), EngineError> {
+        let asked = Arc::new(asked.clone());
+        let limit = asked.limit - 1;
+        let searched: Vec<Searched> = stream::iter(store_ids.iter().copied().enumerate())
             .map(|(place, store_id)| self.search_store(principal, place, store_id, Arc::clone(&asked)))
             .buffered(STORES_AT_ONCE)
-            .try_concat()
+            .try_collect()
             .await?;
+        // What is to be made then is made however this ends, and not before: it
+        // takes a core that the contents are read by.
+        let (mut found, mut to_make) = (Vec::new(), Vec::new());
+        for one in searched {
+            found.extend(one.found);
+            to_make.extend(one.to_make);
+        }
         found.sort_by(|a, b| a.after().order(&b.after()));
         let has_more = found.len() > limit;
         found.truncate(limit);
-        let next = match found.last() {
-            Some(last) if has_more => Some(self.seal(identity, &last.after().to_bytes()).await?),
-            _ => None,
-        };
+        let after = found.last().filter(|_| has_more).map(Candidate::after);
         let items = self.show_hits(principal, store_ids, found).await?;
-        Ok(Page { items, next })
+        drop(to_make);
+        Ok((items, after))
     }
 
     async fn place_after(
@@ -234,24 +288,31 @@ impl Engine {
         place: usize,
         store_id: StoreId,
         asked: Arc<Asked>,
-    ) -> Result<Vec<Candidate>, EngineError> {
-        let store = self.searched_store(principal.tenant_id, store_id).await?;
+    ) -> Result<Searched, EngineError> {
+        let tenant_id = principal.tenant_id;
+        let (store, load) = self.searched_store(tenant_id, store_id).await?;
         // Held until the work ends, also where nobody waits for it any more.
-        let permit = Arc::clone(&self.0.searched.searches).acquire_owned().await;
+        let turn = self.0.searched.turn(tenant_id).await?;
         let (found, has_postings) = {
             let store = Arc::clone(&store);
             off_the_runtime(move || {
                 let found = store.search(place, &asked);
                 let has_postings = store.has_postings();
-                drop(permit);
+                drop((turn, load));
                 (found, has_postings)
             })
             .await?
         };
-        if !has_postings {
-            self.make_postings(principal.tenant_id, store_id, &store);
-        }
-        found
+        let to_make = (!has_postings).then(|| ToMake {
+            engine: self.clone(),
+            tenant_id,
+            store_id,
+            store,
+        });
+        Ok(Searched {
+            found: found?,
+            to_make,
+        })
     }
 
     /// Reads the contents of hits and shows what is there of them.

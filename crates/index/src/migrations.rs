@@ -70,6 +70,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         "first lines",
         include_str!("../../../migrations/postgres/0012_first_lines.sql"),
     ),
+    (
+        13,
+        "search changes v2",
+        include_str!("../../../migrations/postgres/0013_search_changes_v2.sql"),
+    ),
 ];
 
 const SQLITE: &[(i64, &str, &str)] = &[

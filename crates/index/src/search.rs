@@ -29,6 +29,9 @@ pub struct SearchSince {
     pub analyser: u32,
     /// Memories that had no terms when they were read; looked at again.
     pub unindexed: Vec<MemoryId>,
+    /// Whether all memories may be told. Where they would have to be, and may
+    /// not, that alone is told.
+    pub may_be_whole: bool,
 }
 
 /// What changed in a store.

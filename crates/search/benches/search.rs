@@ -116,7 +116,7 @@ fn loaded(rows: &[(MemoryPath, Vec<u8>)]) -> Postings {
 }
 
 fn all_of(index: &Postings) -> Option<Built> {
-    index.builder()?.build_within(usize::MAX)
+    index.builder()?.build()
 }
 
 fn analyse(criterion: &mut Criterion) {

@@ -44,6 +44,8 @@ pub struct Postings {
     path_positions: u64,
     /// The postings of all slots, once they are made.
     all: Option<Dictionary>,
+    /// Bytes that postings may take while they are made, those of one query too.
+    room: usize,
     /// Which numbering the slots have: each is of one index alone, and of one
     /// time of it.
     numbering: u64,
@@ -59,6 +61,7 @@ impl Default for Postings {
             contents: 0,
             path_positions: 0,
             all: None,
+            room: usize::MAX,
             numbering: NEXT_NUMBERING.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -100,6 +103,14 @@ fn to_u32(number: usize) -> u32 {
 }
 
 impl Postings {
+    /// Of no memories; to make postings may take about `room` bytes.
+    pub fn within(room: usize) -> Self {
+        Self {
+            room,
+            ..Self::default()
+        }
+    }
+
     /// How many memories are in it.
     pub const fn len(&self) -> usize {
         self.live
@@ -186,8 +197,14 @@ impl Postings {
     pub fn builder(&self) -> Option<Builder> {
         self.all.is_none().then(|| Builder {
             slots: self.slots.clone(),
+            room: self.room,
             numbering: self.numbering,
         })
+    }
+
+    /// Lets the postings of all memories go. They can be made again.
+    pub fn drop_all(&mut self) {
+        self.all = None;
     }
 
     /// Takes postings that were made, with what came since; those of another
@@ -251,20 +268,21 @@ impl Postings {
             return;
         }
         // With a numbering of its own.
-        let old = std::mem::take(self);
+        let old = std::mem::replace(self, Self::within(self.room));
         for slot in old.slots.into_iter().filter(|slot| slot.is_live) {
             // What is damaged was told of when it came.
             let _ = self.add(slot);
         }
         if old.all.is_some() {
             drop(old.all);
-            self.all = Dictionary::of(&self.slots, usize::MAX).map(|made| made.dictionary);
+            self.all = Dictionary::of(&self.slots, self.room).map(|made| made.dictionary);
         }
     }
 
-    /// The postings of what a query needs, read from the rows.
-    pub(crate) fn read(&self, needed: &Needed) -> Dictionary {
-        Dictionary::of_needed(&self.slots, needed)
+    /// The postings of what a query needs, read from the rows; `None`: they take
+    /// more than there is room for, which those of all memories then do, too.
+    pub(crate) fn read(&self, needed: &Needed) -> Option<Dictionary> {
+        Dictionary::of_needed(&self.slots, needed, self.room)
     }
 
     /// The postings of all slots, if they are made.
@@ -291,6 +309,7 @@ impl Postings {
 /// The rows of a store, of which all postings are to be made.
 pub struct Builder {
     slots: Vec<Slot>,
+    room: usize,
     numbering: u64,
 }
 
@@ -313,9 +332,9 @@ impl Built {
 impl Builder {
     /// Makes them: some tenths of a second for a large store.
     ///
-    /// `None`: that takes more than about `max_bytes`.
-    pub fn build_within(self, max_bytes: usize) -> Option<Built> {
-        let Making { dictionary, damaged } = Dictionary::of(&self.slots, max_bytes)?;
+    /// `None`: that takes more than there is room for.
+    pub fn build(self) -> Option<Built> {
+        let Making { dictionary, damaged } = Dictionary::of(&self.slots, self.room)?;
         let mut damaged: Vec<_> = (damaged.into_iter())
             .map(|number| self.slots[number as usize].memory)
             .collect();

@@ -59,6 +59,17 @@ pub struct Results {
     pub is_too_broad: bool,
 }
 
+impl Results {
+    fn too_broad() -> Self {
+        Self {
+            found: Vec::new(),
+            count: 0,
+            marker: Marker::default(),
+            is_too_broad: true,
+        }
+    }
+}
+
 /// The term of the store that stands for something wanted, and what it counts.
 #[derive(Clone, Copy)]
 struct Variant {
@@ -101,7 +112,10 @@ impl Postings {
         let terms = if let Some(all) = self.all() {
             all
         } else {
-            narrowed = self.read(&Needed::of(query));
+            let Some(read) = self.read(&Needed::of(query)) else {
+                return Results::too_broad();
+            };
+            narrowed = read;
             &narrowed
         };
         let index = Searched {
@@ -127,12 +141,7 @@ impl Postings {
         nearness::add(index, &resolved, &mut found);
         self.sort(&mut found);
         if budget.is_spent() {
-            return Results {
-                found: Vec::new(),
-                count: 0,
-                marker: Marker::default(),
-                is_too_broad: true,
-            };
+            return Results::too_broad();
         }
         let count = found.len();
         let found = found

@@ -35,6 +35,16 @@ pub(crate) fn roots(language: Language, term: &str, mut sink: impl FnMut(&str)) 
     }
 }
 
+/// How many bytes of a root every word has in common with it that is a regular
+/// form, or one without a prefix: endings are taken off, and what they leave is
+/// changed in its last two letters at most (`possibl` of `possibility`).
+pub(crate) fn start_of_forms(language: Language, root: &str) -> usize {
+    match language {
+        Language::English => root.len().saturating_sub(2).max(2),
+        Language::Indonesian => root.len(),
+    }
+}
+
 /// The English stem, of the dictionary form where the form is irregular.
 fn english(term: &str) -> Cow<'_, str> {
     static STEMMER: OnceLock<Stemmer> = OnceLock::new();

@@ -15,7 +15,7 @@ use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timest
 use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchSince, Unindexed};
 use keepsake_search::{ANALYSER, Built, Postings};
 use keepsake_telemetry::Cache as Looked;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::{After, Asked, Candidate, off_the_runtime};
 use crate::jobs::index_found;
@@ -28,6 +28,9 @@ const FEW_MEMORIES: usize = 64;
 /// Bytes that a memory takes here beside its postings.
 const HEAD_BYTES: usize = 160;
 
+/// Tenants whose turns are kept before those are left out that have none.
+const KNOWN_TENANTS: usize = 1_024;
+
 type Key = (TenantId, StoreId);
 
 /// The indexes of stores that were searched, the longest unused leave first.
@@ -36,9 +39,48 @@ pub(crate) struct Cache {
     stores: moka::future::Cache<Key, Arc<SearchedStore>>,
     /// Postings are made for one store at a time: it takes a core for a while.
     builds: Arc<Semaphore>,
-    /// As many searches are under way as there are cores: more would take the
-    /// threads that contents are read by, and none would be answered earlier.
-    pub(super) searches: Arc<Semaphore>,
+    /// Stores are read whole two at a time: each may take what it weighs.
+    loads: Arc<Semaphore>,
+    /// The same of stores that are given terms.
+    indexings: Arc<Semaphore>,
+    searches: Searches,
+}
+
+/// As many searches are under way as there are cores: more would take the threads
+/// that contents are read by, and none would be answered earlier. One tenant has
+/// half of them, so that no other waits behind more than those.
+struct Searches {
+    all: Arc<Semaphore>,
+    of_each: usize,
+    by_tenant: std::sync::Mutex<HashMap<TenantId, Arc<Semaphore>>>,
+}
+
+/// The turn of one search; the next one has it once this is dropped.
+pub(super) struct Turn {
+    _of_all: OwnedSemaphorePermit,
+    _of_tenant: OwnedSemaphorePermit,
+}
+
+impl Searches {
+    fn new(cores: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(cores)),
+            of_each: (cores / 2).max(1),
+            by_tenant: std::sync::Mutex::default(),
+        }
+    }
+
+    fn of_tenant(&self, tenant_id: TenantId) -> Arc<Semaphore> {
+        let mut known = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN_TENANTS && !known.contains_key(&tenant_id) {
+            // Those that nobody waits for or holds.
+            known.retain(|_, turns| Arc::strong_count(turns) > 1);
+        }
+        let turns = known
+            .entry(tenant_id)
+            .or_insert_with(|| Arc::new(Semaphore::new(self.of_each)));
+        Arc::clone(turns)
+    }
 }
 
 impl Cache {
@@ -55,8 +97,21 @@ impl Cache {
                 .eviction_policy(moka::policy::EvictionPolicy::lru())
                 .build(),
             builds: Arc::new(Semaphore::new(1)),
-            searches: Arc::new(Semaphore::new(cores)),
+            loads: Arc::new(Semaphore::new(2)),
+            indexings: Arc::new(Semaphore::new(2)),
+            searches: Searches::new(cores),
         }
+    }
+
+    /// Waits for the turn of a tenant's search.
+    ///
+    /// # Errors
+    /// [`EngineError::Internal`] never: no semaphore is ever closed.
+    pub(super) async fn turn(&self, tenant_id: TenantId) -> Result<Turn, EngineError> {
+        Ok(Turn {
+            _of_tenant: permit(&self.searches.of_tenant(tenant_id)).await?,
+            _of_all: permit(&self.searches.all).await?,
+        })
     }
 
     /// Bytes that are kept.
@@ -81,6 +136,11 @@ impl Cache {
         }
         self.stores.insert(key, Arc::clone(store)).await;
     }
+}
+
+async fn permit(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, EngineError> {
+    let permit = Arc::clone(semaphore).acquire_owned().await;
+    permit.map_err(|_| EngineError::Internal("a semaphore was closed"))
 }
 
 impl fmt::Debug for Cache {
@@ -141,12 +201,12 @@ impl SearchedStore {
 
     /// What is known of the store. Never waits on the runtime's thread for
     /// what holds the lock.
-    async fn since(self: &Arc<Self>) -> Result<SearchSince, EngineError> {
+    async fn since(self: &Arc<Self>, may_be_whole: bool) -> Result<SearchSince, EngineError> {
         if let Ok(state) = self.state.try_read() {
-            return Ok(state.since());
+            return Ok(state.since(may_be_whole));
         }
         let store = Arc::clone(self);
-        off_the_runtime(move || store.read().since()).await
+        off_the_runtime(move || store.read().since(may_be_whole)).await
     }
 
     /// Whether the store is seen to be at `place`, or past it.
@@ -166,16 +226,22 @@ impl SearchedStore {
         let Some(builder) = builder else {
             return;
         };
-        let Some(built) = builder.build_within(self.max_postings_bytes) else {
+        let Some(built) = builder.build() else {
             self.is_large.store(true, Ordering::Relaxed);
             return;
         };
         let mut state = self.write();
         state.adopt(built);
-        self.note(&state);
+        self.note(&mut state);
     }
 
-    fn note(&self, state: &State) {
+    /// Notes what others ask without the lock. Postings that have outgrown what
+    /// a store may take go, so that its rows can stay.
+    fn note(&self, state: &mut State) {
+        if state.postings.has_all() && state.bytes() > self.max_postings_bytes {
+            state.postings.drop_all();
+            self.is_large.store(true, Ordering::Relaxed);
+        }
         self.bytes.store(state.bytes(), Ordering::Relaxed);
         self.is_loaded.store(state.place.is_some(), Ordering::Relaxed);
         self.has_unindexed
@@ -193,7 +259,7 @@ impl SearchedStore {
             if is_newer {
                 *state = whole;
                 self.is_large.store(false, Ordering::Relaxed);
-                self.note(&state);
+                self.note(&mut state);
             }
             return is_newer;
         }
@@ -207,7 +273,7 @@ impl SearchedStore {
                 state.apply(change);
             }
             state.place = Some(place);
-            self.note(&state);
+            self.note(&mut state);
         }
         follows
     }
@@ -266,8 +332,9 @@ impl SearchedStore {
 }
 
 impl State {
-    fn since(&self) -> SearchSince {
+    fn since(&self, may_be_whole: bool) -> SearchSince {
         SearchSince {
+            may_be_whole,
             place: self.place.map(|(purge_epoch, seq)| (seq, purge_epoch)),
             analyser: ANALYSER,
             unindexed: self.unindexed.iter().take(UNINDEXED_AT_ONCE).copied().collect(),
@@ -278,6 +345,7 @@ impl State {
     fn whole(changes: SearchChanges, max_postings_bytes: usize) -> Self {
         let mut state = Self {
             place: Some((changes.purge_epoch, changes.seq)),
+            postings: Postings::within(max_postings_bytes),
             ..Self::default()
         };
         for change in changes.memories {
@@ -285,7 +353,7 @@ impl State {
         }
         if state.postings.len() <= FEW_MEMORIES
             && let Some(builder) = state.postings.builder()
-            && let Some(built) = builder.build_within(max_postings_bytes)
+            && let Some(built) = builder.build()
         {
             state.adopt(built);
         }
@@ -372,12 +440,13 @@ fn tell_damaged(memory_id: MemoryId) {
 }
 
 impl Engine {
-    /// The index of a store, brought up to now by one query.
+    /// The index of a store, brought up to now by one query; where the store was
+    /// read whole for that, with what lets others be.
     pub(super) async fn searched_store(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-    ) -> Result<Arc<SearchedStore>, EngineError> {
+    ) -> Result<(Arc<SearchedStore>, Option<OwnedSemaphorePermit>), EngineError> {
         let key = (tenant_id, store_id);
         let cache = &self.0.searched;
         let store = match cache.stores.get(&key).await {
@@ -386,28 +455,38 @@ impl Engine {
         };
         let is_loaded = store.is_loaded.load(Ordering::Relaxed);
         self.0.metrics.cache_looked_up(Looked::Search, is_loaded);
-        if is_loaded {
-            self.catch_up(key, &store).await?;
-            return Ok(store);
+        if is_loaded && self.catch_up(key, &store, false).await? {
+            return Ok((store, None));
         }
         let turn = store.loading.lock().await;
+        let load = permit(&cache.loads).await?;
         // Even if it was loaded meanwhile: that may have begun before this did.
-        self.catch_up(key, &store).await?;
+        self.catch_up(key, &store, true).await?;
         drop(turn);
-        Ok(store)
+        Ok((store, Some(load)))
     }
 
-    async fn catch_up(&self, key: Key, store: &Arc<SearchedStore>) -> Result<(), EngineError> {
+    /// Applies what changed since; `false`: that would be the whole store, which
+    /// it may not be.
+    async fn catch_up(
+        &self,
+        key: Key,
+        store: &Arc<SearchedStore>,
+        may_be_whole: bool,
+    ) -> Result<bool, EngineError> {
         let (tenant_id, store_id) = key;
-        let since = store.since().await?;
+        let since = store.since(may_be_whole).await?;
         let changes = self.0.index.search_changes(tenant_id, store_id, &since).await?;
         let Some(changes) = changes else {
             self.0.searched.stores.invalidate(&key).await;
             return Err(EngineError::StoreNotFound);
         };
+        if changes.is_whole && !may_be_whole {
+            return Ok(false);
+        }
         if changes.memories.is_empty() && !changes.is_whole && store.is_at((changes.purge_epoch, changes.seq))
         {
-            return Ok(());
+            return Ok(true);
         }
         let is_changed = {
             let store = Arc::clone(store);
@@ -419,17 +498,22 @@ impl Engine {
         if store.has_unindexed.load(Ordering::Relaxed) {
             self.index_meanwhile(key, store);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Begins to give terms to memories that have none, as a replica of an
     /// earlier release leaves them until the job comes.
     fn index_meanwhile(&self, key: Key, store: &Arc<SearchedStore>) {
+        // Where others are at it, a later search does it, or the job.
+        let Ok(permit) = Arc::clone(&self.0.searched.indexings).try_acquire_owned() else {
+            return;
+        };
         if store.is_indexing.swap(true, Ordering::Relaxed) {
             return;
         }
         let (engine, store) = (self.clone(), Arc::clone(store));
         tokio::spawn(async move {
+            let _permit = permit;
             let page = {
                 let store = Arc::clone(&store);
                 off_the_runtime(move || store.read().unindexed(key)).await
@@ -454,9 +538,14 @@ impl Engine {
         if store.is_building.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (engine, store) = (self.clone(), Arc::clone(store));
+        let engine = self.clone();
+        // Nobody else may need it any more when its turn comes.
+        let store = Arc::downgrade(store);
         tokio::spawn(async move {
-            let permit = Arc::clone(&engine.0.searched.builds).acquire_owned().await;
+            let permit = permit(&engine.0.searched.builds).await;
+            let Some(store) = store.upgrade() else {
+                return;
+            };
             let built = {
                 let store = Arc::clone(&store);
                 off_the_runtime(move || store.build()).await

@@ -200,7 +200,13 @@ async fn damaged_content_keeps_no_other_from_being_found(bed: Bed) {
     let blobs = bed.blobs.inner();
     blobs.delete(&key).await.unwrap();
     blobs.put(&key, Bytes::from_static(b"zebra 0ne")).await.unwrap();
-    assert_eq!(paths_on(&bed.replica(), &bed, "zebra").await, ["/b.md"]);
+    let replica = bed.replica();
+    assert_eq!(paths_on(&replica, &bed, "zebra").await, ["/b.md"]);
+    // A page is not empty where others follow.
+    let mut first = asked("zebra");
+    first.page.limit = Some(1);
+    let page = search_on(&replica, &bed, &first).await;
+    assert_eq!((page.items.len(), page.next), (1, None));
 }
 
 async fn pages_hold_every_hit_once(bed: Bed) {

@@ -1,4 +1,4 @@
-//! Search terms: one call of `search_changes_v1`, and what the job writes.
+//! Search terms: one call of `search_changes_v2`, and what the job writes.
 
 use async_trait::async_trait;
 use futures::TryStreamExt;
@@ -31,7 +31,7 @@ impl SearchIndex for PostgresIndex {
         let unindexed: Vec<Uuid> = since.unindexed.iter().map(|memory_id| memory_id.uuid()).collect();
         let mut rows = sqlx::query(
             "SELECT seq, purge_epoch, is_whole, memory_id, path, blob_id, sha256, updated_at, terms \
-             FROM search_changes_v1($1, $2, $3, $4, $5, $6)",
+             FROM search_changes_v2($1, $2, $3, $4, $5, $6, $7)",
         )
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
@@ -39,6 +39,7 @@ impl SearchIndex for PostgresIndex {
         .bind(since.place.map(|(_, purge_epoch)| purge_epoch))
         .bind(i64::from(since.analyser))
         .bind(unindexed)
+        .bind(since.may_be_whole)
         .fetch(&self.app);
         let Some(first) = rows.try_next().await? else {
             return Ok(None);

@@ -64,6 +64,9 @@ impl SearchIndex for SqliteIndex {
             is_whole: known.is_none(),
             memories: Vec::new(),
         };
+        if changes.is_whole && !since.may_be_whole {
+            return Ok(Some(changes));
+        }
         let query = sqlx::query(if known.is_some() { SINCE } else { WHOLE })
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())

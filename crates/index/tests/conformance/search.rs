@@ -33,6 +33,7 @@ const fn knowing_nothing() -> SearchSince {
         place: None,
         analyser: ANALYSER,
         unindexed: Vec::new(),
+        may_be_whole: true,
     }
 }
 
@@ -196,6 +197,15 @@ pub(crate) async fn store_is_told_whole_after_a_purge(subject: &Subject) {
     );
     let after = told(&place, &since(&before)).await;
     assert!(after.is_whole && after.purge_epoch > before.purge_epoch);
+    let asking = SearchSince {
+        may_be_whole: false,
+        ..since(&before)
+    };
+    let in_part = told(&place, &asking).await;
+    assert_eq!(
+        (in_part.is_whole, in_part.purge_epoch, in_part.memories.len()),
+        (true, after.purge_epoch, 0)
+    );
     assert_eq!(shown(&after), expected([("/a", Some("two"))]));
 }
 

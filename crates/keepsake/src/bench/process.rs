@@ -80,6 +80,15 @@ impl Process {
         self.child.id()
     }
 
+    /// Ends the process, and waits for that: what it has locked is free then.
+    ///
+    /// # Errors
+    /// [`Failure`] when it cannot be ended.
+    pub(super) async fn end(mut self) -> Result<(), Failure> {
+        let ended = self.child.kill().await;
+        ended.map_err(Failure::of("a process cannot be ended"))
+    }
+
     /// Says so if the process has ended by itself.
     ///
     /// # Errors

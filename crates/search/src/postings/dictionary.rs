@@ -12,7 +12,7 @@ use super::forms::Forms;
 use super::lists::{Entry, Lists};
 use super::{Field, Needed, Slot, to_u32};
 use crate::analyse::unspaced;
-use crate::row::{DamagedRow, Terms};
+use crate::row::{DamagedRow, LEADING_BYTES, Terms, leading};
 
 /// The most that a posting says of a frequency, and of a place in a row.
 const MAX_FREQUENCY: u32 = 0xff;
@@ -26,8 +26,8 @@ const MAX_PAIRS: usize = 4_096;
 
 /// What a term takes while postings are made, tables that are being moved
 /// included, and what it takes then, beside its text and its lists.
-const TERM_BYTES: usize = 100;
-const KEPT_TERM_BYTES: usize = 40;
+const TERM_BYTES: usize = 110;
+const KEPT_TERM_BYTES: usize = 56;
 
 /// That a term occurs in a field of a slot.
 #[derive(Clone, Copy, Default)]
@@ -60,7 +60,7 @@ impl Posting {
 #[derive(Default)]
 pub(crate) struct Dictionary {
     hasher: DefaultHashBuilder,
-    table: HashTable<u32>,
+    table: HashTable<Known>,
     texts: Texts,
     content: Lists,
     path: Lists,
@@ -71,6 +71,15 @@ pub(crate) struct Dictionary {
     /// Pairs by their characters.
     by_character: HashMap<char, Vec<u32>>,
     pub(super) forms: Mutex<Forms>,
+}
+
+/// A term in the table. Most are told by what they lead with, so that their
+/// texts, which are elsewhere, need not be looked at.
+struct Known {
+    leads: u64,
+    /// Its text is more than that.
+    is_long: bool,
+    term: u32,
 }
 
 /// Memories that are live and have a term in their content, and in their path.
@@ -120,18 +129,19 @@ impl Dictionary {
             .filter_map(|row| Terms::of(row).ok())
             .map(|terms| terms.len())
             .sum();
-        let bytes = postings * (size_of::<Entry>() + size_of::<Posting>());
-        let for_terms = max_bytes.checked_sub(bytes)?;
-        Self::make(slots, None, postings, for_terms / TERM_BYTES)
+        // Known before anything is made.
+        if making_bytes(postings, 0) > max_bytes {
+            return None;
+        }
+        Self::make(slots, None, postings, max_bytes)
     }
 
-    /// Of the terms of all live slots, those that are needed.
-    pub(super) fn of_needed(slots: &[Slot], needed: &Needed) -> Self {
-        let made = Self::make(slots, Some(needed), 0, usize::MAX);
-        made.map(|made| made.dictionary).unwrap_or_default()
+    /// Of the terms of all live slots, those that are needed; `None` as above.
+    pub(super) fn of_needed(slots: &[Slot], needed: &Needed, max_bytes: usize) -> Option<Self> {
+        Self::make(slots, Some(needed), 0, max_bytes).map(|made| made.dictionary)
     }
 
-    fn make(slots: &[Slot], needed: Option<&Needed>, postings: usize, max_terms: usize) -> Option<Making> {
+    fn make(slots: &[Slot], needed: Option<&Needed>, postings: usize, max_bytes: usize) -> Option<Making> {
         let mut dictionary = Self::default();
         let mut damaged = Vec::new();
         let (mut contents, mut paths) = (Vec::with_capacity(postings), Vec::new());
@@ -145,7 +155,8 @@ impl Dictionary {
                     damaged.push(number);
                 }
             }
-            if dictionary.live.len() > max_terms {
+            let entries = contents.len() + paths.len();
+            if making_bytes(entries.max(postings), dictionary.live.len()) > max_bytes {
                 return None;
             }
         }
@@ -211,17 +222,26 @@ impl Dictionary {
     }
 
     fn intern(&mut self, text: &[u8]) -> u32 {
-        let hash = self.hasher.hash_one(text);
-        let (texts, hasher) = (&self.texts, &self.hasher);
-        if let Some(term) = self.table.find(hash, |known| texts.get(*known) == text) {
-            return *term;
+        let hash = self.hash(text);
+        if let Some(term) = self.find_hashed(hash, text) {
+            return term;
         }
         let term = to_u32(self.live.len());
         self.texts.push(text);
         self.live.push(Live::default());
-        let texts = &self.texts;
-        self.table
-            .insert_unique(hash, term, |known| hasher.hash_one(texts.get(*known)));
+        let known = Known {
+            leads: leading(text),
+            is_long: text.len() > LEADING_BYTES,
+            term,
+        };
+        let (texts, hasher) = (&self.texts, &self.hasher);
+        self.table.insert_unique(hash, known, |known| {
+            if known.is_long {
+                hasher.hash_one(texts.get(known.term))
+            } else {
+                hasher.hash_one(known.leads)
+            }
+        });
         self.by_start.entry(start_of(text)).or_default().push(term);
         if text.first().is_some_and(|first| *first >= 0x80) {
             for letter in characters_of_pair(text) {
@@ -240,10 +260,26 @@ impl Dictionary {
     }
 
     pub(crate) fn find(&self, text: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash_one(text);
-        self.table
-            .find(hash, |known| self.texts.get(*known) == text)
-            .copied()
+        self.find_hashed(self.hash(text), text)
+    }
+
+    fn hash(&self, text: &[u8]) -> u64 {
+        if text.len() > LEADING_BYTES {
+            self.hasher.hash_one(text)
+        } else {
+            self.hasher.hash_one(leading(text))
+        }
+    }
+
+    fn find_hashed(&self, hash: u64, text: &[u8]) -> Option<u32> {
+        let (leads, is_long) = (leading(text), text.len() > LEADING_BYTES);
+        // No term has a NUL, which shorter texts lead with at their end.
+        let is_it = |known: &Known| {
+            known.leads == leads
+                && known.is_long == is_long
+                && (!is_long || self.texts.get(known.term) == text)
+        };
+        self.table.find(hash, is_it).map(|known| known.term)
     }
 
     const fn lists(&self, field: Field) -> &Lists {
@@ -302,6 +338,12 @@ impl Dictionary {
     pub(crate) fn all_pairs_with(&self, letter: char) -> &[u32] {
         self.by_character.get(&letter).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Bytes of memory that it takes, about, to make lists of so many entries and
+/// terms.
+const fn making_bytes(entries: usize, terms: usize) -> usize {
+    entries * (size_of::<Entry>() + size_of::<Posting>()) + terms * TERM_BYTES
 }
 
 /// Hands the terms of a row to `sink`, those that are needed alone where that

@@ -9,7 +9,10 @@ use hashbrown::HashMap;
 
 use super::Dictionary;
 use super::dictionary::start_of;
-use crate::stems::{Language, PREFIX_STARTS, has_forms, irregular_forms, roots};
+use crate::stems::{Language, PREFIX_STARTS, has_forms, irregular_forms, roots, start_of_forms};
+
+/// Bytes that they take at most, about.
+const MAX_BYTES: usize = 16 << 20;
 
 #[derive(Default)]
 pub(super) struct Forms {
@@ -24,6 +27,13 @@ impl Forms {
         self.bytes
     }
 
+    /// Forgets all once it is much: it is found again.
+    fn bound(&mut self) {
+        if self.bytes > MAX_BYTES {
+            *self = Self::default();
+        }
+    }
+
     fn look_at(&mut self, dictionary: &Dictionary, language: Language, start: [u8; 2]) {
         let terms = dictionary.with_start(start);
         let seen = self.seen.entry((language, start)).or_default();
@@ -33,6 +43,12 @@ impl Forms {
                 continue;
             }
             roots(language, text, |root| {
+                // What begins otherwise is irregular, and found by its text.
+                let same = start_of_forms(language, root);
+                let is_regular = text.as_bytes().get(..same) == root.as_bytes().get(..same);
+                if language == Language::English && !is_regular {
+                    return;
+                }
                 self.bytes += root.len() + 96;
                 let forms = self.by_root.entry((language, root.into())).or_default();
                 if forms.last() != Some(term) {
@@ -49,6 +65,7 @@ impl Dictionary {
     pub(crate) fn forms_of(&self, word: &str, language: Language, mut sink: impl FnMut(u32)) {
         // What a panicked query left is whole: it is only ever added to.
         let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        forms.bound();
         if language == Language::Indonesian {
             for start in PREFIX_STARTS {
                 forms.look_at(self, language, start_of(start.as_bytes()));

@@ -2,7 +2,7 @@
 
 use crate::query::{Atom, Query, Sequence};
 use crate::row::{LEADING_BYTES, leading};
-use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots};
+use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots, start_of_forms};
 
 /// Terms by what they begin with; more than are asked for, but few of all.
 pub(crate) struct Needed {
@@ -68,11 +68,7 @@ impl Needed {
 
     fn atom(&mut self, atom: &Atom) {
         match atom {
-            // Of a script whose terms have no forms.
-            Atom::Term(text) if text.starts_with(|first| first >= '\u{800}') => {
-                self.start(text, LEADING_BYTES);
-            }
-            Atom::Term(text) => self.word(text),
+            Atom::Term(text) => self.start(text, LEADING_BYTES),
             Atom::Prefix(text) => self.start(text, text.len()),
             Atom::Character(letter) => {
                 let mut buffer = [0; 4];
@@ -86,21 +82,16 @@ impl Needed {
 
     fn forms(&mut self, word: &str, language: Language) {
         roots(language, word, |root| {
-            self.word(root);
+            self.start(root, start_of_forms(language, root));
             if language == Language::English {
-                irregular_forms(root).for_each(|form| self.word(form));
+                irregular_forms(root).for_each(|form| self.start(form, LEADING_BYTES));
             }
         });
         if language == Language::Indonesian {
             for start in PREFIX_STARTS {
-                self.word(start);
+                self.start(start, start.len());
             }
         }
-    }
-
-    /// A word, and what begins with the same two letters.
-    fn word(&mut self, text: &str) {
-        self.start(text, 2);
     }
 
     /// Terms that have the first `same` bytes of a text.

@@ -53,7 +53,7 @@ fn best_passage(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
     for (position, number) in places {
         is_new |= counts[*number] == 0;
         counts[*number] += 1;
-        while places[first].0 + PASSAGE <= *position {
+        while places[first].0.saturating_add(PASSAGE) <= *position {
             counts[places[first].1] -= 1;
             first += 1;
         }
@@ -85,7 +85,11 @@ fn following(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
         let is_there = places
             .iter()
             .filter(|(_, other)| *other == number - 1)
-            .any(|(position, _)| places.binary_search(&(position + distance, number)).is_ok());
+            .any(|(position, _)| {
+                places
+                    .binary_search(&(position.saturating_add(distance), number))
+                    .is_ok()
+            });
         if is_there {
             sum += shown[number].weight.min(shown[number - 1].weight);
         }

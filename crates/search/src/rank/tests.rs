@@ -135,7 +135,7 @@ fn postings_of_an_index_that_was_replaced_are_dropped() {
     let mut index = store(&memories);
     let building = index.builder().unwrap();
     index = store(&[memories[2], memories[1]]);
-    index.adopt(building.build_within(usize::MAX).unwrap());
+    index.adopt(building.build().unwrap());
     assert!(index.builder().is_some());
     assert_eq!(found(&index, "gamma"), ["c"]);
     assert_eq!(found(&index, "alpha"), Vec::<String>::new());
@@ -171,7 +171,7 @@ fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
             put(&mut made, number, "/elsewhere", "zebra common word7");
             put(&mut made, number, place, content);
         }
-        made.adopt(made.builder().unwrap().build_within(usize::MAX).unwrap());
+        made.adopt(made.builder().unwrap().build().unwrap());
         put(&mut made, 99, "/99", "zebra words");
         made.remove(memory(99));
         assert_eq!(looks_of(&made, query), read, "{query}");
@@ -182,10 +182,23 @@ fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
 
 #[test]
 fn postings_that_would_take_too_much_are_not_made() {
-    let index = store(&[("/a", "one two three"), ("/b", "four five six")]);
+    let of_room = |room: usize| {
+        let mut index = Postings::within(room);
+        put(&mut index, 1, "/a", "one two three");
+        put(&mut index, 2, "/b", "four five six");
+        index
+    };
     // Six words and two paths, in eight places.
-    assert!(index.builder().unwrap().build_within(900).is_none());
-    assert!(index.builder().unwrap().build_within(1_000).is_some());
+    assert!(of_room(1_000).builder().unwrap().build().is_none());
+    assert!(of_room(1_100).builder().unwrap().build().is_some());
+    let search = |room: usize, query: &str| {
+        let query = Query::parse(query).unwrap();
+        of_room(room).search(&query, None, 10, |_, _| true)
+    };
+    // What a query reads for itself has no more room.
+    assert!(search(300, "one two four").is_too_broad);
+    let found = search(300, "one two");
+    assert!(!found.is_too_broad && found.count == 1);
 }
 
 #[test]
@@ -198,7 +211,7 @@ fn prefix_stands_for_the_first_terms_that_live_memories_have() {
         ("/early", &words[..200].join(" ")),
         ("/late", &words[390..].join(" ")),
     ]);
-    index.adopt(index.builder().unwrap().build_within(usize::MAX).unwrap());
+    index.adopt(index.builder().unwrap().build().unwrap());
     assert_eq!(found(&index, "ab*").len(), 2);
     put(&mut index, 7, "/more", &words[200..300].join(" "));
     assert_eq!(found(&index, "ab*"), ["early", "more"]);
@@ -236,7 +249,58 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 0..200)
 }
 
+/// Of scripts whose characters have one byte to four, some longer than what
+/// terms are put in order by.
+fn any_word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "[ab][a-e]{1,4}(|s|ed|ing|ation)",
+        1 => "(me|di|ber)?[bt]aca(|kan|nya)",
+        1 => "internationali[sz](e|ed|ing|ations?)",
+        1 => "went|going|thought|think|[a-e]",
+        2 => "[бвг]{1,4}",
+        1 => "[אבג]{1,4}",
+        3 => "[一丁七万丈三]{1,5}",
+        1 => "[𠀀𠀁𠀂]{1,3}",
+        1 => "[가각간]{1,3}",
+    ]
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Memories of many blocks, and what may be asked of them.
+    #[test]
+    fn what_is_read_for_a_query_is_what_all_postings_say(
+        texts in prop::collection::vec(prop::collection::vec(any_word(), 1..150), 1..6),
+        asked in prop::collection::vec((any_word(), any::<prop::sample::Index>(), 0_u8..8), 1..6),
+    ) {
+        let words: Vec<&String> = texts.iter().flatten().collect();
+        let mut query = String::new();
+        for (word, place, kind) in &asked {
+            let known = words[place.index(words.len())];
+            let half: String = known.chars().take(known.chars().count().div_ceil(2)).collect();
+            let part = match kind {
+                0 => word.clone(),
+                1..=3 => known.clone(),
+                4 => format!("{half}*"),
+                5 => format!("\"{known}\""),
+                6 => format!("-{word}"),
+                _ => format!("\"{known} {word}\""),
+            };
+            query.push_str(&part);
+            query.push(' ');
+        }
+        let mut index = Postings::default();
+        for (number, text) in (0..).zip(&texts) {
+            put(&mut index, number, &format!("/{number}"), &text.join(" "));
+        }
+        let parsed = Query::parse(&query).unwrap();
+        let read = index.search(&parsed, None, 100, |_, _| true);
+        index.adopt(index.builder().unwrap().build().unwrap());
+        let made = index.search(&parsed, None, 100, |_, _| true);
+        prop_assert_eq!(read.found, made.found, "{}", query);
+    }
+
     /// However a store came to be, its hits and their scores are those of one
     /// that is made anew, in whatever order.
     #[test]
@@ -252,7 +316,7 @@ proptest! {
                 building = index.builder();
             }
             if step == begin + 9 && let Some(builder) = building.take() {
-                index.adopt(builder.build_within(usize::MAX).unwrap());
+                index.adopt(builder.build().unwrap());
             }
             match change {
                 Change::Set(number, place, text) => {
@@ -273,7 +337,7 @@ proptest! {
         let one = index.search(&query, None, 100, |_, _| true);
         let other = anew.search(&query, None, 100, |_, _| true);
         prop_assert_eq!(&one.found, &other.found);
-        anew.adopt(anew.builder().unwrap().build_within(usize::MAX).unwrap());
+        anew.adopt(anew.builder().unwrap().build().unwrap());
         let other = anew.search(&query, None, 100, |_, _| true);
         prop_assert_eq!(&one.found, &other.found);
         prop_assert_eq!(index.len(), state.len());
