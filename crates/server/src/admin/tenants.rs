@@ -51,7 +51,8 @@ pub(crate) struct UpdateTenant {
     #[schema(value_type = Option<schemas::TenantName>)]
     external_id: Option<Option<String>>,
     /// Limits to set, or with null to take the configured ones; those not named
-    /// stay. A lower limit deletes nothing.
+    /// stay. A lower limit on what may be held deletes nothing; one on history
+    /// does.
     #[schema(value_type = Option<schemas::LimitPatch>)]
     limits: Option<Map<String, Value>>,
 }
