@@ -25,9 +25,10 @@ const TELLS_CONTENT: &str = "rmcp";
 /// alone.
 pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
     let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{}", settings.filter));
-    let filter = filter.and(filter_fn(|told| {
-        !told.target().starts_with(TELLS_CONTENT) || LevelFilter::WARN >= *told.level()
-    }));
+    let tells_content =
+        filter_fn(|told| !told.target().starts_with(TELLS_CONTENT) || LevelFilter::WARN >= *told.level());
+    // Else nobody knows which levels are ever told, and each is asked about.
+    let filter = filter.and(tells_content.with_max_level_hint(LevelFilter::TRACE));
     let lines = fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());
@@ -36,12 +37,13 @@ pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     std::panic::set_hook(Box::new(tell_panic));
-    let spans = telemetry.and_then(Telemetry::layer);
-    // Fails only where logging was started before.
-    let _ = tracing_subscriber::registry()
-        .with(lines.with_filter(filter))
-        .with(spans)
-        .try_init();
+    let registry = tracing_subscriber::registry().with(lines.with_filter(filter));
+    // Fails only where logging was started before. A layer that is none would
+    // have what no line tells asked about each time, instead of once.
+    let _ = match telemetry.and_then(Telemetry::layer) {
+        Some(spans) => registry.with(spans).try_init(),
+        None => registry.try_init(),
+    };
 }
 
 /// Says where something panicked and not with what: a payload may quote
