@@ -181,8 +181,14 @@ impl Bed {
 
     /// The blobs that are really there.
     pub(crate) async fn blobs_there(&self) -> Vec<BlobKey> {
-        let listed = self.blobs.inner().list(None, 10_000).await.unwrap();
-        listed.into_iter().map(|blob| blob.key).collect()
+        let mut there: Vec<BlobKey> = Vec::new();
+        loop {
+            let page = self.blobs.inner().list(there.last(), 1_000).await.unwrap();
+            if page.is_empty() {
+                return there;
+            }
+            there.extend(page.into_iter().map(|blob| blob.key));
+        }
     }
 
     /// The name of an idempotent call of this tenant.
