@@ -37,21 +37,20 @@ impl Job for PurgeStores {
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let index = &engine.0.index;
         let mut purged = Purged::default();
-        // They must not keep the others from their end.
-        let mut failed = HashSet::new();
         loop {
-            let deleted = index.deleted_stores(STORES.saturating_add(purged.failed)).await?;
+            let deleted = index
+                .deleted_stores(STORES.saturating_add(purged.failed_count()))
+                .await?;
             let before = purged.tried();
             for (tenant_id, store_id) in deleted {
-                if failed.contains(&store_id) {
+                if purged.failed.contains(&store_id) {
                     continue;
                 }
                 match purge(engine, lease, tenant_id, store_id, &mut purged).await {
                     Ok(true) => {}
                     Ok(false) => return Ok(purged.counts()),
                     Err(error) => {
-                        purged.failed += 1;
-                        failed.insert(store_id);
+                        purged.failed.insert(store_id);
                         tracing::warn!(
                             tenant.id = %tenant_id, store.id = %store_id, error = %error,
                             "job.purge_stores: a store could not be purged; the next run tries again"
@@ -72,17 +71,22 @@ struct Purged {
     stores: u64,
     rows: u64,
     blobs: u64,
-    failed: u32,
+    /// They must not keep the others from their end.
+    failed: HashSet<StoreId>,
 }
 
 impl Purged {
+    fn failed_count(&self) -> u32 {
+        u32::try_from(self.failed.len()).unwrap_or(u32::MAX)
+    }
+
     /// Stores that a run came to the end with, or failed with.
     fn tried(&self) -> u64 {
-        self.stores + u64::from(self.failed)
+        self.stores + u64::from(self.failed_count())
     }
 
     fn counts(&self) -> Value {
-        json!({ "stores": self.stores, "rows": self.rows, "blobs": self.blobs, "failed": self.failed })
+        json!({ "stores": self.stores, "rows": self.rows, "blobs": self.blobs, "failed": self.failed.len() })
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::{Erased, ListedBlob};
+use keepsake_core::TenantId;
 use keepsake_index::{DeletionState, TenantDeletion, VersionCounts};
 use serde_json::{Value, json};
 
@@ -50,22 +51,19 @@ impl Job for DeleteTenants {
 
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let mut removed = Removed::default();
-        // They must not keep the others from their end.
-        let mut failed = HashSet::new();
         loop {
-            let limit = TENANTS.saturating_add(removed.failed);
+            let limit = TENANTS.saturating_add(removed.failed_count());
             let due = engine.0.index.due_tenant_deletions(engine.now(), limit).await?;
             let before = removed.tried();
             for deletion in due {
-                if failed.contains(&deletion.tenant_id) {
+                if removed.failed.contains(&deletion.tenant_id) {
                     continue;
                 }
                 match remove(engine, lease, &deletion, &mut removed).await {
                     Ok(true) => {}
                     Ok(false) => return Ok(removed.counts()),
                     Err(error) => {
-                        removed.failed += 1;
-                        failed.insert(deletion.tenant_id);
+                        removed.failed.insert(deletion.tenant_id);
                         tracing::warn!(
                             tenant.id = %deletion.tenant_id, error = %error,
                             "job.delete_tenants: a tenant could not be removed; the next run tries again"
@@ -91,13 +89,18 @@ struct Removed {
     blobs: u64,
     /// Blobs of which the bucket keeps older versions, as far as is known.
     kept: u64,
-    failed: u32,
+    /// They must not keep the others from their end.
+    failed: HashSet<TenantId>,
 }
 
 impl Removed {
+    fn failed_count(&self) -> u32 {
+        u32::try_from(self.failed.len()).unwrap_or(u32::MAX)
+    }
+
     /// Tenants that a run came to the end with, or failed with.
     fn tried(&self) -> u64 {
-        self.settling + self.done + u64::from(self.failed)
+        self.settling + self.done + u64::from(self.failed_count())
     }
 
     fn counts(&self) -> Value {
@@ -107,7 +110,7 @@ impl Removed {
             "rows": self.rows,
             "blobs": self.blobs,
             "older_versions_kept": self.kept,
-            "failed": self.failed,
+            "failed": self.failed.len(),
         })
     }
 }

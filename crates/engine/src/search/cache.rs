@@ -35,7 +35,8 @@ type Key = (TenantId, StoreId);
 
 /// The indexes of stores that were searched, the longest unused leave first.
 pub(crate) struct Cache {
-    max_bytes: u64,
+    /// What one store may take: one that takes most of the room is not kept.
+    max_store_bytes: usize,
     stores: moka::future::Cache<Key, Arc<SearchedStore>>,
     /// Postings are made for one store at a time: it takes a core for a while.
     builds: Arc<Semaphore>,
@@ -90,7 +91,7 @@ impl Cache {
         };
         let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
         Self {
-            max_bytes,
+            max_store_bytes: usize::try_from(max_bytes / 2).unwrap_or(usize::MAX),
             stores: moka::future::Cache::builder()
                 .max_capacity(max_bytes)
                 .weigher(weigh)
@@ -122,7 +123,7 @@ impl Cache {
     /// An index of which nothing was loaded.
     fn unloaded(&self) -> Arc<SearchedStore> {
         Arc::new(SearchedStore {
-            max_postings_bytes: usize::try_from(self.max_bytes / 2).unwrap_or(usize::MAX),
+            max_postings_bytes: self.max_store_bytes,
             ..SearchedStore::default()
         })
     }
@@ -130,7 +131,7 @@ impl Cache {
     /// Weighs a store's index, which has grown or shrunk. One that takes most
     /// of the room is not kept: all others would leave for it.
     async fn weigh(&self, key: Key, store: &Arc<SearchedStore>) {
-        if store.bytes.load(Ordering::Relaxed) as u64 > self.max_bytes / 2 {
+        if store.bytes.load(Ordering::Relaxed) > self.max_store_bytes {
             self.stores.invalidate(&key).await;
             return;
         }

@@ -375,17 +375,17 @@ async fn run_index(bed: &Bed, dry_run: bool) -> Value {
     }
 }
 
+/// Writes the only memory as a release without search does.
+async fn move_the_head(bed: &Bed) {
+    let (index, blobs) = (&*bed.index, &**bed.blobs.inner());
+    move_head(index, blobs, bed.principal.tenant_id, bed.store_id).await;
+}
+
 async fn memories_of_an_earlier_release_are_indexed_by_the_job(bed: Bed) {
     let other = bed.replica();
     bed.create("/memories/a.txt", "one\n").await;
     assert_eq!(paths_on(&other, &bed, "one").await, ["/a.txt"]);
-    move_head(
-        &*bed.index,
-        &**bed.blobs.inner(),
-        bed.principal.tenant_id,
-        bed.store_id,
-    )
-    .await;
+    move_the_head(&bed).await;
     let dry = run_index(&bed, true).await;
     assert_eq!(dry["would_index"], 1, "{dry}");
     let stopping = CancellationToken::new();
@@ -420,13 +420,7 @@ async fn store_that_the_cache_has_no_room_for_is_searched(bed: Bed) {
 async fn memories_of_an_earlier_release_are_indexed_once_a_search_comes_upon_them(bed: Bed) {
     bed.create("/memories/a.txt", "one\n").await;
     assert_eq!(paths(&bed, "one").await, ["/a.txt"]);
-    move_head(
-        &*bed.index,
-        &**bed.blobs.inner(),
-        bed.principal.tenant_id,
-        bed.store_id,
-    )
-    .await;
+    move_the_head(&bed).await;
     assert_eq!(paths(&bed, "one a.txt").await, ["/a.txt"], "by its path");
     let is_found = async { while paths(&bed, "moved after").await.is_empty() {} };
     tokio::time::timeout(Duration::from_mins(1), is_found)

@@ -96,7 +96,7 @@ impl Instruments {
         }
     }
 
-    /// An instrument that is asked when metrics are read.
+    /// Is asked when metrics are read what a cache holds.
     pub(super) fn watch_cache_size(
         &self,
         cache: &'static str,
@@ -114,7 +114,7 @@ impl Instruments {
             .build();
     }
 
-    /// Another.
+    /// Is asked when metrics are read how far access times lag behind.
     pub(super) fn watch_access_flush_lag(&self, lag: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
         self.meter
             .f64_observable_gauge("keepsake.access_flush_lag")
