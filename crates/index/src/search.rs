@@ -4,6 +4,8 @@
 //! The index does not look into the terms: it keeps them beside the content
 //! that they are of.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 
@@ -70,7 +72,7 @@ pub struct SearchHead {
     pub updated_at: Timestamp,
     /// The terms of this content; `None`: it has none, or none that the
     /// analyser asked for made.
-    pub terms: Option<Vec<u8>>,
+    pub terms: Option<Arc<[u8]>>,
 }
 
 /// A memory in the order in which the job looks at them.

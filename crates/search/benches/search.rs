@@ -109,7 +109,7 @@ fn loaded(rows: &[(MemoryPath, Vec<u8>)]) -> Postings {
     for (number, (path, row)) in (0..).zip(rows) {
         let memory = MemoryId::from_uuid(Uuid::from_u128(number));
         index
-            .set(memory, path.clone(), Some(row.clone()))
+            .set(memory, path.clone(), Some(row.as_slice().into()))
             .expect("rows that were just made are whole");
     }
     index

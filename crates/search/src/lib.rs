@@ -26,4 +26,4 @@ pub use snippet::{MARKS, MAX_SNIPPET_CHARS, Marker, Snippet};
 
 /// Of the analyser that makes rows: another number, other rows. Rows of older
 /// ones are made anew.
-pub const ANALYSER: u32 = 3;
+pub const ANALYSER: u32 = 4;

@@ -133,7 +133,7 @@ impl Postings {
         &mut self,
         memory: MemoryId,
         path: MemoryPath,
-        row: Option<Vec<u8>>,
+        row: Option<Arc<[u8]>>,
     ) -> Result<(), DamagedRow> {
         self.retire(memory);
         let row = row.unwrap_or_default();
@@ -150,7 +150,7 @@ impl Postings {
         let added = self.add(Slot {
             memory,
             path: Arc::new(path),
-            content: row.into(),
+            content: row,
             path_length: path_row.length(),
             path_row: path_row.into_bytes().into(),
             length,
@@ -384,17 +384,13 @@ impl<'a> Searched<'a> {
     }
 
     /// Where `term` is in a field of a slot; nowhere once the budget is spent.
-    pub(crate) fn positions_in(self, field: Field, term: u32, slot: u32, mut sink: impl FnMut(u32)) {
+    pub(crate) fn positions_in(self, field: Field, term: u32, slot: u32, sink: impl FnMut(u32)) {
         if !self.budget.take(1) {
             return;
         }
         if let Some(posting) = self.terms.posting_in(term, field, slot) {
-            let mut looks = 0;
-            let counted = |position| {
-                looks += 1;
-                sink(position);
-            };
-            positions(self.slot(slot).row(field), posting.positions_at(), counted);
+            let row = self.slot(slot).row(field);
+            let looks = positions(row, posting.positions_at(), posting.count(), sink);
             self.budget.take(looks);
         }
     }

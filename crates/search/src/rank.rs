@@ -112,7 +112,7 @@ impl Postings {
         let terms = if let Some(all) = self.all() {
             all
         } else {
-            let Some(read) = self.read(&Needed::of(query)) else {
+            let Some(read) = self.read(&Needed::of(query, self.len())) else {
                 return Results::too_broad();
             };
             narrowed = read;

@@ -144,7 +144,7 @@ fn index(set: &LabelledSet) -> Postings {
         let path = MemoryPath::parse(&document.path).expect("paths of the set keep the rules");
         let row = Row::of(&document.content).into_bytes();
         index
-            .set(id, path, Some(row))
+            .set(id, path, Some(row.into()))
             .expect("rows that were just made are whole");
     }
     index

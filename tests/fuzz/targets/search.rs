@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let mut index = Postings::default();
     // As it may come from a damaged database.
     let is_row = check(data).is_ok();
-    let taken = index.set(memory(1), path("/damaged/row.md"), Some(data.to_vec()));
+    let taken = index.set(memory(1), path("/damaged/row.md"), Some(data.into()));
     assert!(taken.is_ok() || !is_row);
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(Row::of(content), row);
     assert!(row.length() as usize <= content.chars().count() * 18);
     index
-        .set(memory(2), path("/notes/a_b.md"), Some(row.into_bytes()))
+        .set(memory(2), path("/notes/a_b.md"), Some(row.into_bytes().into()))
         .expect("a row of a content is whole");
     let Ok(query) = Query::parse(query) else {
         return;

@@ -470,7 +470,7 @@ fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> V
         let head = &memory.memory.head;
         let path = MemoryPath::parse(head.path.as_str()).unwrap();
         postings
-            .set(head.memory_id, path, Some(Row::of(content).into_bytes()))
+            .set(head.memory_id, path, Some(Row::of(content).into_bytes().into()))
             .unwrap();
     }
     let found = postings

@@ -1,5 +1,7 @@
 //! Search terms: one call of `search_changes_v2`, and what the job writes.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use futures::TryStreamExt;
 use keepsake_core::{MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
@@ -65,7 +67,7 @@ fn change_of(row: &PgRow) -> Result<SearchChange, IndexError> {
             blob_id: VersionId::from_uuid(row.try_get(5)?),
             sha256: hash_of(row.try_get(6)?, "memory")?,
             updated_at: Timestamp::from_micros(row.try_get(7)?),
-            terms: row.try_get(8)?,
+            terms: row.try_get::<Option<&[u8]>, _>(8)?.map(Arc::from),
         }),
         None => None,
     };

@@ -1,5 +1,7 @@
 //! Search terms: what changed in a store, and what the job writes.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use futures::TryStreamExt;
 use keepsake_core::{MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
@@ -93,7 +95,7 @@ fn change_of(row: &SqliteRow) -> Result<SearchChange, IndexError> {
             blob_id: VersionId::from_uuid(row.try_get(2)?),
             sha256: hash_of(row.try_get(3)?, "memory")?,
             updated_at: Timestamp::from_micros(row.try_get(4)?),
-            terms: row.try_get(5)?,
+            terms: row.try_get::<Option<&[u8]>, _>(5)?.map(Arc::from),
         }),
         None => None,
     };

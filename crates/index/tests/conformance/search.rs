@@ -56,7 +56,10 @@ async fn told(place: &Place, since: &SearchSince) -> SearchChanges {
 fn shown(changes: &SearchChanges) -> BTreeMap<String, Option<String>> {
     let show = |change: &SearchChange| match &change.head {
         Some(head) => {
-            let terms = head.terms.clone().map(|terms| String::from_utf8(terms).unwrap());
+            let terms = head
+                .terms
+                .as_deref()
+                .map(|terms| String::from_utf8(terms.to_vec()).unwrap());
             (head.path.as_str().to_owned(), terms)
         }
         None => (change.memory_id.to_string(), None),
@@ -371,7 +374,7 @@ pub(crate) async fn large_terms_are_kept_byte_by_byte(subject: &Subject) {
     };
     let whole = told(&place, &all).await;
     assert_eq!(
-        whole.memories[0].head.as_ref().unwrap().terms.as_ref(),
-        Some(&terms)
+        whole.memories[0].head.as_ref().unwrap().terms.as_deref(),
+        Some(terms.as_slice())
     );
 }

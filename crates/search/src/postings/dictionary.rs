@@ -51,6 +51,15 @@ impl Posting {
         f64::from(self.packed >> 24)
     }
 
+    /// How many positions are to be read; those of a term that has more than
+    /// can be said are all.
+    pub(super) fn count(self) -> u32 {
+        match self.packed >> 24 {
+            MAX_FREQUENCY => u32::MAX,
+            frequency => frequency,
+        }
+    }
+
     pub(super) fn positions_at(self) -> usize {
         (self.packed & 0xff_ffff) as usize
     }
@@ -80,6 +89,22 @@ struct Known {
     /// Its text is more than that.
     is_long: bool,
     term: u32,
+}
+
+impl Known {
+    fn hash(&self, texts: &Texts, hasher: &DefaultHashBuilder) -> u64 {
+        if self.is_long {
+            hasher.hash_one(texts.get(self.term))
+        } else {
+            hasher.hash_one(self.leads)
+        }
+    }
+}
+
+/// That a content has a term which it leads with and no more.
+struct Short {
+    leads: u64,
+    posting: Posting,
 }
 
 /// Memories that are live and have a term in their content, and in their path.
@@ -141,28 +166,63 @@ impl Dictionary {
         Self::make(slots, Some(needed), 0, max_bytes).map(|made| made.dictionary)
     }
 
+    /// The terms of contents are put in order, which takes less than to look for
+    /// each in a table that is larger than what a core has at hand; those that
+    /// are longer than what that is done by, and those of paths, are fewer.
     fn make(slots: &[Slot], needed: Option<&Needed>, postings: usize, max_bytes: usize) -> Option<Making> {
         let mut dictionary = Self::default();
         let mut damaged = Vec::new();
-        let (mut contents, mut paths) = (Vec::with_capacity(postings), Vec::new());
-        for (number, slot) in (0..).zip(slots).filter(|(_, slot)| slot.is_live) {
-            for (field, entries) in [(Field::Content, &mut contents), (Field::Path, &mut paths)] {
-                let read = read_row(number, slot.row(field), needed, |text, posting| {
+        let live = || (0..).zip(slots).filter(|(_, slot)| slot.is_live);
+
+        let (mut short, mut long) = (Vec::with_capacity(postings), Vec::new());
+        for (number, slot) in live() {
+            let read = read_row((number, slot), Field::Content, needed, |text, posting| {
+                if text.len() <= LEADING_BYTES {
+                    let leads = leading(text);
+                    short.push(Short { leads, posting });
+                } else {
                     let term = dictionary.intern(text);
-                    entries.push(Entry { term, posting });
-                });
-                if read.is_err() {
-                    damaged.push(number);
+                    long.push(Entry { term, posting });
                 }
+            });
+            if read.is_err() {
+                damaged.push(number);
             }
-            let entries = contents.len() + paths.len();
-            if making_bytes(entries.max(postings), dictionary.live.len()) > max_bytes {
+            let entries = (short.len() + long.len()).max(postings);
+            if making_bytes(entries, dictionary.live.len()) > max_bytes {
                 return None;
             }
         }
-        let terms = dictionary.live.len();
-        dictionary.content = Lists::of(&contents, terms);
-        dictionary.path = Lists::of(&paths, terms);
+        // What is of one term stays in the order of slots.
+        short.sort_by_key(|entry| entry.leads);
+        let groups = || short.chunk_by(|a, b| a.leads == b.leads);
+        let terms = dictionary.live.len() + groups().count();
+        if making_bytes(short.len() + long.len(), terms) > max_bytes {
+            return None;
+        }
+        dictionary.content = Lists::of(&long, dictionary.live.len());
+        dictionary.reserve(terms, short.len());
+        for group in groups() {
+            let text = group[0].leads.to_be_bytes();
+            let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+            dictionary.insert(dictionary.hash(&text[..end]), &text[..end]);
+            dictionary.content.append(group.iter().map(|entry| entry.posting));
+        }
+        let contents = short.len() + long.len();
+        drop((short, long));
+
+        let mut paths = Vec::new();
+        for (number, slot) in live() {
+            // Made here, and never damaged.
+            let _ = read_row((number, slot), Field::Path, needed, |text, posting| {
+                let term = dictionary.intern(text);
+                paths.push(Entry { term, posting });
+            });
+            if making_bytes(contents + paths.len(), dictionary.live.len()) > max_bytes {
+                return None;
+            }
+        }
+        dictionary.path = Lists::of(&paths, dictionary.live.len());
         for (term, live) in (0..).zip(&mut dictionary.live) {
             live.contents = to_u32(dictionary.content.len_of(term));
             live.paths = to_u32(dictionary.path.len_of(term));
@@ -170,17 +230,27 @@ impl Dictionary {
         Some(Making { dictionary, damaged })
     }
 
+    /// Makes room for so many terms and places of contents together.
+    fn reserve(&mut self, terms: usize, postings: usize) {
+        let more = terms - self.live.len();
+        let (texts, hasher) = (&self.texts, &self.hasher);
+        self.table.reserve(more, |known| known.hash(texts, hasher));
+        self.texts.ends.reserve(more);
+        self.live.reserve(more);
+        self.content.reserve(more, postings);
+    }
+
     /// Adds the terms of a slot, which is behind all others.
     ///
     /// # Errors
     /// [`DamagedRow`], after the terms before the damage were added.
     pub(super) fn add(&mut self, number: u32, slot: &Slot) -> Result<(), DamagedRow> {
-        let content = read_row(number, slot.row(Field::Content), None, |text, posting| {
+        let content = read_row((number, slot), Field::Content, None, |text, posting| {
             let term = self.intern(text);
             self.live[term as usize].contents += 1;
             self.content.add(term, posting);
         });
-        let path = read_row(number, slot.row(Field::Path), None, |text, posting| {
+        let path = read_row((number, slot), Field::Path, None, |text, posting| {
             let term = self.intern(text);
             self.live[term as usize].paths += 1;
             self.path.add(term, posting);
@@ -193,19 +263,17 @@ impl Dictionary {
     /// No longer counts a slot that was added and is dead now.
     pub(super) fn forget(&mut self, slot: &Slot) {
         for field in [Field::Content, Field::Path] {
-            let Ok(mut terms) = Terms::of(slot.row(field)) else {
-                continue;
-            };
-            while let Ok(Some(_)) = terms.next() {
-                let Some(term) = self.find(terms.term()) else {
-                    continue;
+            // What is damaged was not added either.
+            let _ = read_row((0, slot), field, None, |text, _| {
+                let Some(term) = self.find(text) else {
+                    return;
                 };
                 let live = &mut self.live[term as usize];
                 match field {
                     Field::Content => live.contents -= 1,
                     Field::Path => live.paths -= 1,
                 }
-            }
+            });
         }
     }
 
@@ -226,6 +294,11 @@ impl Dictionary {
         if let Some(term) = self.find_hashed(hash, text) {
             return term;
         }
+        self.insert(hash, text)
+    }
+
+    /// Adds a term that is new.
+    fn insert(&mut self, hash: u64, text: &[u8]) -> u32 {
         let term = to_u32(self.live.len());
         self.texts.push(text);
         self.live.push(Live::default());
@@ -235,13 +308,8 @@ impl Dictionary {
             term,
         };
         let (texts, hasher) = (&self.texts, &self.hasher);
-        self.table.insert_unique(hash, known, |known| {
-            if known.is_long {
-                hasher.hash_one(texts.get(known.term))
-            } else {
-                hasher.hash_one(known.leads)
-            }
-        });
+        self.table
+            .insert_unique(hash, known, |known| known.hash(texts, hasher));
         self.by_start.entry(start_of(text)).or_default().push(term);
         if text.first().is_some_and(|first| *first >= 0x80) {
             for letter in characters_of_pair(text) {
@@ -340,25 +408,37 @@ impl Dictionary {
     }
 }
 
-/// Bytes of memory that it takes, about, to make lists of so many entries and
+/// Bytes of memory that it takes, about, to make lists of so many places and
 /// terms.
 const fn making_bytes(entries: usize, terms: usize) -> usize {
-    entries * (size_of::<Entry>() + size_of::<Posting>()) + terms * TERM_BYTES
+    // To put them in order takes half as much beside.
+    entries * (size_of::<Short>() * 3 / 2 + size_of::<Posting>()) + terms * TERM_BYTES
 }
 
-/// Hands the terms of a row to `sink`, those that are needed alone where that
+/// Hands the terms of a field of a slot to `sink`, those that are needed alone where that
 /// is said.
 fn read_row(
-    slot: u32,
-    row: &[u8],
+    (number, slot): (u32, &Slot),
+    field: Field,
     needed: Option<&Needed>,
     mut sink: impl FnMut(&[u8], Posting),
 ) -> Result<(), DamagedRow> {
+    let row = slot.row(field);
     if row.is_empty() {
         return Ok(());
     }
     let mut terms = Terms::of(row)?;
-    let passing = needed.filter(|needed| needed.passes_blocks());
+    if let Some(runs) = terms.runs() {
+        let is_asked_for = |character| needed.is_none_or(|needed| needed.asks_for(character));
+        let is_pair_asked_for = |pair| needed.is_none_or(|needed| needed.asks_for_pair(pair));
+        runs.each_term(is_asked_for, is_pair_asked_for, |text, pair, at| {
+            if let Some(needed) = needed.filter(|_| field == Field::Content) {
+                needed.count(pair);
+            }
+            sink(text, Posting::new(number, at.frequency, at.positions_at));
+        })?;
+    }
+    let passing = needed.filter(|needed| needed.passes_blocks() || !terms.has_pairs());
     loop {
         if let Some(needed) = passing {
             terms.pass_blocks(|first, last| needed.has_between(first, last))?;
@@ -367,7 +447,7 @@ fn read_row(
             return Ok(());
         };
         if needed.is_none_or(|needed| needed.has(terms.term())) {
-            sink(terms.term(), Posting::new(slot, at.frequency, at.positions_at));
+            sink(terms.term(), Posting::new(number, at.frequency, at.positions_at));
         }
     }
 }
@@ -379,9 +459,10 @@ pub(super) fn start_of(text: &[u8]) -> [u8; 2] {
     ]
 }
 
-/// The characters of a term of a script without spaces.
+/// The characters of a pair, and one that stands alone.
 fn characters_of_pair(text: &[u8]) -> impl Iterator<Item = char> {
     let text = std::str::from_utf8(text).unwrap_or_default();
-    let is_pair = text.chars().next().is_some_and(|first| unspaced(first).is_some());
-    text.chars().take(if is_pair { 2 } else { 0 })
+    let is_unspaced = text.chars().next().is_some_and(|first| unspaced(first).is_some());
+    let is_one = is_unspaced && text.chars().nth(2).is_none();
+    text.chars().take(if is_one { 2 } else { 0 })
 }

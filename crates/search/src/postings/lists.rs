@@ -53,6 +53,18 @@ impl Lists {
         }
     }
 
+    /// Makes room for so many more terms and what they have together.
+    pub(super) fn reserve(&mut self, terms: usize, postings: usize) {
+        self.starts.reserve_exact(terms);
+        self.made.reserve_exact(postings);
+    }
+
+    /// Makes the list of the term behind all others.
+    pub(super) fn append(&mut self, list: impl Iterator<Item = Posting>) {
+        self.made.extend(list);
+        self.starts.push(to_u32(self.made.len()));
+    }
+
     /// Adds to the list of one of so many terms; `posting` is of a slot behind
     /// all others.
     pub(super) fn add(&mut self, term: u32, posting: Posting) {

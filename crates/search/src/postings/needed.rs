@@ -1,5 +1,7 @@
 //! Which terms a query may ask for, told from their bytes alone.
 
+use std::cell::Cell;
+
 use crate::query::{Atom, Query, Sequence};
 use crate::row::{LEADING_BYTES, leading};
 use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots, start_of_forms};
@@ -14,68 +16,107 @@ pub(crate) struct Needed {
     /// The low bits of the last character.
     ends: Bits,
     has_ends: bool,
+    /// The first characters of terms, those that are looked for in all pairs
+    /// they are in, and both.
+    firsts: Bits,
+    letters: Bits,
+    characters: Bits,
+    /// Pairs, from one to another, as terms ask for them: in order.
+    pairs: Vec<([u16; 2], [u16; 2])>,
+    /// Letters that are passed over where they are everywhere, and how many more
+    /// pairs of contents with them there may be until they are.
+    passed_over: Vec<(u16, Cell<usize>)>,
 }
 
 /// A set of numbers of sixteen bits.
-struct Bits(Vec<u64>);
+struct Bits(Vec<Cell<u64>>);
 
 impl Bits {
     fn new() -> Self {
-        Self(vec![0; 1 << 10])
+        Self(vec![Cell::default(); 1 << 10])
     }
 
-    fn insert(&mut self, number: u16) {
-        self.0[usize::from(number) / 64] |= 1 << (number % 64);
+    fn insert(&self, number: u16) {
+        let word = &self.0[usize::from(number) / 64];
+        word.set(word.get() | 1 << (number % 64));
+    }
+
+    fn remove(&self, number: u16) {
+        let word = &self.0[usize::from(number) / 64];
+        word.set(word.get() & !(1 << (number % 64)));
     }
 
     #[inline]
     fn has(&self, number: u16) -> bool {
-        self.0[usize::from(number) / 64] >> (number % 64) & 1 == 1
+        self.0[usize::from(number) / 64].get() >> (number % 64) & 1 == 1
     }
 }
 
 impl Needed {
-    pub(crate) fn of(query: &Query) -> Self {
+    /// What a query needs of so many memories.
+    pub(crate) fn of(query: &Query, memories: usize) -> Self {
         let mut needed = Self {
             starts: Bits::new(),
             ranges: Vec::new(),
             ends: Bits::new(),
             has_ends: false,
+            firsts: Bits::new(),
+            letters: Bits::new(),
+            characters: Bits::new(),
+            pairs: Vec::new(),
+            passed_over: Vec::new(),
         };
+        let mut is_kept = Vec::new();
         for one in &query.wanted {
             needed.atom(&one.atom);
-            if let (Atom::Term(word), true) = (&one.atom, one.has_forms) {
-                for language in query.languages {
-                    needed.forms(word, *language);
+            match (&one.atom, one.is_shown) {
+                (Atom::Character(letter), true) => is_kept.extend(narrow(*letter)),
+                (Atom::Character(letter), false) => {
+                    let passed_over = narrow(*letter).map(|letter| (letter, Cell::new(memories)));
+                    needed.passed_over.extend(passed_over);
                 }
+                (Atom::Term(word), _) if one.has_forms => {
+                    for language in query.languages {
+                        needed.forms(word, *language);
+                    }
+                }
+                _ => {}
             }
         }
         for Sequence(atoms) in query.phrases.iter().chain(&query.excluded) {
             for (atom, _) in atoms {
                 needed.atom(atom);
+                if let Atom::Character(letter) = atom {
+                    is_kept.extend(narrow(*letter));
+                }
             }
         }
-        needed.ranges.sort_unstable();
-        needed.ranges.dedup_by(|next, kept| {
-            let do_overlap = next.0 <= kept.1;
-            if do_overlap {
-                kept.1 = kept.1.max(next.1);
-            }
-            do_overlap
-        });
+        needed.passed_over.retain(|(letter, _)| !is_kept.contains(letter));
+        merge(&mut needed.ranges);
+        merge(&mut needed.pairs);
         needed
     }
 
     fn atom(&mut self, atom: &Atom) {
         match atom {
-            Atom::Term(text) => self.start(text, LEADING_BYTES),
-            Atom::Prefix(text) => self.start(text, text.len()),
+            Atom::Term(text) => {
+                self.start(text, LEADING_BYTES);
+                self.pairs(text);
+            }
+            Atom::Prefix(text) => {
+                self.start(text, text.len());
+                self.pairs(text);
+            }
             Atom::Character(letter) => {
                 let mut buffer = [0; 4];
                 let text = letter.encode_utf8(&mut buffer);
                 self.start(text, text.len());
                 self.ends.insert(end_of(text.as_bytes()));
                 self.has_ends = true;
+                if let Some(letter) = narrow(*letter) {
+                    self.letters.insert(letter);
+                    self.characters.insert(letter);
+                }
             }
         }
     }
@@ -91,6 +132,21 @@ impl Needed {
             for start in PREFIX_STARTS {
                 self.start(start, start.len());
             }
+        }
+    }
+
+    /// Pairs that a text is, or begins with.
+    fn pairs(&mut self, text: &str) {
+        let mut letters = text.chars().map(narrow);
+        let (Some(Some(first)), second) = (letters.next(), letters.next()) else {
+            return;
+        };
+        self.firsts.insert(first);
+        self.characters.insert(first);
+        match second {
+            Some(Some(second)) => self.pairs.push(([first, second], [first, second])),
+            Some(None) => {}
+            None => self.pairs.push(([first, 0], [first, u16::MAX])),
         }
     }
 
@@ -112,8 +168,39 @@ impl Needed {
     /// begins.
     #[inline]
     pub(super) fn has_between(&self, first: u64, last: u64) -> bool {
-        let at = self.ranges.partition_point(|(_, end)| *end < first);
-        self.ranges.get(at).is_some_and(|(start, _)| *start <= last)
+        do_meet(&self.ranges, first, last)
+    }
+
+    /// Whether a pair with this character may be needed.
+    #[inline]
+    pub(super) fn asks_for(&self, character: u16) -> bool {
+        self.characters.has(character)
+    }
+
+    /// Whether a pair may be needed.
+    pub(super) fn asks_for_pair(&self, pair: [u16; 2]) -> bool {
+        pair.iter().any(|letter| self.letters.has(*letter))
+            || (self.firsts.has(pair[0]) && do_meet(&self.pairs, pair, pair))
+    }
+
+    /// Is told of a pair that is needed, of each of a content once: after so many
+    /// with a letter that it is everywhere, no more of them are.
+    pub(super) fn count(&self, pair: [u16; 2]) {
+        for (letter, left) in self
+            .passed_over
+            .iter()
+            .filter(|(letter, _)| pair.contains(letter))
+        {
+            match left.get() {
+                0 => {
+                    self.letters.remove(*letter);
+                    if !self.firsts.has(*letter) {
+                        self.characters.remove(*letter);
+                    }
+                }
+                some => left.set(some - 1),
+            }
+        }
     }
 
     #[inline]
@@ -121,6 +208,32 @@ impl Needed {
         (self.starts.has(start_of(term)) && self.has_between(leading(term), leading(term)))
             || (self.has_ends && self.ends.has(end_of(term)))
     }
+}
+
+/// Puts ranges, both of whose ends are in them, in order, and those together that
+/// overlap.
+fn merge<T: Ord + Copy>(ranges: &mut Vec<(T, T)>) {
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, kept| {
+        let do_overlap = next.0 <= kept.1;
+        if do_overlap {
+            kept.1 = kept.1.max(next.1);
+        }
+        do_overlap
+    });
+}
+
+/// Whether one of `ranges`, which were merged, has something from `first` to
+/// `last`.
+#[inline]
+fn do_meet<T: Ord + Copy>(ranges: &[(T, T)], first: T, last: T) -> bool {
+    let at = ranges.partition_point(|(_, end)| *end < first);
+    ranges.get(at).is_some_and(|(start, _)| *start <= last)
+}
+
+/// A character as runs have it.
+fn narrow(letter: char) -> Option<u16> {
+    u16::try_from(u32::from(letter)).ok()
 }
 
 /// The first two letters of a term in Latin script, the low bits of the first

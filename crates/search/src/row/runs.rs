@@ -1,0 +1,273 @@
+//! The characters of a text that is written without spaces.
+//!
+//! Its terms are the pairs of neighbours, of which there are nearly as many as
+//! characters, and which hardly ever come twice. So the characters themselves
+//! are kept: they take half of what so many terms would, and those that a query
+//! may need are found by looking through them. A run is as many as follow one
+//! another within one script. How far each run is from the one before comes
+//! first; then all characters, two bytes each, with [`BETWEEN`] between runs.
+
+use super::{DamagedRow, Reader, TermAt, put_number, to_u32};
+
+/// Characters of a row at most, what is between runs included: what looks for
+/// the places of a pair looks through them.
+const MAX_CHARACTERS: usize = 1 << 16;
+
+/// Stands between runs: no character of theirs.
+const BETWEEN: u16 = 0;
+
+/// Characters that are passed in the time that a place is looked at in.
+const PASSED_IN_A_LOOK: usize = 16;
+
+/// Bytes of a character.
+const WIDTH: usize = size_of::<u16>();
+
+/// Below this no character is of a script without spaces.
+const FIRST: char = '\u{e00}';
+
+/// The two characters of a pair, the first in the upper half: in the order of
+/// the texts.
+type Pair = u32;
+
+/// Collects the runs of a text.
+#[derive(Default)]
+pub(super) struct RunsOf {
+    characters: Vec<u16>,
+    /// How far each run is from the end of the one before.
+    distances: Vec<u32>,
+    /// The position behind the last run.
+    end: u32,
+}
+
+impl RunsOf {
+    /// Takes the next pair of the text; `false`: this text cannot be kept so.
+    pub(super) fn take(&mut self, pair: &str, position: u32) -> bool {
+        let mut letters = pair.chars().map(narrow);
+        let (Some(Some(first)), Some(Some(second)), None) = (letters.next(), letters.next(), letters.next())
+        else {
+            return false;
+        };
+        // Else the last character of the run is the first of this pair.
+        if self.distances.is_empty() || position >= self.end {
+            if !self.distances.is_empty() {
+                self.characters.push(BETWEEN);
+            }
+            self.distances.push(position - self.end);
+            self.characters.push(first);
+        }
+        self.characters.push(second);
+        self.end = position + 2;
+        self.characters.len() <= MAX_CHARACTERS
+    }
+
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        let mut distances = Vec::with_capacity(self.distances.len());
+        for distance in &self.distances {
+            put_number(&mut distances, *distance);
+        }
+        put_number(bytes, self.distinct());
+        put_number(bytes, to_u32(self.characters.len()));
+        put_number(bytes, to_u32(distances.len()));
+        bytes.extend_from_slice(&distances);
+        for character in &self.characters {
+            bytes.extend_from_slice(&character.to_le_bytes());
+        }
+    }
+
+    /// How many terms they are.
+    fn distinct(&self) -> u32 {
+        let pairs = self.characters.windows(2).filter(|pair| !pair.contains(&BETWEEN));
+        let mut pairs: Vec<_> = pairs.map(|pair| pair_of(pair[0], pair[1])).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        to_u32(pairs.len())
+    }
+}
+
+/// A character of two bytes, as nearly all of these scripts are.
+fn narrow(letter: char) -> Option<u16> {
+    u16::try_from(u32::from(letter)).ok().filter(|_| letter >= FIRST)
+}
+
+fn pair_of(first: u16, second: u16) -> Pair {
+    u32::from(first) << 16 | u32::from(second)
+}
+
+/// The runs of a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs<'a> {
+    distances: &'a [u8],
+    characters: &'a [u8],
+    /// Where in the row the characters begin.
+    at: usize,
+    terms: u32,
+    /// How many positions the text has.
+    length: u32,
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn read(rest: &mut Reader<'a>, length: u32) -> Result<Self, DamagedRow> {
+        let terms = rest.number()?;
+        let count = rest.number()?;
+        let distances = rest.number()? as usize;
+        // Each run has two characters at least, and a position for each.
+        if terms > count || u64::from(count) > 2 * u64::from(length) {
+            return Err(DamagedRow);
+        }
+        let distances = rest.take(distances)?;
+        let at = rest.at;
+        Ok(Self {
+            distances,
+            characters: rest.take(count as usize * WIDTH)?,
+            at,
+            terms,
+            length,
+        })
+    }
+
+    /// How many terms they are.
+    pub(super) const fn terms(&self) -> u32 {
+        self.terms
+    }
+
+    /// Whether a place in the row is one of theirs.
+    pub(super) const fn have(&self, place: usize) -> bool {
+        self.at <= place && place < self.at + self.characters.len()
+    }
+
+    /// Hands each term to `sink` that is asked for, in the order of their bytes,
+    /// with its characters. The pairs are asked of that have a character that is
+    /// asked for.
+    ///
+    /// # Errors
+    /// [`DamagedRow`], after the terms before the damage.
+    pub(crate) fn each_term(
+        &self,
+        is_asked_for: impl Fn(u16) -> bool,
+        is_pair_asked_for: impl Fn([u16; 2]) -> bool,
+        mut sink: impl FnMut(&[u8], [u16; 2], TermAt),
+    ) -> Result<(), DamagedRow> {
+        let mut places = self.places(is_asked_for, is_pair_asked_for);
+        places.sort_unstable();
+        for group in places.chunk_by(|a, b| a >> 32 == b >> 32) {
+            let [pair, first] = [group[0] >> 32, group[0]].map(low_half);
+            let pair = halves(pair);
+            let mut text = [0; 8];
+            let middle = letter(pair[0])?.encode_utf8(&mut text).len();
+            let end = middle + letter(pair[1])?.encode_utf8(&mut text[middle..]).len();
+            let at = TermAt {
+                frequency: to_u32(group.len()),
+                positions_at: self.at + first as usize * WIDTH,
+            };
+            sink(&text[..end], pair, at);
+        }
+        Ok(())
+    }
+
+    /// The pairs that are asked for, each above its place among the characters.
+    fn places(
+        &self,
+        is_asked_for: impl Fn(u16) -> bool,
+        is_pair_asked_for: impl Fn([u16; 2]) -> bool,
+    ) -> Vec<u64> {
+        let mut places = Vec::new();
+        let (mut last, mut was_asked_for) = (BETWEEN, false);
+        for (place, character) in (0_u64..).zip(self.characters()) {
+            let is_asked_for = is_asked_for(character);
+            if (is_asked_for || was_asked_for)
+                && (character != BETWEEN && last != BETWEEN)
+                && is_pair_asked_for([last, character])
+            {
+                places.push(u64::from(pair_of(last, character)) << 32 | (place - 1));
+            }
+            (last, was_asked_for) = (character, is_asked_for);
+        }
+        places
+    }
+
+    /// Hands the positions of the pair at a place in the row to `sink`, that one
+    /// first, until there were `count`. Answers how many places that is to look
+    /// at.
+    ///
+    /// # Errors
+    /// [`DamagedRow`], after the positions before the damage.
+    pub(super) fn each_position(
+        &self,
+        positions_at: usize,
+        count: u32,
+        mut sink: impl FnMut(u32),
+    ) -> Result<u64, DamagedRow> {
+        let from = (positions_at - self.at) / WIDTH;
+        let two = self.characters.get(from * WIDTH..).and_then(<[u8]>::first_chunk);
+        let wanted: [u8; 2 * WIDTH] = *two.ok_or(DamagedRow)?;
+        let mut distances = self.distances();
+        let mut position = distances.number()?;
+        let mut left = count;
+        for (place, two) in self.characters.windows(2 * WIDTH).step_by(WIDTH).enumerate() {
+            if place >= from && two == wanted {
+                sink(position);
+                left -= 1;
+                if left == 0 {
+                    return Ok(u64::from(count) + (place / PASSED_IN_A_LOOK) as u64);
+                }
+            }
+            // No position is where nothing stands.
+            let moved = if two[..WIDTH] == BETWEEN.to_le_bytes() {
+                distances.number()?
+            } else {
+                1
+            };
+            position = position.checked_add(moved).ok_or(DamagedRow)?;
+        }
+        let found = u64::from(count - left);
+        Ok(found + (self.characters.len() / WIDTH / PASSED_IN_A_LOOK) as u64)
+    }
+
+    /// Checks what [`each_term`](Self::each_term) and
+    /// [`each_position`](Self::each_position) take for granted.
+    pub(super) fn check(&self) -> Result<(), DamagedRow> {
+        let mut terms = 0;
+        self.each_term(|_| true, |_| true, |_, _, _| terms += 1)?;
+        let mut distances = self.distances();
+        let mut end = 0_u32;
+        let characters: Vec<u16> = self.characters().collect();
+        for run in characters.split(|character| *character == BETWEEN) {
+            let length = to_u32(run.len()).checked_add(distances.number()?);
+            end = length
+                .and_then(|length| end.checked_add(length))
+                .ok_or(DamagedRow)?;
+            if run.len() < 2 {
+                return Err(DamagedRow);
+            }
+        }
+        let is_whole = terms == self.terms && distances.is_empty() && end <= self.length;
+        if is_whole { Ok(()) } else { Err(DamagedRow) }
+    }
+
+    fn characters(&self) -> impl Iterator<Item = u16> {
+        let (characters, _) = self.characters.as_chunks();
+        characters.iter().map(|bytes| u16::from_le_bytes(*bytes))
+    }
+
+    fn distances(&self) -> Reader<'a> {
+        Reader {
+            bytes: self.distances,
+            at: 0,
+        }
+    }
+}
+
+fn halves(pair: Pair) -> [u16; 2] {
+    let [a, b, c, d] = pair.to_be_bytes();
+    [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
+}
+
+fn letter(character: u16) -> Result<char, DamagedRow> {
+    char::from_u32(character.into())
+        .filter(|letter| *letter >= FIRST)
+        .ok_or(DamagedRow)
+}
+
+fn low_half(number: u64) -> u32 {
+    u32::try_from(number & u64::from(u32::MAX)).unwrap_or_default()
+}
