@@ -1,21 +1,22 @@
 //! The one compact row of a memory's content: its terms and where they are.
 //!
 //! A row has a version, where its pairs are, the length of the text in
-//! positions, the number of terms, the characters that are written without
-//! spaces ([`runs`]), and the other terms in the order of their bytes, each as
-//! what it differs in from the one before, and its positions as distances. So
-//! many terms at a time are a block, which begins with its length in bytes and a
-//! term in full: who looks for some terms alone passes most blocks by. Numbers
-//! are of variable length, seven bits a byte. Terms of the memory's path are not
-//! in it, so that a memory that moves keeps its row.
+//! positions, the number of terms in blocks, the characters that are written
+//! without spaces ([`runs`]), and the other terms in the order of their bytes,
+//! each as what it differs in from the one before, and its positions as
+//! distances. So many terms at a time are a block, which begins with its length
+//! in bytes and a term in full: who looks for some terms alone passes most
+//! blocks by. Numbers are of variable length, seven bits a byte. Terms of the
+//! memory's path are not in it, so that a memory that moves keeps its row.
 
-use crate::analyse::{Kind, Token, analyse};
+use crate::analyse::{Kind, Token, analyse, unspaced};
 
 mod runs;
 mod terms;
 
 pub(crate) use runs::Runs;
 use runs::RunsOf;
+pub(crate) use runs::narrow;
 pub(crate) use terms::{TermAt, Terms};
 
 /// What the first byte of a row says of its form.
@@ -113,12 +114,14 @@ impl Collected {
             let Token {
                 term, position, kind, ..
             } = token;
-            if kind == Kind::Pair {
-                has_pairs = true;
-                if pairs == Pairs::Runs {
-                    fits = fits && runs.take(term, position);
-                    return;
-                }
+            // Signs that stand for characters may be joined to what is like a pair,
+            // and then is one term with those.
+            let is_pair = kind == Kind::Pair;
+            let is_like_pair = is_pair || is_two_characters(term);
+            has_pairs |= is_like_pair;
+            if pairs == Pairs::Runs && is_like_pair {
+                fits = fits && is_pair && runs.take(term, position);
+                return;
             }
             entries.push(Entry {
                 key: leading(term.as_bytes()),
@@ -178,6 +181,12 @@ impl Collected {
         }
         Row { bytes, length }
     }
+}
+
+/// Whether a term looks like a pair of characters.
+fn is_two_characters(term: &str) -> bool {
+    let mut letters = term.chars();
+    letters.next().is_some_and(|first| unspaced(first).is_some()) && letters.count() == 1
 }
 
 /// A term where the text has it.
@@ -263,19 +272,27 @@ pub fn check(row: &[u8]) -> Result<(), DamagedRow> {
     Ok(())
 }
 
-/// Hands the `count` positions that begin at `positions_at` in a row that was
-/// read whole to `sink`. Answers how many places were looked at for them.
+/// Hands the positions that begin at `positions_at` in a row that was read whole
+/// to `sink`: `count` of them, which is how many there are. Answers how many
+/// places were looked at for them.
 pub(crate) fn positions(row: &[u8], positions_at: usize, count: u32, mut sink: impl FnMut(u32)) -> u64 {
-    let runs = Terms::of(row).ok().and_then(|terms| terms.runs());
-    if let Some(runs) = runs.filter(|runs| runs.have(positions_at)) {
-        return runs.each_position(positions_at, count, sink).unwrap_or_default();
-    }
-    let mut rest = Reader {
-        bytes: row,
-        at: positions_at,
+    let mut found = 0;
+    let counted = |position| {
+        found += 1;
+        sink(position);
     };
-    let read = rest.each_position(&mut sink);
-    read.map_or(0, |(count, _)| u64::from(count))
+    let runs = Terms::of(row).ok().and_then(|terms| terms.runs());
+    let beside = if let Some(runs) = runs.filter(|runs| runs.have(positions_at)) {
+        runs.each_position(positions_at, count, counted)
+    } else {
+        let mut rest = Reader {
+            bytes: row,
+            at: positions_at,
+        };
+        let _ = rest.each_position(&mut { counted });
+        0
+    };
+    found + beside
 }
 
 struct Reader<'a> {
@@ -378,7 +395,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::analyse::unspaced;
 
     fn read(row: &[u8]) -> Vec<(String, Vec<u32>)> {
         let mut terms = Terms::of(row).unwrap();
@@ -454,17 +470,12 @@ mod tests {
         assert!(plain.contains(&("重試".to_owned(), vec![1, 3])));
     }
 
-    /// A sign may stand for several letters. Were it two characters that make a
-    /// pair, that term would be twice in a row.
     #[test]
-    fn no_sign_is_a_word_that_is_like_a_pair() {
-        for sign in '\u{80}'..=char::MAX {
-            analyse(&sign.to_string(), |token| {
-                let is_unspaced = token.term.chars().any(|letter| unspaced(letter).is_some());
-                let is_pair = is_unspaced && token.term.chars().count() == 2;
-                assert!(!is_pair || token.kind == Kind::Pair, "{sign}");
-            });
-        }
+    fn signs_that_are_joined_like_a_pair_are_one_term_with_it() {
+        let row = Row::of("㊀-㊁ 一二三");
+        assert!(Terms::of(row.as_bytes()).unwrap().has_pairs());
+        assert!(read(row.as_bytes()).contains(&("一二".to_owned(), vec![0, 1])));
+        assert!(Terms::of(Row::of("a ㊀-㊁").as_bytes()).unwrap().has_pairs());
     }
 
     #[test]
@@ -529,6 +540,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn term_with_a_nul_is_none() {
+        let mut row = Row::of("axb").into_bytes();
+        let place = row.iter().position(|byte| *byte == b'x').unwrap();
+        assert_eq!(check(&row), Ok(()));
+        row[place] = 0;
+        assert_eq!(check(&row), Err(DamagedRow));
+    }
+
     fn piece() -> impl Strategy<Value = String> {
         prop_oneof![
             "[\u{300}\u{345}\u{5b0}\u{5b4}\u{64b}\u{64e}\u{652}\u{670}\u{e31}\u{3099}\u{ff9e}]{1,4}",
@@ -537,7 +557,7 @@ mod tests {
             Just("n't".to_owned()),
             "[a-zA-Z0-9]{1,5}",
             "[重試預算リトライ가나다ก๐、。 ]{1,6}",
-            "[㍻平成𠀀ﾞｶ]{1,3}",
+            "[㊀㊁㆒一二𠀀ﾞｶ-]{1,3}",
         ]
     }
 

@@ -415,8 +415,8 @@ const fn making_bytes(entries: usize, terms: usize) -> usize {
     entries * (size_of::<Short>() * 3 / 2 + size_of::<Posting>()) + terms * TERM_BYTES
 }
 
-/// Hands the terms of a field of a slot to `sink`, those that are needed alone where that
-/// is said.
+/// Hands the terms of a field of a slot to `sink`, those that are needed alone
+/// where that is said.
 fn read_row(
     (number, slot): (u32, &Slot),
     field: Field,
@@ -428,15 +428,16 @@ fn read_row(
         return Ok(());
     }
     let mut terms = Terms::of(row)?;
+    let mut read = Ok(());
     if let Some(runs) = terms.runs() {
         let is_asked_for = |character| needed.is_none_or(|needed| needed.asks_for(character));
         let is_pair_asked_for = |pair| needed.is_none_or(|needed| needed.asks_for_pair(pair));
-        runs.each_term(is_asked_for, is_pair_asked_for, |text, pair, at| {
+        read = runs.each_term(is_asked_for, is_pair_asked_for, |text, pair, at| {
             if let Some(needed) = needed.filter(|_| field == Field::Content) {
                 needed.count(pair);
             }
             sink(text, Posting::new(number, at.frequency, at.positions_at));
-        })?;
+        });
     }
     let passing = needed.filter(|needed| needed.passes_blocks() || !terms.has_pairs());
     loop {
@@ -444,7 +445,7 @@ fn read_row(
             terms.pass_blocks(|first, last| needed.has_between(first, last))?;
         }
         let Some(at) = terms.next()? else {
-            return Ok(());
+            return read;
         };
         if needed.is_none_or(|needed| needed.has(terms.term())) {
             sink(terms.term(), Posting::new(number, at.frequency, at.positions_at));

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::query::{Atom, Query, Sequence};
-use crate::row::{LEADING_BYTES, leading};
+use crate::row::{LEADING_BYTES, leading, narrow};
 use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots, start_of_forms};
 
 /// Terms by what they begin with; more than are asked for, but few of all.
@@ -229,11 +229,6 @@ fn merge<T: Ord + Copy>(ranges: &mut Vec<(T, T)>) {
 fn do_meet<T: Ord + Copy>(ranges: &[(T, T)], first: T, last: T) -> bool {
     let at = ranges.partition_point(|(_, end)| *end < first);
     ranges.get(at).is_some_and(|(start, _)| *start <= last)
-}
-
-/// A character as runs have it.
-fn narrow(letter: char) -> Option<u16> {
-    u16::try_from(u32::from(letter)).ok()
 }
 
 /// The first two letters of a term in Latin script, the low bits of the first

@@ -201,6 +201,36 @@ fn characters_of_paths_are_read_however_many_paths_have_them() {
 }
 
 #[test]
+fn joined_signs_are_read_like_the_pair_that_they_look_like() {
+    let mut index = Postings::default();
+    put(&mut index, 1, "/a", "a b c d e f g h i j k l m ㊀-㊁ 丁 七");
+    put(&mut index, 2, "/b", "㊀-㊁ 一二三");
+    let ask = |index: &Postings| {
+        ["二", "\"一二三\"", "一二"].map(|query| {
+            let query = Query::parse(query).unwrap();
+            index.search(&query, None, 10, |_, _| true).found
+        })
+    };
+    let read = ask(&index);
+    assert_eq!(read.each_ref().map(Vec::len), [2, 1, 2]);
+    index.adopt(index.builder().unwrap().build().unwrap());
+    assert_eq!(ask(&index), read);
+}
+
+/// A pair far behind the end of the text, as the row tells.
+#[test]
+fn damaged_places_of_pairs_are_no_places() {
+    let row = [
+        &[3, 1, 1, 0, 1, 2, 5, 0xff, 0xff, 0xff, 0xff, 0x0f][..],
+        &[0xcd, 0x91, 0x66, 0x8a],
+    ];
+    let mut index = Postings::default();
+    let _ = index.set(memory(1), path("/a"), Some(row.concat().into()));
+    let query = Query::parse("重試 a").unwrap();
+    assert_eq!(index.search(&query, None, 10, |_, _| true).found.len(), 1);
+}
+
+#[test]
 fn postings_that_would_take_too_much_are_not_made() {
     let of_room = |room: usize| {
         let mut index = Postings::within(room);

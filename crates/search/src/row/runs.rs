@@ -2,10 +2,11 @@
 //!
 //! Its terms are the pairs of neighbours, of which there are nearly as many as
 //! characters, and which hardly ever come twice. So the characters themselves
-//! are kept: they take half of what so many terms would, and those that a query
-//! may need are found by looking through them. A run is as many as follow one
-//! another within one script. How far each run is from the one before comes
-//! first; then all characters, two bytes each, with [`BETWEEN`] between runs.
+//! are kept: they take a third of what so many terms would, and those that a
+//! query may need are found by looking through them. A run is as many as follow one
+//! another within one script. How many terms they
+//! are comes first, and how far each run is from the one before; then all
+//! characters, two bytes each, with [`BETWEEN`] between runs.
 
 use super::{DamagedRow, Reader, TermAt, put_number, to_u32};
 
@@ -16,7 +17,9 @@ const MAX_CHARACTERS: usize = 1 << 16;
 /// Stands between runs: no character of theirs.
 const BETWEEN: u16 = 0;
 
-/// Characters that are passed in the time that a place is looked at in.
+/// Characters that are counted in the time that a place is looked at in, and
+/// those that are compared, or distances that are added.
+const COUNTED_IN_A_LOOK: usize = 256;
 const PASSED_IN_A_LOOK: usize = 16;
 
 /// Bytes of a character.
@@ -84,8 +87,8 @@ impl RunsOf {
     }
 }
 
-/// A character of two bytes, as nearly all of these scripts are.
-fn narrow(letter: char) -> Option<u16> {
+/// A character as runs have it: of two bytes, as nearly all of these scripts are.
+pub(crate) fn narrow(letter: char) -> Option<u16> {
     u16::try_from(u32::from(letter)).ok().filter(|_| letter >= FIRST)
 }
 
@@ -140,7 +143,7 @@ impl<'a> Runs<'a> {
     /// asked for.
     ///
     /// # Errors
-    /// [`DamagedRow`], after the terms before the damage.
+    /// [`DamagedRow`], after all other terms, where one is none.
     pub(crate) fn each_term(
         &self,
         is_asked_for: impl Fn(u16) -> bool,
@@ -149,19 +152,24 @@ impl<'a> Runs<'a> {
     ) -> Result<(), DamagedRow> {
         let mut places = self.places(is_asked_for, is_pair_asked_for);
         places.sort_unstable();
+        let mut read = Ok(());
         for group in places.chunk_by(|a, b| a >> 32 == b >> 32) {
             let [pair, first] = [group[0] >> 32, group[0]].map(low_half);
             let pair = halves(pair);
+            let [Some(one), Some(other)] = pair.map(letter) else {
+                read = Err(DamagedRow);
+                continue;
+            };
             let mut text = [0; 8];
-            let middle = letter(pair[0])?.encode_utf8(&mut text).len();
-            let end = middle + letter(pair[1])?.encode_utf8(&mut text[middle..]).len();
+            let middle = one.encode_utf8(&mut text).len();
+            let end = middle + other.encode_utf8(&mut text[middle..]).len();
             let at = TermAt {
                 frequency: to_u32(group.len()),
                 positions_at: self.at + first as usize * WIDTH,
             };
             sink(&text[..end], pair, at);
         }
-        Ok(())
+        read
     }
 
     /// The pairs that are asked for, each above its place among the characters.
@@ -186,41 +194,53 @@ impl<'a> Runs<'a> {
     }
 
     /// Hands the positions of the pair at a place in the row to `sink`, that one
-    /// first, until there were `count`. Answers how many places that is to look
-    /// at.
-    ///
-    /// # Errors
-    /// [`DamagedRow`], after the positions before the damage.
-    pub(super) fn each_position(
-        &self,
-        positions_at: usize,
-        count: u32,
-        mut sink: impl FnMut(u32),
-    ) -> Result<u64, DamagedRow> {
+    /// first, until there were `count`, or the row is damaged. Answers how many
+    /// places that is to look at beside them.
+    pub(super) fn each_position(&self, positions_at: usize, count: u32, mut sink: impl FnMut(u32)) -> u64 {
         let from = (positions_at - self.at) / WIDTH;
-        let two = self.characters.get(from * WIDTH..).and_then(<[u8]>::first_chunk);
-        let wanted: [u8; 2 * WIDTH] = *two.ok_or(DamagedRow)?;
+        let runs = self
+            .characters()
+            .take(from)
+            .filter(|character| *character == BETWEEN);
+        let runs = runs.count();
+        let looks = from / COUNTED_IN_A_LOOK + runs / PASSED_IN_A_LOOK;
+        let passed = self.each_position_from(from, runs, count, &mut sink);
+        (looks + passed / PASSED_IN_A_LOOK) as u64
+    }
+
+    /// Answers how many characters were passed.
+    fn each_position_from(&self, from: usize, runs: usize, count: u32, sink: &mut impl FnMut(u32)) -> usize {
+        let pairs = &self.characters[from * WIDTH..];
         let mut distances = self.distances();
-        let mut position = distances.number()?;
-        let mut left = count;
-        for (place, two) in self.characters.windows(2 * WIDTH).step_by(WIDTH).enumerate() {
-            if place >= from && two == wanted {
-                sink(position);
-                left -= 1;
-                if left == 0 {
-                    return Ok(u64::from(count) + (place / PASSED_IN_A_LOOK) as u64);
-                }
-            }
-            // No position is where nothing stands.
-            let moved = if two[..WIDTH] == BETWEEN.to_le_bytes() {
-                distances.number()?
-            } else {
-                1
-            };
-            position = position.checked_add(moved).ok_or(DamagedRow)?;
+        // No position is where nothing stands.
+        let mut position = Some(to_u32(from - runs));
+        for _ in 0..=runs {
+            let distance = distances.number().ok();
+            position = position
+                .zip(distance)
+                .and_then(|(sum, more)| sum.checked_add(more));
         }
-        let found = u64::from(count - left);
-        Ok(found + (self.characters.len() / WIDTH / PASSED_IN_A_LOOK) as u64)
+        let mut left = count;
+        for (passed, pair) in pairs.windows(2 * WIDTH).step_by(WIDTH).enumerate() {
+            let Some(here) = position.filter(|here| *here < self.length) else {
+                return passed;
+            };
+            if pairs.starts_with(pair) {
+                sink(here);
+                left -= 1;
+            }
+            if left == 0 {
+                return passed;
+            }
+            let is_between = pair.starts_with(&BETWEEN.to_le_bytes());
+            let moved = if is_between {
+                distances.number().ok()
+            } else {
+                Some(1)
+            };
+            position = moved.and_then(|moved| here.checked_add(moved));
+        }
+        pairs.len() / WIDTH
     }
 
     /// Checks what [`each_term`](Self::each_term) and
@@ -262,10 +282,8 @@ fn halves(pair: Pair) -> [u16; 2] {
     [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
 }
 
-fn letter(character: u16) -> Result<char, DamagedRow> {
-    char::from_u32(character.into())
-        .filter(|letter| *letter >= FIRST)
-        .ok_or(DamagedRow)
+fn letter(character: u16) -> Option<char> {
+    char::from_u32(character.into()).filter(|letter| *letter >= FIRST)
 }
 
 fn low_half(number: u64) -> u32 {

@@ -167,7 +167,8 @@ impl<'a> Terms<'a> {
             }
         };
         let end = shared + more;
-        if !follows || end > MAX_TERM_BYTES {
+        // No term has a NUL: it would be told from no shorter one by what it leads with.
+        if !follows || end > MAX_TERM_BYTES || suffix.contains(&0) {
             return Err(DamagedRow);
         }
         match self.rest.bytes.get(at..at + FEW) {
