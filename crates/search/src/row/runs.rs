@@ -3,10 +3,10 @@
 //! Its terms are the pairs of neighbours, of which there are nearly as many as
 //! characters, and which hardly ever come twice. So the characters themselves
 //! are kept: they take a third of what so many terms would, and those that a
-//! query may need are found by looking through them. A run is as many as follow one
-//! another within one script. How many terms they
-//! are comes first, and how far each run is from the one before; then all
-//! characters, two bytes each, with [`BETWEEN`] between runs.
+//! query may need are found by looking through them. A run is as many as follow
+//! one another within one script. How many terms they are comes first, and how
+//! far each run is from the one before; then all characters, two bytes each,
+//! with [`BETWEEN`] between runs.
 
 use super::{DamagedRow, Reader, TermAt, put_number, to_u32};
 

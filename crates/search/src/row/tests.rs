@@ -1,0 +1,223 @@
+//! What was analysed is in the row, and nothing else is taken for a row.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn read(row: &[u8]) -> Vec<(String, Vec<u32>)> {
+    let mut terms = Terms::of(row).unwrap();
+    let mut found = BTreeMap::new();
+    let mut take = |text: &[u8], at: TermAt| {
+        let mut places = Vec::new();
+        positions(row, at.positions_at, at.frequency, |position| {
+            places.push(position);
+        });
+        assert_eq!(places.len(), at.frequency as usize);
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        assert_eq!(found.insert(text, places), None, "a term is there twice");
+    };
+    if let Some(runs) = terms.runs() {
+        runs.each_term(|_| true, |_| true, |text, _, at| take(text, at))
+            .unwrap();
+    }
+    while let Some(at) = terms.next().unwrap() {
+        take(terms.term(), at);
+    }
+    found.into_iter().collect()
+}
+
+#[test]
+fn row_holds_each_term_once_with_its_positions() {
+    let row = Row::of("the cat sat; the catalogue: the cat. anak-anak");
+    assert_eq!(row.length(), 8);
+    assert_eq!(
+        read(row.as_bytes()),
+        [
+            ("anak", vec![7]),
+            ("anakanak", vec![7]),
+            ("cat", vec![1, 6]),
+            ("catalogue", vec![4]),
+            ("sat", vec![2]),
+            ("the", vec![0, 3, 5]),
+        ]
+        .map(|(term, places)| (term.to_owned(), places))
+    );
+}
+
+#[test]
+fn pairs_are_runs_of_characters() {
+    let text = "重試預算，試預。ab 重試 リトライ";
+    let row = Row::of(text);
+    let expected = [
+        ("ab", vec![6]),
+        ("トラ", vec![10]),
+        ("ライ", vec![11]),
+        ("リト", vec![9]),
+        ("試預", vec![1, 4]),
+        ("重試", vec![0, 7]),
+        ("預算", vec![2]),
+    ]
+    .map(|(term, places)| (term.to_owned(), places));
+    assert_eq!(read(row.as_bytes()), expected);
+    // Two bytes for a character and between four runs, and their distances.
+    assert_eq!(row.as_bytes().len(), 7 + 4 + (12 + 3) * 2 + "_ab_x".len());
+}
+
+/// Each has what runs cannot hold: a character of four bytes, and more
+/// characters than they may have.
+#[test]
+fn pairs_that_are_no_runs_are_terms() {
+    let long = "重試".repeat(40_000);
+    for text in ["𠀀重試 重試", &long] {
+        let row = Row::of(text);
+        assert!(Terms::of(row.as_bytes()).unwrap().runs().is_none());
+        assert!(Terms::of(row.as_bytes()).unwrap().has_pairs());
+        assert_eq!(check(row.as_bytes()), Ok(()));
+    }
+    let plain = read(Row::of("𠀀重試 重試").as_bytes());
+    assert!(plain.contains(&("重試".to_owned(), vec![1, 3])));
+}
+
+#[test]
+fn signs_that_are_joined_like_a_pair_are_one_term_with_it() {
+    let row = Row::of("㊀-㊁ 一二三");
+    assert!(Terms::of(row.as_bytes()).unwrap().has_pairs());
+    assert!(read(row.as_bytes()).contains(&("一二".to_owned(), vec![0, 1])));
+    assert!(Terms::of(Row::of("a ㊀-㊁").as_bytes()).unwrap().has_pairs());
+}
+
+#[test]
+fn signs_without_a_letter_leave_the_rest_findable() {
+    let row = Row::of("\u{64e} fatha\n\u{5b0} sheva");
+    assert_eq!(check(row.as_bytes()), Ok(()));
+    let terms: Vec<_> = read(row.as_bytes()).into_iter().map(|(term, _)| term).collect();
+    assert_eq!(terms, ["fatha", "sheva"]);
+}
+
+#[test]
+fn long_negations_are_cut_like_other_words() {
+    let row = Row::of(&format!("{}n't zebra", "x".repeat(80)));
+    assert_eq!(check(row.as_bytes()), Ok(()));
+    assert_eq!(read(row.as_bytes()).len(), 2);
+}
+
+/// Of a row with many blocks, with what is asked for in the first, the last,
+/// and where one block ends.
+#[test]
+fn blocks_are_passed_by_without_what_they_may_have() {
+    let text: Vec<_> = (0..100).map(|number| format!("w{number:03}")).collect();
+    let row = Row::of(&text.join(" ")).into_bytes();
+    assert_eq!(read(&row).len(), 100);
+    for wanted in [0, 15, 16, 17, 95, 96, 99] {
+        let wanted = format!("w{wanted:03}");
+        let leads = leading(wanted.as_bytes());
+        let mut terms = Terms::of(&row).unwrap();
+        let (mut seen, mut found) = (0, false);
+        loop {
+            terms
+                .pass_blocks(|first, last| first <= leads && leads <= last)
+                .unwrap();
+            if terms.next().unwrap().is_none() {
+                break;
+            }
+            seen += 1;
+            found |= terms.term() == wanted.as_bytes();
+        }
+        assert!(found, "{wanted}");
+        assert!(seen <= 2 * BLOCK, "{wanted}: {seen}");
+    }
+    let mut terms = Terms::of(&row).unwrap();
+    terms.pass_blocks(|_, _| false).unwrap();
+    assert!(terms.next().unwrap().is_none());
+}
+
+#[test]
+fn row_of_nothing_is_a_row() {
+    assert_eq!(check(Row::of("").as_bytes()), Ok(()));
+    assert_eq!(check(&[]), Err(DamagedRow));
+}
+
+#[test]
+fn cut_and_lengthened_rows_are_refused() {
+    for text in ["one two three two one", "one 重試預算 two 重試", "重試預算"] {
+        let row = Row::of(text).into_bytes();
+        for end in 0..row.len() {
+            assert_eq!(check(&row[..end]), Err(DamagedRow), "{text} {end}");
+        }
+        assert_eq!(check(&[&row[..], &[0]].concat()), Err(DamagedRow));
+    }
+}
+
+#[test]
+fn term_with_a_nul_is_none() {
+    let mut row = Row::of("axb").into_bytes();
+    let place = row.iter().position(|byte| *byte == b'x').unwrap();
+    assert_eq!(check(&row), Ok(()));
+    row[place] = 0;
+    assert_eq!(check(&row), Err(DamagedRow));
+}
+
+fn piece() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[\u{300}\u{345}\u{5b0}\u{5b4}\u{64b}\u{64e}\u{652}\u{670}\u{e31}\u{3099}\u{ff9e}]{1,4}",
+        "[ \n.'’_-]{1,2}",
+        "(x|é|Ж|ا|猫|가|\u{fdfa}){55,70}",
+        Just("n't".to_owned()),
+        "[a-zA-Z0-9]{1,5}",
+        "[重試預算リトライ가나다ก๐、。 ]{1,6}",
+        "[㊀㊁㆒一二𠀀ﾞｶ-]{1,3}",
+    ]
+}
+
+fn what_was_analysed_is_read_of(text: &str) -> Result<(), TestCaseError> {
+    let mut expected = BTreeMap::<String, Vec<u32>>::new();
+    let length = analyse(text, |token| {
+        let places = expected.entry(token.term.to_owned()).or_default();
+        if places.last() != Some(&token.position) {
+            places.push(token.position);
+        }
+    });
+    let row = Row::of(text);
+    prop_assert_eq!(row.length(), length);
+    prop_assert_eq!(check(row.as_bytes()), Ok(()));
+    let found = read(row.as_bytes());
+    prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn what_was_analysed_is_read(text in "\\PC{0,200}") {
+        what_was_analysed_is_read_of(&text)?;
+    }
+
+    /// Of lone signs, long words, endings and what joins them.
+    #[test]
+    fn every_row_made_is_read(pieces in proptest::collection::vec(piece(), 0..12)) {
+        what_was_analysed_is_read_of(&pieces.concat())?;
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = check(&bytes);
+        for pairs in 0..3 {
+            let row = [&[FORM, pairs, 9, 40][..], &bytes].concat();
+            let _ = check(&row);
+            let Ok(mut terms) = Terms::of(&row) else {
+                continue;
+            };
+            if let Some(runs) = terms.runs() {
+                let _ = runs.each_term(|character| character % 2 == 0, |_| true, |_, _, at| {
+                        positions(&row, at.positions_at, at.frequency, |_| {});
+                });
+            }
+            while terms.pass_blocks(|first, _| first % 2 == 0).is_ok() {
+                if !matches!(terms.next(), Ok(Some(_))) {
+                    break;
+                }
+            }
+        }
+    }
+}
