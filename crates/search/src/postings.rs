@@ -22,6 +22,7 @@ mod dictionary;
 mod forms;
 mod lists;
 mod needed;
+mod pairs;
 
 pub(crate) use dictionary::Dictionary;
 use dictionary::Making;

@@ -207,7 +207,7 @@ impl Searched<'_> {
                 },
             })),
         }
-        variants.sort_unstable_by(|a, b| self.terms.text(a.term).cmp(self.terms.text(b.term)));
+        variants.sort_unstable_by(|a, b| self.terms.text(a.term).cmp(&self.terms.text(b.term)));
         Resolved {
             wanted,
             variants,
@@ -219,8 +219,8 @@ impl Searched<'_> {
     /// another, and costs more than all that does.
     fn is_everywhere(self, letter: char) -> bool {
         let mut left = self.store.len();
-        self.terms.all_pairs_with(letter).iter().any(|pair| {
-            let live = self.terms.live(*pair);
+        self.terms.all_pairs_with(letter).any(|pair| {
+            let live = self.terms.live(pair);
             let is_more = live > left;
             left = left.saturating_sub(live);
             is_more
@@ -251,7 +251,7 @@ impl Searched<'_> {
         let mut marker = Marker::default();
         for one in resolved.iter().filter(|one| one.wanted.is_shown) {
             for variant in &one.variants {
-                marker.add(self.terms.text(variant.term), one.weight * variant.weight);
+                marker.add(&self.terms.text(variant.term), one.weight * variant.weight);
             }
         }
         marker

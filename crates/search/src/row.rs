@@ -14,9 +14,8 @@ use crate::analyse::{Kind, Token, analyse, unspaced};
 mod runs;
 mod terms;
 
-pub(crate) use runs::Runs;
 use runs::RunsOf;
-pub(crate) use runs::narrow;
+pub(crate) use runs::{BETWEEN, Pair, Runs, halves, narrow, pair_of, text_of};
 pub(crate) use terms::{TermAt, Terms};
 
 /// What the first byte of a row says of its form.

@@ -4,15 +4,17 @@
 //! that a posting is eight bytes.
 
 use std::hash::BuildHasher;
+use std::ops::Deref;
 use std::sync::Mutex;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::forms::Forms;
 use super::lists::{Entry, Lists};
+use super::pairs::{Pairs, PairsOf, pair_in};
 use super::{Field, Needed, Slot, to_u32};
 use crate::analyse::unspaced;
-use crate::row::{DamagedRow, LEADING_BYTES, Terms, leading};
+use crate::row::{DamagedRow, LEADING_BYTES, Pair, TermAt, Terms, leading};
 
 /// The most that a posting says of a frequency, and of a place in a row.
 const MAX_FREQUENCY: u32 = 0xff;
@@ -68,6 +70,8 @@ impl Posting {
 /// The terms of a store, by their text and by what they begin with.
 #[derive(Default)]
 pub(crate) struct Dictionary {
+    /// The first of all terms, once all are made; the others are in the table.
+    pairs: Pairs,
     hasher: DefaultHashBuilder,
     table: HashTable<Known>,
     texts: Texts,
@@ -114,12 +118,14 @@ struct Live {
     paths: u32,
 }
 
-/// The texts of terms, one after another.
+/// The texts of the terms in the table, one after another.
 #[derive(Default)]
 struct Texts {
     bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<u32>,
+    /// The first of these terms.
+    first: u32,
 }
 
 impl Texts {
@@ -129,9 +135,32 @@ impl Texts {
     }
 
     fn get(&self, term: u32) -> &[u8] {
-        let term = term as usize;
-        let start = if term == 0 { 0 } else { self.ends[term - 1] };
-        &self.bytes[start as usize..self.ends[term] as usize]
+        let number = (term - self.first) as usize;
+        let start = if number == 0 { 0 } else { self.ends[number - 1] };
+        &self.bytes[start as usize..self.ends[number] as usize]
+    }
+}
+
+/// The text of a term.
+pub(crate) enum TermText<'a> {
+    Kept(&'a [u8]),
+    Pair([u8; 6]),
+}
+
+impl TermText<'_> {
+    const fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Kept(text) => text,
+            Self::Pair(text) => text,
+        }
+    }
+}
+
+impl Deref for TermText<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 }
 
@@ -146,88 +175,139 @@ impl Dictionary {
     /// The terms of all slots that are live; `None`: to make it takes more than
     /// about `max_bytes`.
     pub(super) fn of(slots: &[Slot], max_bytes: usize) -> Option<Making> {
-        let rows = slots.iter().flat_map(|slot| {
-            let fields = [Field::Content, Field::Path].map(|field| slot.row(field));
-            fields.into_iter().filter(|row| !row.is_empty())
-        });
-        let postings = rows
-            .filter_map(|row| Terms::of(row).ok())
-            .map(|terms| terms.len())
-            .sum();
-        // Known before anything is made.
-        if making_bytes(postings, 0) > max_bytes {
+        let (mut pairs, mut damaged) = (PairsOf::default(), Vec::new());
+        for (number, slot) in live_slots(slots) {
+            if take_pairs(&mut pairs, (number, slot)).is_err() {
+                damaged.push(number);
+            }
+            if pairs.making_bytes() > max_bytes {
+                return None;
+            }
+        }
+        let left = max_bytes - pairs.making_bytes();
+        // How many there are is known before anything is made of them.
+        let count = |slot: &Slot| {
+            let contents = Terms::of(slot.row(Field::Content)).map_or(0, |terms| terms.in_blocks());
+            contents + Terms::of(slot.row(Field::Path)).map_or(0, |terms| terms.len())
+        };
+        let postings = live_slots(slots).map(|(_, slot)| count(slot)).sum();
+        if making_bytes(postings, 0) > left {
             return None;
         }
-        Self::make(slots, None, postings, max_bytes)
+        let (pairs, lists) = pairs.into_lists()?;
+        let dictionary = Self {
+            live: vec![Live::default(); pairs.len()],
+            texts: Texts {
+                first: to_u32(pairs.len()),
+                ..Texts::default()
+            },
+            pairs,
+            content: lists,
+            ..Self::default()
+        };
+        let mut made = dictionary.make(slots, None, postings, left)?;
+        made.damaged.append(&mut damaged);
+        made.damaged.sort_unstable();
+        Some(made)
     }
 
     /// Of the terms of all live slots, those that are needed; `None` as above.
     pub(super) fn of_needed(slots: &[Slot], needed: &Needed, max_bytes: usize) -> Option<Self> {
-        Self::make(slots, Some(needed), 0, max_bytes).map(|made| made.dictionary)
+        let dictionary = Self {
+            content: Lists::of(&[], 0),
+            ..Self::default()
+        };
+        dictionary
+            .make(slots, Some(needed), 0, max_bytes)
+            .map(|made| made.dictionary)
     }
 
+    /// Adds the terms of all live slots that are needed; where all are, those
+    /// beside the pairs, which are there.
+    ///
     /// The terms of contents are put in order, which takes less than to look for
     /// each in a table that is larger than what a core has at hand; those that
     /// are longer than what that is done by, and those of paths, are fewer.
-    fn make(slots: &[Slot], needed: Option<&Needed>, postings: usize, max_bytes: usize) -> Option<Making> {
-        let mut dictionary = Self::default();
+    fn make(
+        mut self,
+        slots: &[Slot],
+        needed: Option<&Needed>,
+        postings: usize,
+        max_bytes: usize,
+    ) -> Option<Making> {
         let mut damaged = Vec::new();
-        let live = || (0..).zip(slots).filter(|(_, slot)| slot.is_live);
+        let pairs = self.live.len();
 
         let (mut short, mut long) = (Vec::with_capacity(postings), Vec::new());
-        for (number, slot) in live() {
-            let read = read_row((number, slot), Field::Content, needed, |text, posting| {
+        for (number, slot) in live_slots(slots) {
+            let mut take = |text: &[u8], posting| {
                 if text.len() <= LEADING_BYTES {
                     let leads = leading(text);
                     short.push(Short { leads, posting });
                 } else {
-                    let term = dictionary.intern(text);
+                    // Its list has this number behind those of the pairs.
+                    let term = self.intern(text) - to_u32(pairs);
                     long.push(Entry { term, posting });
                 }
-            });
+            };
+            let read = match needed {
+                Some(_) => read_row((number, slot), Field::Content, needed, take),
+                None => read_terms(slot.row(Field::Content), |text, pair, at| {
+                    if pair.is_none() {
+                        take(text, Posting::new(number, at.frequency, at.positions_at));
+                    }
+                }),
+            };
             if read.is_err() {
                 damaged.push(number);
             }
             let entries = (short.len() + long.len()).max(postings);
-            if making_bytes(entries, dictionary.live.len()) > max_bytes {
+            if making_bytes(entries, self.live.len() - pairs) > max_bytes {
                 return None;
             }
         }
         // What is of one term stays in the order of slots.
         short.sort_by_key(|entry| entry.leads);
         let groups = || short.chunk_by(|a, b| a.leads == b.leads);
-        let terms = dictionary.live.len() + groups().count();
-        if making_bytes(short.len() + long.len(), terms) > max_bytes {
+        let terms = self.live.len() + groups().count();
+        if making_bytes(short.len() + long.len(), terms - pairs) > max_bytes {
             return None;
         }
-        dictionary.content = Lists::of(&long, dictionary.live.len());
-        dictionary.reserve(terms, short.len());
+        self.reserve(terms, short.len() + long.len());
+        let long_terms = self.live.len() - pairs;
+        let long_lists = Lists::of(&long, long_terms);
+        for term in 0..to_u32(long_terms) {
+            self.content.append(long_lists.of_term(term));
+        }
         for group in groups() {
             let text = group[0].leads.to_be_bytes();
             let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-            dictionary.insert(dictionary.hash(&text[..end]), &text[..end]);
-            dictionary.content.append(group.iter().map(|entry| entry.posting));
+            self.insert(self.hash(&text[..end]), &text[..end]);
+            self.content.append(group.iter().map(|entry| entry.posting));
         }
         let contents = short.len() + long.len();
         drop((short, long));
 
         let mut paths = Vec::new();
-        for (number, slot) in live() {
+        for (number, slot) in live_slots(slots) {
             // Made here, and never damaged.
             let _ = read_row((number, slot), Field::Path, needed, |text, posting| {
-                let term = dictionary.intern(text);
+                let term = self.intern(text);
                 paths.push(Entry { term, posting });
             });
-            if making_bytes(contents + paths.len(), dictionary.live.len()) > max_bytes {
+            if making_bytes(contents + paths.len(), self.live.len() - pairs) > max_bytes {
                 return None;
             }
         }
-        dictionary.path = Lists::of(&paths, dictionary.live.len());
-        for (term, live) in (0..).zip(&mut dictionary.live) {
-            live.contents = to_u32(dictionary.content.len_of(term));
-            live.paths = to_u32(dictionary.path.len_of(term));
+        self.path = Lists::of(&paths, self.live.len());
+        for (term, live) in (0..).zip(&mut self.live) {
+            live.contents = to_u32(self.content.len_of(term));
+            live.paths = to_u32(self.path.len_of(term));
         }
-        Some(Making { dictionary, damaged })
+        Some(Making {
+            dictionary: self,
+            damaged,
+        })
     }
 
     /// Makes room for so many terms and places of contents together.
@@ -291,13 +371,11 @@ impl Dictionary {
 
     fn intern(&mut self, text: &[u8]) -> u32 {
         let hash = self.hash(text);
-        if let Some(term) = self.find_hashed(hash, text) {
-            return term;
-        }
-        self.insert(hash, text)
+        let known = self.pairs.find(text).or_else(|| self.find_hashed(hash, text));
+        known.unwrap_or_else(|| self.insert(hash, text))
     }
 
-    /// Adds a term that is new.
+    /// Adds a term that is new to the table.
     fn insert(&mut self, hash: u64, text: &[u8]) -> u32 {
         let term = to_u32(self.live.len());
         self.texts.push(text);
@@ -312,7 +390,9 @@ impl Dictionary {
             .insert_unique(hash, known, |known| known.hash(texts, hasher));
         self.by_start.entry(start_of(text)).or_default().push(term);
         if text.first().is_some_and(|first| *first >= 0x80) {
-            for letter in characters_of_pair(text) {
+            let mut letters = characters_of_pair(text);
+            let (first, second) = (letters.next(), letters.next());
+            for letter in first.into_iter().chain(second.filter(|_| second != first)) {
                 self.by_character.entry(letter).or_default().push(term);
             }
         }
@@ -324,11 +404,14 @@ impl Dictionary {
         let forms = self.forms.lock().map_or(0, |forms| forms.size_bytes());
         let texts = self.texts.bytes.capacity();
         let lists = self.content.size_bytes() + self.path.size_bytes();
-        texts + lists + self.live.len() * KEPT_TERM_BYTES + forms
+        let table = self.texts.ends.len() * KEPT_TERM_BYTES;
+        let pairs = self.pairs.size_bytes() + self.pairs.len() * size_of::<Live>();
+        texts + lists + table + pairs + forms
     }
 
     pub(crate) fn find(&self, text: &[u8]) -> Option<u32> {
-        self.find_hashed(self.hash(text), text)
+        let pair = self.pairs.find(text);
+        pair.or_else(|| self.find_hashed(self.hash(text), text))
     }
 
     fn hash(&self, text: &[u8]) -> u64 {
@@ -366,33 +449,33 @@ impl Dictionary {
         self.lists(field).in_slot(term, slot)
     }
 
-    pub(crate) fn text(&self, term: u32) -> &str {
-        std::str::from_utf8(self.bytes(term)).unwrap_or_default()
-    }
-
-    fn bytes(&self, term: u32) -> &[u8] {
-        self.texts.get(term)
+    pub(crate) fn text(&self, term: u32) -> TermText<'_> {
+        match self.pairs.text(term) {
+            Some(pair) => TermText::Pair(pair),
+            None => TermText::Kept(self.texts.get(term)),
+        }
     }
 
     /// The terms that start so, which is with two bytes at least: the first
     /// of them, where they are many.
     pub(crate) fn starting(&self, start: &str) -> Vec<u32> {
-        let start = start.as_bytes();
-        let terms = self.with_start(start_of(start)).iter().copied();
-        let begins = |term: &u32| self.bytes(*term).starts_with(start) && self.is_live(*term);
+        let pairs = start.chars().next().map(|first| self.pairs.with_first(first));
+        let terms = self.with_start(start_of(start.as_bytes())).iter().copied();
+        let begins = |term: &u32| self.text(*term).starts_with(start) && self.is_live(*term);
+        let terms = pairs.into_iter().flatten().chain(terms);
         self.first(terms.filter(begins).collect(), MAX_STARTING)
     }
 
     /// The pairs that a character is in: the first of them, where they are many.
     pub(crate) fn pairs_with(&self, letter: char) -> Vec<u32> {
-        let pairs = self.all_pairs_with(letter).iter().copied();
+        let pairs = self.all_pairs_with(letter);
         self.first(pairs.filter(|pair| self.is_live(*pair)).collect(), MAX_PAIRS)
     }
 
     /// The first `most` of `terms` in the order of their bytes.
     fn first(&self, mut terms: Vec<u32>, most: usize) -> Vec<u32> {
         if terms.len() > most {
-            terms.select_nth_unstable_by(most, |a, b| self.bytes(*a).cmp(self.bytes(*b)));
+            terms.select_nth_unstable_by(most, |a, b| self.text(*a).cmp(&self.text(*b)));
             terms.truncate(most);
         }
         terms
@@ -403,8 +486,13 @@ impl Dictionary {
     }
 
     /// Every pair that a character is in, or was.
-    pub(crate) fn all_pairs_with(&self, letter: char) -> &[u32] {
-        self.by_character.get(&letter).map_or(&[], Vec::as_slice)
+    pub(crate) fn all_pairs_with(&self, letter: char) -> impl Iterator<Item = u32> {
+        let firsts = self.pairs.with_first(letter);
+        // One of two that are the same was among those.
+        let seconds = self.pairs.with_second(letter).iter().copied();
+        let seconds = seconds.filter(move |pair| !self.text(*pair).starts_with(letter));
+        let others = self.by_character.get(&letter).into_iter().flatten();
+        firsts.chain(seconds).chain(others.copied())
     }
 }
 
@@ -413,6 +501,45 @@ impl Dictionary {
 const fn making_bytes(entries: usize, terms: usize) -> usize {
     // To put them in order takes half as much beside.
     entries * (size_of::<Short>() * 3 / 2 + size_of::<Posting>()) + terms * TERM_BYTES
+}
+
+/// Slots that are live, with their numbers.
+fn live_slots(slots: &[Slot]) -> impl Iterator<Item = (u32, &Slot)> {
+    (0..).zip(slots).filter(|(_, slot)| slot.is_live)
+}
+
+/// Takes the pairs of the content of a slot.
+fn take_pairs(pairs: &mut PairsOf, (number, slot): (u32, &Slot)) -> Result<(), DamagedRow> {
+    let row = slot.row(Field::Content);
+    if row.is_empty() {
+        return Ok(());
+    }
+    let terms = Terms::of(row)?;
+    if let Some(runs) = terms.runs() {
+        return pairs.take(number, runs);
+    }
+    if !terms.has_pairs() {
+        return Ok(());
+    }
+    read_terms(row, |_, pair, at| {
+        if let Some(pair) = pair {
+            pairs.take_stray(pair, Posting::new(number, at.frequency, at.positions_at));
+        }
+    })
+}
+
+/// Hands the terms of a row to `sink` but for those of its runs; with what it is
+/// where it is a pair.
+fn read_terms(row: &[u8], mut sink: impl FnMut(&[u8], Option<Pair>, TermAt)) -> Result<(), DamagedRow> {
+    if row.is_empty() {
+        return Ok(());
+    }
+    let mut terms = Terms::of(row)?;
+    while let Some(at) = terms.next()? {
+        let pair = terms.has_pairs().then(|| pair_in(terms.term())).flatten();
+        sink(terms.term(), pair, at);
+    }
+    Ok(())
 }
 
 /// Hands the terms of a field of a slot to `sink`, those that are needed alone

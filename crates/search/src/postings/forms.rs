@@ -39,10 +39,10 @@ impl Forms {
         let seen = self.seen.entry((language, start)).or_default();
         for term in &terms[*seen..] {
             let text = dictionary.text(*term);
-            if !has_forms(text) {
+            if !has_forms(&text) {
                 continue;
             }
-            roots(language, text, |root| {
+            roots(language, &text, |root| {
                 // What begins otherwise is irregular, and found by its text.
                 let same = start_of_forms(language, root);
                 let is_regular = text.as_bytes().get(..same) == root.as_bytes().get(..same);

@@ -15,7 +15,7 @@ use super::{DamagedRow, Reader, TermAt, put_number, to_u32};
 const MAX_CHARACTERS: usize = 1 << 16;
 
 /// Stands between runs: no character of theirs.
-const BETWEEN: u16 = 0;
+pub(crate) const BETWEEN: u16 = 0;
 
 /// Characters that are counted in the time that a place is looked at in, and
 /// those that are compared, or distances that are added.
@@ -30,7 +30,7 @@ const FIRST: char = '\u{e00}';
 
 /// The two characters of a pair, the first in the upper half: in the order of
 /// the texts.
-type Pair = u32;
+pub(crate) type Pair = u32;
 
 /// Collects the runs of a text.
 #[derive(Default)]
@@ -92,8 +92,22 @@ pub(crate) fn narrow(letter: char) -> Option<u16> {
     u16::try_from(u32::from(letter)).ok().filter(|_| letter >= FIRST)
 }
 
-fn pair_of(first: u16, second: u16) -> Pair {
+pub(crate) fn pair_of(first: u16, second: u16) -> Pair {
     u32::from(first) << 16 | u32::from(second)
+}
+
+pub(crate) fn halves(pair: Pair) -> [u16; 2] {
+    let [a, b, c, d] = pair.to_be_bytes();
+    [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
+}
+
+/// The text of a pair: characters of these scripts take three bytes each.
+pub(crate) fn text_of(pair: Pair) -> Option<[u8; 6]> {
+    let mut text = [0; 6];
+    for (letter_of, bytes) in halves(pair).into_iter().zip(text.chunks_exact_mut(3)) {
+        letter(letter_of)?.encode_utf8(bytes);
+    }
+    Some(text)
 }
 
 /// The runs of a row.
@@ -129,13 +143,34 @@ impl<'a> Runs<'a> {
     }
 
     /// How many terms they are.
-    pub(super) const fn terms(&self) -> u32 {
+    pub(crate) const fn terms(&self) -> u32 {
         self.terms
     }
 
     /// Whether a place in the row is one of theirs.
     pub(super) const fn have(&self, place: usize) -> bool {
         self.at <= place && place < self.at + self.characters.len()
+    }
+
+    /// Where in the row the character of a number is.
+    pub(crate) const fn place_of(&self, character: u32) -> usize {
+        self.at + character as usize * WIDTH
+    }
+
+    /// Copies the characters behind others.
+    ///
+    /// # Errors
+    /// [`DamagedRow`] where some are none, for which [`BETWEEN`] stands then.
+    pub(crate) fn copy_to(&self, characters: &mut Vec<u16>) -> Result<(), DamagedRow> {
+        let mut is_whole = true;
+        characters.extend(self.characters().map(|character| {
+            if character == BETWEEN || letter(character).is_some() {
+                return character;
+            }
+            is_whole = false;
+            BETWEEN
+        }));
+        if is_whole { Ok(()) } else { Err(DamagedRow) }
     }
 
     /// Hands each term to `sink` that is asked for, in the order of their bytes,
@@ -155,19 +190,15 @@ impl<'a> Runs<'a> {
         let mut read = Ok(());
         for group in places.chunk_by(|a, b| a >> 32 == b >> 32) {
             let [pair, first] = [group[0] >> 32, group[0]].map(low_half);
-            let pair = halves(pair);
-            let [Some(one), Some(other)] = pair.map(letter) else {
+            let Some(text) = text_of(pair) else {
                 read = Err(DamagedRow);
                 continue;
             };
-            let mut text = [0; 8];
-            let middle = one.encode_utf8(&mut text).len();
-            let end = middle + other.encode_utf8(&mut text[middle..]).len();
             let at = TermAt {
                 frequency: to_u32(group.len()),
-                positions_at: self.at + first as usize * WIDTH,
+                positions_at: self.place_of(first),
             };
-            sink(&text[..end], pair, at);
+            sink(&text, halves(pair), at);
         }
         read
     }
@@ -275,11 +306,6 @@ impl<'a> Runs<'a> {
             at: 0,
         }
     }
-}
-
-fn halves(pair: Pair) -> [u16; 2] {
-    let [a, b, c, d] = pair.to_be_bytes();
-    [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
 }
 
 fn letter(character: u16) -> Option<char> {

@@ -60,6 +60,11 @@ impl<'a> Terms<'a> {
         })
     }
 
+    /// How many terms are left in blocks.
+    pub(crate) const fn in_blocks(&self) -> usize {
+        self.left as usize
+    }
+
     /// How many terms are left, those of the runs included.
     pub(crate) fn len(&self) -> usize {
         self.left as usize + self.runs.map_or(0, |runs| runs.terms() as usize)

@@ -1,0 +1,296 @@
+//! The pairs of neighbouring characters of a store.
+//!
+//! There are nearly as many places of pairs as characters, and a third as many
+//! pairs. So they are not looked for one by one in a table: all places are put
+//! in order at once, by the second character and then by the first, each time
+//! by counting how many there are of each. A pair's place in that order is its
+//! term.
+
+use super::dictionary::Posting;
+use super::lists::Lists;
+use super::to_u32;
+use crate::row::{BETWEEN, DamagedRow, Pair, Runs, halves, narrow, pair_of, text_of};
+
+/// Characters of which it is kept in which row the first is.
+const STRIDE: usize = 256;
+
+/// What a pair takes beside its list, and a character and all that counts them
+/// while they are put in order.
+const PAIR_BYTES: usize = 28;
+const CHARACTER_BYTES: usize = size_of::<u16>() + 2 * size_of::<u32>();
+const COUNTS_BYTES: usize = (2 * size_of::<u32>()) << u16::BITS;
+
+/// Pairs in order.
+#[derive(Default)]
+pub(super) struct Pairs {
+    pairs: Vec<Pair>,
+    /// Their terms in the order of their second characters.
+    by_second: Vec<u32>,
+}
+
+impl Pairs {
+    pub(super) const fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    pub(super) const fn size_bytes(&self) -> usize {
+        self.pairs.capacity() * size_of::<Pair>() + self.by_second.capacity() * size_of::<u32>()
+    }
+
+    /// The term of a text that is one of them.
+    pub(super) fn find(&self, text: &[u8]) -> Option<u32> {
+        if self.pairs.is_empty() {
+            return None;
+        }
+        let pair = pair_in(text)?;
+        self.pairs.binary_search(&pair).ok().map(to_u32)
+    }
+
+    /// The text of a term that is one of them.
+    pub(super) fn text(&self, term: u32) -> Option<[u8; 6]> {
+        self.pairs.get(term as usize).and_then(|pair| text_of(*pair))
+    }
+
+    /// The terms that begin with a character.
+    pub(super) fn with_first(&self, letter: char) -> impl Iterator<Item = u32> + use<> {
+        let range = narrow(letter).map(|letter| {
+            let start = self.pairs.partition_point(|pair| halves(*pair)[0] < letter);
+            let count = self.pairs[start..].partition_point(|pair| halves(*pair)[0] == letter);
+            to_u32(start)..to_u32(start + count)
+        });
+        range.into_iter().flatten()
+    }
+
+    /// The terms that end with a character.
+    pub(super) fn with_second(&self, letter: char) -> &[u32] {
+        let Some(letter) = narrow(letter) else {
+            return &[];
+        };
+        let second = |term: u32| halves(self.pairs[term as usize])[1];
+        let start = self.by_second.partition_point(|term| second(*term) < letter);
+        let rest = &self.by_second[start..];
+        &rest[..rest.partition_point(|term| second(*term) == letter)]
+    }
+}
+
+/// The pair that a text is.
+pub(super) fn pair_in(text: &[u8]) -> Option<Pair> {
+    // Three bytes each.
+    if text.len() != 6 || text[0] < 0xe0 {
+        return None;
+    }
+    let mut letters = std::str::from_utf8(text).ok()?.chars().map(narrow);
+    match (letters.next(), letters.next(), letters.next()) {
+        (Some(Some(first)), Some(Some(second)), None) => Some(pair_of(first, second)),
+        _ => None,
+    }
+}
+
+/// Collects the pairs of a store.
+#[derive(Default)]
+pub(super) struct PairsOf {
+    /// The characters of one row after another, with [`BETWEEN`] before each.
+    characters: Vec<u16>,
+    rows: Vec<RunsAt>,
+    /// Pairs of rows that have them among their terms.
+    strays: Vec<(Pair, Posting)>,
+    /// What all lists hold, about.
+    postings: usize,
+}
+
+/// The runs of a row among the characters of all.
+#[derive(Clone, Copy)]
+struct RunsAt {
+    first: u32,
+    slot: u32,
+    /// Where in the row the first of them is.
+    place: usize,
+}
+
+impl PairsOf {
+    /// Takes the runs of a slot, which is behind all others.
+    ///
+    /// # Errors
+    /// [`DamagedRow`], where some of the characters are none: those are left out.
+    pub(super) fn take(&mut self, slot: u32, runs: Runs<'_>) -> Result<(), DamagedRow> {
+        self.characters.push(BETWEEN);
+        self.rows.push(RunsAt {
+            first: to_u32(self.characters.len()),
+            slot,
+            place: runs.place_of(0),
+        });
+        self.postings += runs.terms() as usize;
+        runs.copy_to(&mut self.characters)
+    }
+
+    /// Takes a pair that a slot has among its terms.
+    pub(super) fn take_stray(&mut self, pair: Pair, posting: Posting) {
+        self.postings += 1;
+        self.strays.push((pair, posting));
+    }
+
+    /// Bytes of memory that it takes, about, to make lists of what was taken.
+    pub(super) const fn making_bytes(&self) -> usize {
+        let characters = self.characters.len() + 3 * self.strays.len();
+        let strays = self.strays.len() * size_of::<(Pair, Posting)>();
+        let counts = if characters == 0 { 0 } else { COUNTS_BYTES };
+        let pairs = self.postings * (size_of::<Posting>() + PAIR_BYTES);
+        characters * CHARACTER_BYTES + strays + counts + pairs
+    }
+
+    /// The pairs, and the lists of those terms. `None`: there are more characters
+    /// than can be told from one another.
+    pub(super) fn into_lists(mut self) -> Option<(Pairs, Lists)> {
+        // A stray stands behind all rows like a row of its own.
+        let strays_at = self.characters.len();
+        for (pair, _) in &self.strays {
+            self.characters.push(BETWEEN);
+            self.characters.extend(halves(*pair));
+        }
+        u32::try_from(self.characters.len()).ok()?;
+        let order = in_order(&self.characters);
+        let rows = Rows::of(&self.rows, strays_at);
+        let pair_at = |at: u32| pair_of(self.characters[at as usize], self.characters[at as usize + 1]);
+
+        let mut pairs = Vec::new();
+        let mut lists = Lists::of(&[], 0);
+        lists.reserve(0, self.postings);
+        let mut list: Vec<Posting> = Vec::new();
+        for group in order.chunk_by(|a, b| pair_at(*a) == pair_at(*b)) {
+            list.clear();
+            let mut rest = group;
+            while let [first, ..] = *rest {
+                let count = if let Some(row) = rows.at(first) {
+                    let count = rest.iter().take_while(|at| **at < row.end).count();
+                    let place = row.runs.place + (first - row.runs.first) as usize * size_of::<u16>();
+                    list.push(Posting::new(row.runs.slot, to_u32(count), place));
+                    count
+                } else {
+                    list.push(self.strays[(first as usize - strays_at) / 3].1);
+                    1
+                };
+                rest = &rest[count..];
+            }
+            if group.last().is_some_and(|last| *last as usize >= strays_at) {
+                list.sort_unstable_by_key(|posting| posting.slot);
+            }
+            pairs.push(pair_at(group[0]));
+            lists.append(list.iter().copied());
+        }
+        let by_second = by_second(&pairs);
+        Some((Pairs { pairs, by_second }, lists))
+    }
+}
+
+/// Where in `characters` pairs are, in the order of the pairs, and of the places
+/// where they are the same.
+fn in_order(characters: &[u16]) -> Vec<u32> {
+    let places = || {
+        (0_u32..)
+            .zip(characters.windows(2))
+            .filter(|(_, pair)| pair[0] != BETWEEN && pair[1] != BETWEEN)
+    };
+    let (mut firsts, mut seconds) = (Counts::new(), Counts::new());
+    for (_, pair) in places() {
+        firsts.count(pair[0]);
+        seconds.count(pair[1]);
+    }
+    let count = firsts.begin();
+    seconds.begin();
+    let mut by_second = vec![0; count];
+    for (at, pair) in places() {
+        by_second[seconds.next(pair[1])] = at;
+    }
+    let mut order = vec![0; count];
+    for at in by_second {
+        order[firsts.next(characters[at as usize])] = at;
+    }
+    order
+}
+
+/// The terms of `pairs` in the order of their second characters.
+fn by_second(pairs: &[Pair]) -> Vec<u32> {
+    let mut seconds = Counts::new();
+    for pair in pairs {
+        seconds.count(halves(*pair)[1]);
+    }
+    let mut terms = vec![0; seconds.begin()];
+    for (term, pair) in (0..).zip(pairs) {
+        terms[seconds.next(halves(*pair)[1])] = term;
+    }
+    terms
+}
+
+/// How many there are of each character, then where those of each go.
+struct Counts(Vec<u32>);
+
+impl Counts {
+    fn new() -> Self {
+        Self(vec![0; 1 << u16::BITS])
+    }
+
+    #[inline]
+    fn count(&mut self, character: u16) {
+        self.0[usize::from(character)] += 1;
+    }
+
+    /// Turns counts into places; answers how many there are in all.
+    fn begin(&mut self) -> usize {
+        let mut sum = 0;
+        for count in &mut self.0 {
+            sum += std::mem::replace(count, sum);
+        }
+        sum as usize
+    }
+
+    #[inline]
+    fn next(&mut self, character: u16) -> usize {
+        let place = &mut self.0[usize::from(character)];
+        *place += 1;
+        *place as usize - 1
+    }
+}
+
+/// Tells which row a place among the characters of all is in.
+struct Rows<'a> {
+    all: &'a [RunsAt],
+    /// The row that each so many characters begin in.
+    strides: Vec<u32>,
+    end: usize,
+}
+
+struct RowAt {
+    runs: RunsAt,
+    end: u32,
+}
+
+impl<'a> Rows<'a> {
+    fn of(rows: &'a [RunsAt], end: usize) -> Self {
+        let mut strides = Vec::with_capacity(end / STRIDE + 1);
+        for (number, row) in (0..).zip(rows) {
+            while strides.len() * STRIDE < row.first as usize {
+                strides.push(u32::saturating_sub(number, 1));
+            }
+        }
+        strides.resize(end / STRIDE + 1, to_u32(rows.len().saturating_sub(1)));
+        Self {
+            all: rows,
+            strides,
+            end,
+        }
+    }
+
+    /// `None`: it is behind all of them.
+    fn at(&self, place: u32) -> Option<RowAt> {
+        if place as usize >= self.end {
+            return None;
+        }
+        let mut row = self.strides[place as usize / STRIDE] as usize;
+        while self.all.get(row + 1).is_some_and(|next| next.first <= place) {
+            row += 1;
+        }
+        let end = self.all.get(row + 1).map_or(to_u32(self.end), |next| next.first);
+        let runs = *self.all.get(row)?;
+        Some(RowAt { runs, end })
+    }
+}
