@@ -6,6 +6,8 @@
 //! by counting how many there are of each. A pair's place in that order is its
 //! term.
 
+use std::ops::Range;
+
 use super::dictionary::Posting;
 use super::lists::Lists;
 use super::to_u32;
@@ -17,7 +19,7 @@ const STRIDE: usize = 256;
 /// What a pair takes beside its list, and a character and all that counts them
 /// while they are put in order.
 const PAIR_BYTES: usize = 28;
-const CHARACTER_BYTES: usize = size_of::<u16>() + 2 * size_of::<u32>();
+const CHARACTER_BYTES: usize = size_of::<u16>() + size_of::<u32>() + size_of::<Place>();
 const COUNTS_BYTES: usize = (2 * size_of::<u32>()) << u16::BITS;
 
 /// Pairs in order.
@@ -148,20 +150,20 @@ impl PairsOf {
             self.characters.extend(halves(*pair));
         }
         u32::try_from(self.characters.len()).ok()?;
-        let order = in_order(&self.characters);
         let rows = Rows::of(&self.rows, strays_at);
-        let pair_at = |at: u32| pair_of(self.characters[at as usize], self.characters[at as usize + 1]);
 
         let mut pairs = Vec::new();
         let mut lists = Lists::of(&[], 0);
         lists.reserve(0, self.postings);
         let mut list: Vec<Posting> = Vec::new();
-        for group in order.chunk_by(|a, b| pair_at(*a) == pair_at(*b)) {
+        let places = Places::in_order(&self.characters);
+        for (pair, group) in places.groups() {
             list.clear();
             let mut rest = group;
             while let [first, ..] = *rest {
+                let first = first.at();
                 let count = if let Some(row) = rows.at(first) {
-                    let count = rest.iter().take_while(|at| **at < row.end).count();
+                    let count = rest.iter().take_while(|place| place.at() < row.end).count();
                     let place = row.runs.place + (first - row.runs.first) as usize * size_of::<u16>();
                     list.push(Posting::new(row.runs.slot, to_u32(count), place));
                     count
@@ -171,10 +173,10 @@ impl PairsOf {
                 };
                 rest = &rest[count..];
             }
-            if group.last().is_some_and(|last| *last as usize >= strays_at) {
+            if group.last().is_some_and(|last| last.at() as usize >= strays_at) {
                 list.sort_unstable_by_key(|posting| posting.slot);
             }
-            pairs.push(pair_at(group[0]));
+            pairs.push(pair);
             lists.append(list.iter().copied());
         }
         let by_second = by_second(&pairs);
@@ -182,30 +184,72 @@ impl PairsOf {
     }
 }
 
-/// Where in `characters` pairs are, in the order of the pairs, and of the places
-/// where they are the same.
-fn in_order(characters: &[u16]) -> Vec<u32> {
-    let places = || {
-        (0_u32..)
-            .zip(characters.windows(2))
-            .filter(|(_, pair)| pair[0] != BETWEEN && pair[1] != BETWEEN)
-    };
-    let (mut firsts, mut seconds) = (Counts::new(), Counts::new());
-    for (_, pair) in places() {
-        firsts.count(pair[0]);
-        seconds.count(pair[1]);
+/// Where among the characters of all rows the pairs are.
+struct Places {
+    /// In the order of the pairs, and of the places where they are the same.
+    places: Vec<Place>,
+    /// Where the places end of the pairs that begin with each character.
+    ends: Counts,
+}
+
+/// A place, and the second character of the pair there: it would take longer to
+/// look for it among the characters.
+#[derive(Clone, Copy, Default)]
+struct Place(u64);
+
+impl Place {
+    fn new(at: u32, second: u16) -> Self {
+        Self(u64::from(second) << u32::BITS | u64::from(at))
     }
-    let count = firsts.begin();
-    seconds.begin();
-    let mut by_second = vec![0; count];
-    for (at, pair) in places() {
-        by_second[seconds.next(pair[1])] = at;
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the other half is what stands above it"
+    )]
+    const fn at(self) -> u32 {
+        self.0 as u32
     }
-    let mut order = vec![0; count];
-    for at in by_second {
-        order[firsts.next(characters[at as usize])] = at;
+
+    #[expect(clippy::cast_possible_truncation, reason = "no more is above it")]
+    const fn second(self) -> u16 {
+        (self.0 >> u32::BITS) as u16
     }
-    order
+}
+
+impl Places {
+    fn in_order(characters: &[u16]) -> Self {
+        let all = || {
+            (0_u32..)
+                .zip(characters.windows(2))
+                .filter(|(_, pair)| pair[0] != BETWEEN && pair[1] != BETWEEN)
+        };
+        let (mut firsts, mut seconds) = (Counts::new(), Counts::new());
+        for (_, pair) in all() {
+            firsts.count(pair[0]);
+            seconds.count(pair[1]);
+        }
+        let count = firsts.begin();
+        seconds.begin();
+        let mut by_second = vec![0; count];
+        for (at, pair) in all() {
+            by_second[seconds.next(pair[1])] = at;
+        }
+        let mut places = vec![Place::default(); count];
+        for (second, range) in seconds.ranges() {
+            for at in &by_second[range] {
+                places[firsts.next(characters[*at as usize])] = Place::new(*at, second);
+            }
+        }
+        Self { places, ends: firsts }
+    }
+
+    /// The places of each pair.
+    fn groups(&self) -> impl Iterator<Item = (Pair, &[Place])> {
+        self.ends.ranges().flat_map(|(first, range)| {
+            let groups = self.places[range].chunk_by(|a, b| a.second() == b.second());
+            groups.map(move |group| (pair_of(first, group[0].second()), group))
+        })
+    }
 }
 
 /// The terms of `pairs` in the order of their second characters.
@@ -248,6 +292,15 @@ impl Counts {
         let place = &mut self.0[usize::from(character)];
         *place += 1;
         *place as usize - 1
+    }
+
+    /// Where those of each character are, once all have gone to their places.
+    fn ranges(&self) -> impl Iterator<Item = (u16, Range<usize>)> {
+        let ends = self.0.iter().map(|end| *end as usize);
+        let starts = std::iter::once(0).chain(ends.clone());
+        (0..=u16::MAX)
+            .zip(starts.zip(ends).map(|(start, end)| start..end))
+            .filter(|(_, range)| !range.is_empty())
     }
 }
 
