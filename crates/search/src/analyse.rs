@@ -7,7 +7,7 @@
 //! whole, all at one position. The work is linear in the text, and no term is
 //! longer than [`MAX_TERM_BYTES`](crate::MAX_TERM_BYTES).
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use unicode_script::{Script, UnicodeScript};
 use unicode_segmentation::UnicodeSegmentation;
@@ -47,19 +47,9 @@ pub(crate) struct Token<'a> {
 /// are: the length of the text.
 pub(crate) fn analyse(text: &str, sink: impl FnMut(Token<'_>)) -> u32 {
     let text = &text[..text.floor_char_boundary(MAX_TEXT_BYTES)];
-    let mut analysis = Analysis {
-        sink,
-        position: 0,
-        compound: Compound::default(),
-        run: Run::default(),
-        term: String::with_capacity(MAX_TERM_BYTES),
-    };
-    for (start, word) in text.unicode_word_indices() {
-        analysis.take_word(text, start, word);
-    }
-    analysis.end_compound();
-    analysis.end_run();
-    analysis.position
+    let mut analysis = Analysis::of(sink);
+    analysis.take(text);
+    analysis.end()
 }
 
 /// A script that is written without spaces between words, or in which endings
@@ -73,10 +63,44 @@ pub(crate) enum Unspaced {
     Other,
 }
 
+/// The script of `letter` if that is most of the letters of one that has no
+/// spaces: those that folding leaves as they are. It says what [`unspaced`] says
+/// without looking for it.
+const fn plain_unspaced(letter: char) -> Option<Unspaced> {
+    match letter {
+        '一'..='\u{9fef}' | '\u{3400}'..='\u{4db5}' => Some(Unspaced::Han),
+        'ぁ'..='ゖ' => Some(Unspaced::Hiragana),
+        'ァ'..='ヺ' => Some(Unspaced::Katakana),
+        '가'..='힣' => Some(Unspaced::Hangul),
+        _ => None,
+    }
+}
+
+/// The same of a letter that is a word by itself, whatever is before it: by
+/// Unicode's rules those of these two scripts are never joined to another.
+const fn plain_word(letter: char) -> Option<Unspaced> {
+    match plain_unspaced(letter) {
+        script @ Some(Unspaced::Han | Unspaced::Hiragana) => script,
+        _ => None,
+    }
+}
+
+/// Whether `letter` is surely no mark, and no sign that words go on behind: many
+/// others are none either.
+const fn is_apart(letter: char) -> bool {
+    matches!(letter, '\0'..='~' | '\u{3000}'..='\u{3020}' | '！'..='～') || plain_unspaced(letter).is_some()
+}
+
+/// The first byte of all characters from U+3000 to U+9FFF.
+const WIDE_BYTES: RangeInclusive<u8> = 0xe3..=0xe9;
+
 /// The script of `letter` if that has no spaces.
 pub(crate) fn unspaced(letter: char) -> Option<Unspaced> {
     if letter < '\u{e00}' {
         return None;
+    }
+    if let Some(script) = plain_unspaced(letter) {
+        return Some(script);
     }
     match letter {
         // Common to both kana: the long vowel and the halfwidth voicing marks.
@@ -123,6 +147,56 @@ struct Analysis<Sink> {
 }
 
 impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
+    fn of(sink: Sink) -> Self {
+        Self {
+            sink,
+            position: 0,
+            compound: Compound::default(),
+            run: Run::default(),
+            term: String::with_capacity(MAX_TERM_BYTES),
+        }
+    }
+
+    /// How many positions there are.
+    fn end(mut self) -> u32 {
+        self.end_compound();
+        self.end_run();
+        self.position
+    }
+
+    /// Letters that are words by themselves are taken without asking where words
+    /// end, which is most of what a text of them would take.
+    fn take(&mut self, text: &str) {
+        let (mut from, mut at) = (0, 0);
+        while let Some(wide) = text.as_bytes()[at..]
+            .iter()
+            .position(|byte| WIDE_BYTES.contains(byte))
+        {
+            at += wide;
+            let mut letters = text[at..].chars();
+            let Some(letter) = letters.next() else {
+                break;
+            };
+            let end = at + letter.len_utf8();
+            if let Some(script) = plain_word(letter)
+                && letters.next().is_none_or(is_apart)
+            {
+                self.take_words(text, from..at);
+                self.begin_run(script, at..end);
+                self.pair_up(letter, at..end);
+                from = end;
+            }
+            at = end;
+        }
+        self.take_words(text, from..text.len());
+    }
+
+    fn take_words(&mut self, text: &str, range: Range<usize>) {
+        for (start, word) in text[range.clone()].unicode_word_indices() {
+            self.take_word(text, range.start + start, word);
+        }
+    }
+
     fn take_word(&mut self, text: &str, start: usize, word: &str) {
         if word.is_ascii() {
             return self.take_spaced(text, start, word);
@@ -152,12 +226,13 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
 
     /// A character of a run. The position moves with each of them.
     fn take_unspaced(&mut self, script: Unspaced, character: &str, range: Range<usize>) {
-        self.end_compound();
-        if self.run.script != Some(script) || self.run.end != range.start {
-            self.end_run();
+        self.begin_run(script, range.clone());
+        let mut letters = character.chars();
+        if let (Some(letter), None) = (letters.next(), letters.next())
+            && plain_unspaced(letter).is_some()
+        {
+            return self.pair_up(letter, range);
         }
-        self.run.script = Some(script);
-        self.run.end = range.end;
         self.term.clear();
         fold_into(character, &mut self.term);
         let folded = std::mem::take(&mut self.term);
@@ -168,6 +243,16 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
             self.pair_up(letter, range.clone());
         }
         self.term = folded;
+    }
+
+    /// Begins a run with the character at `range`, if none goes on there.
+    fn begin_run(&mut self, script: Unspaced, range: Range<usize>) {
+        self.end_compound();
+        if self.run.script != Some(script) || self.run.end != range.start {
+            self.end_run();
+        }
+        self.run.script = Some(script);
+        self.run.end = range.end;
     }
 
     fn pair_up(&mut self, letter: char, range: Range<usize>) {
@@ -343,7 +428,7 @@ fn is_negation(ending: &str) -> bool {
 
 /// Whether it belongs to the character before it, in a script without spaces.
 fn continues(letter: char) -> bool {
-    is_mark(letter) || matches!(letter, '\u{1160}'..='\u{11ff}')
+    !is_apart(letter) && (is_mark(letter) || matches!(letter, '\u{1160}'..='\u{11ff}'))
 }
 
 /// The word without its English contraction or possessive: `it's`, `we'll`,

@@ -1,7 +1,8 @@
 //! What is shown of a memory that was found: the passage that says most.
 
-use std::collections::HashMap;
 use std::ops::Range;
+
+use hashbrown::HashMap;
 
 use crate::analyse::analyse;
 

@@ -1,5 +1,7 @@
 //! What the analyser makes of texts.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Terms with their positions.
@@ -121,5 +123,63 @@ fn hostile_text_is_bounded() {
             count += 1;
         });
         assert!(count <= 2 * text.len(), "{unit}");
+    }
+}
+
+#[test]
+fn letters_that_are_known_are_what_is_said_of_them() {
+    let mut words = 0;
+    for letter in '\0'..=char::MAX {
+        assert!(!is_apart(letter) || !is_mark(letter), "{letter:?}");
+        let Some(script) = plain_unspaced(letter) else {
+            continue;
+        };
+        let expected = match letter.script() {
+            Script::Han => Unspaced::Han,
+            Script::Hiragana => Unspaced::Hiragana,
+            Script::Katakana => Unspaced::Katakana,
+            Script::Hangul => Unspaced::Hangul,
+            other => panic!("{letter:?} is {other:?}"),
+        };
+        let mut folded = String::new();
+        fold_into(letter.encode_utf8(&mut [0; 4]), &mut folded);
+        assert_eq!((script, folded.as_str()), (expected, &*letter.to_string()));
+        assert!(letter.is_alphanumeric());
+        if plain_word(letter).is_some() {
+            let text = format!("a{letter}{letter}b");
+            let found: Vec<_> = text.unicode_words().collect();
+            assert_eq!(found.concat(), text);
+            assert_eq!(found.len(), 4, "{text}");
+            words += 1;
+        }
+    }
+    assert_eq!(words, 20_976 + 6_582 + 86);
+}
+
+proptest! {
+    /// Taking letters without asking where words end finds what asking finds.
+    #[test]
+    fn words_that_are_known_are_found_as_others_are(
+        text in proptest::collection::vec(proptest::sample::select(vec![
+            '中', '文', '㐀', '龥', 'あ', 'が', 'ん', 'ア', 'ー', '한', '국', 'ก', 'า', 'a', 'B', '7', '_', '\'', '.', '-',
+            ' ', '\n', '，', '。', '\u{3000}', 'Ａ', '～', '\u{302a}', '\u{3099}', '\u{309b}', '\u{301}', '\u{200d}', '\u{200b}',
+            '\u{fe00}', '\u{e0100}', '𠮷', '㊀', '🇯', '🇵', '👩', 'א', '"', '々', '〆', '\u{1100}', '\u{1161}', '\u{ad}',
+        ]), 0..24)
+    ) {
+        let text = String::from_iter(text);
+        let all = |is_asked: bool| {
+            let mut found = Vec::new();
+            let mut analysis = Analysis::of(|token: Token<'_>| {
+                found.push((token.term.to_owned(), token.position, token.range, token.kind));
+            });
+            if is_asked {
+                analysis.take_words(&text, 0..text.len());
+            } else {
+                analysis.take(&text);
+            }
+            let positions = analysis.end();
+            (found, positions)
+        };
+        prop_assert_eq!(all(false), all(true));
     }
 }
