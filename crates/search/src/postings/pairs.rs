@@ -143,6 +143,9 @@ impl PairsOf {
     /// The pairs, and the lists of those terms. `None`: there are more characters
     /// than can be told from one another.
     pub(super) fn into_lists(mut self) -> Option<(Pairs, Lists)> {
+        if self.characters.is_empty() && self.strays.is_empty() {
+            return Some((Pairs::default(), Lists::of(&[], 0)));
+        }
         // A stray stands behind all rows like a row of its own.
         let strays_at = self.characters.len();
         for (pair, _) in &self.strays {
@@ -345,5 +348,90 @@ impl<'a> Rows<'a> {
         let end = self.all.get(row + 1).map_or(to_u32(self.end), |next| next.first);
         let runs = *self.all.get(row)?;
         Some(RowAt { runs, end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::row::{Row, Terms};
+
+    proptest! {
+        /// Some texts have a character that no run holds, and so their pairs among
+        /// their terms; others, more characters than a stride.
+        #[test]
+        fn lists_are_those_of_one_pair_after_another(texts in prop::collection::vec(
+            prop_oneof![
+                4 => "[一丁七万丈三 ]{0,40}",
+                1 => "[一丁七万 ]{300,600}",
+                1 => "[一丁七 ]{0,20}𠀀[一丁七 ]{0,20}",
+            ],
+            0..12,
+        )) {
+            let rows: Vec<Row> = texts.iter().map(|text| Row::of(text)).collect();
+            let mut expected: BTreeMap<Vec<u8>, Vec<(u32, usize)>> = BTreeMap::new();
+            let mut collected = PairsOf::default();
+            for (slot, row) in (0..).zip(&rows) {
+                let mut terms = Terms::of(row.as_bytes()).unwrap();
+                let mut expect = |text: &[u8], posting: Posting| {
+                    expected.entry(text.to_owned()).or_default().push((slot, posting.positions_at()));
+                };
+                if let Some(runs) = terms.runs() {
+                    collected.take(slot, runs).unwrap();
+                    runs.each_term(|_| true, |_| true, |text, _, at| {
+                        expect(text, Posting::new(slot, at.frequency, at.positions_at));
+                    }).unwrap();
+                }
+                while let Some(at) = terms.next().unwrap() {
+                    let posting = Posting::new(slot, at.frequency, at.positions_at);
+                    if let Some(pair) = pair_in(terms.term()) {
+                        collected.take_stray(pair, posting);
+                        expect(terms.term(), posting);
+                    }
+                }
+            }
+            let (pairs, lists) = collected.into_lists().unwrap();
+            prop_assert_eq!(pairs.len(), expected.len());
+            for (term, (text, list)) in (0..).zip(&expected) {
+                prop_assert_eq!(pairs.find(text), Some(term));
+                let read = pairs.text(term).unwrap();
+                prop_assert_eq!(&read[..], &text[..]);
+                let made: Vec<_> = lists.of_term(term).map(|posting| (posting.slot, posting.positions_at())).collect();
+                prop_assert_eq!(&made, list);
+            }
+            for letter in "一丁七万丈三".chars() {
+                let having = |place: usize| -> Vec<u32> {
+                    (0..).zip(expected.keys())
+                        .filter(|(_, text)| std::str::from_utf8(text).unwrap().chars().nth(place) == Some(letter))
+                        .map(|(term, _)| term)
+                        .collect()
+                };
+                prop_assert_eq!(pairs.with_first(letter).collect::<Vec<_>>(), having(0));
+                prop_assert_eq!(pairs.with_second(letter), having(1));
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_characters_are_in_no_pair() {
+        // Two runs of two; the first of the second run is half of a surrogate pair.
+        let row = [
+            &[3, 1, 4, 0, 2, 5, 2, 0, 0][..],
+            &[0x00, 0x4e, 0x01, 0x4e, 0, 0, 0x00, 0xd8, 0x01, 0x4e],
+        ];
+        let row = row.concat();
+        let mut collected = PairsOf::default();
+        assert!(
+            collected
+                .take(0, Terms::of(&row).unwrap().runs().unwrap())
+                .is_err()
+        );
+        let (pairs, lists) = collected.into_lists().unwrap();
+        assert_eq!((pairs.len(), lists.len_of(0)), (1, 1));
+        assert_eq!(pairs.find("一丁".as_bytes()), Some(0));
     }
 }
