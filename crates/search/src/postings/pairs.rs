@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::dictionary::Posting;
 use super::lists::Lists;
 use super::to_u32;
+use crate::analyse::unspaced;
 use crate::row::{BETWEEN, DamagedRow, Pair, Runs, halves, narrow, pair_of, text_of};
 
 /// Characters of which it is kept in which row the first is.
@@ -75,13 +76,15 @@ impl Pairs {
     }
 }
 
-/// The pair that a text is.
+/// The pair that a text is: a word of two letters is told from one by the first.
 pub(super) fn pair_in(text: &[u8]) -> Option<Pair> {
     // Three bytes each.
     if text.len() != 6 || text[0] < 0xe0 {
         return None;
     }
-    let mut letters = std::str::from_utf8(text).ok()?.chars().map(narrow);
+    let text = std::str::from_utf8(text).ok()?;
+    text.chars().next().and_then(unspaced)?;
+    let mut letters = text.chars().map(narrow);
     match (letters.next(), letters.next(), letters.next()) {
         (Some(Some(first)), Some(Some(second)), None) => Some(pair_of(first, second)),
         _ => None,

@@ -217,6 +217,16 @@ fn joined_signs_are_read_like_the_pair_that_they_look_like() {
     assert_eq!(ask(&index), read);
 }
 
+/// One text has its pairs among its terms, like its words.
+#[test]
+fn words_of_two_letters_are_no_pairs() {
+    let mut index = store(&[("/a", "და კარგი"), ("/b", "და 𠀀丁丁"), ("/c", "丁丁 და")]);
+    let read = ["და", "丁丁"].map(|query| found(&index, query));
+    assert_eq!(read.each_ref().map(Vec::len), [3, 2]);
+    index.adopt(index.builder().unwrap().build().unwrap());
+    assert_eq!(["და", "丁丁"].map(|query| found(&index, query)), read);
+}
+
 /// A pair far behind the end of the text, as the row tells.
 #[test]
 fn damaged_places_of_pairs_are_no_places() {
@@ -311,6 +321,7 @@ fn any_word() -> impl Strategy<Value = String> {
         1 => "[אבג]{1,4}",
         3 => "[一丁七万丈三]{1,5}",
         1 => "[가각간]{1,3}",
+        1 => "[აბგ]{1,3}",
     ]
 }
 
