@@ -63,9 +63,9 @@ pub(crate) enum Unspaced {
     Other,
 }
 
-/// The script of `letter` if that is most of the letters of one that has no
-/// spaces: those that folding leaves as they are. It says what [`unspaced`] says
-/// without looking for it.
+/// The script of `letter`, for most letters of the scripts without spaces: those
+/// that folding leaves as they are. It says what [`unspaced`] says, without looking
+/// for it.
 const fn plain_unspaced(letter: char) -> Option<Unspaced> {
     match letter {
         '一'..='\u{9fef}' | '\u{3400}'..='\u{4db5}' => Some(Unspaced::Han),
@@ -85,8 +85,8 @@ const fn plain_word(letter: char) -> Option<Unspaced> {
     }
 }
 
-/// Whether `letter` is surely no mark, and no sign that words go on behind: many
-/// others are none either.
+/// Whether `letter` surely does not belong to the one before it: it is no mark, no
+/// format character and no joiner. Many others are none either.
 const fn is_apart(letter: char) -> bool {
     matches!(letter, '\0'..='~' | '\u{3000}'..='\u{3020}' | '！'..='～') || plain_unspaced(letter).is_some()
 }

@@ -126,18 +126,6 @@ fn hostile_text_is_bounded() {
     }
 }
 
-/// A pair is told from a word of two letters by its first.
-#[test]
-fn folding_leaves_letters_of_scripts_without_spaces_in_such_scripts() {
-    for letter in ('\0'..=char::MAX).filter(|letter| unspaced(*letter).is_some()) {
-        let mut folded = String::new();
-        fold_into(letter.encode_utf8(&mut [0; 4]), &mut folded);
-        for part in folded.chars().filter(|part| part.is_alphanumeric()) {
-            assert!(unspaced(part).is_some(), "{letter:?} {part:?}");
-        }
-    }
-}
-
 #[test]
 fn letters_that_are_known_are_what_is_said_of_them() {
     let mut words = 0;

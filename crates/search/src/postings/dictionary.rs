@@ -14,7 +14,7 @@ use super::lists::{Entry, Lists};
 use super::pairs::{Pairs, PairsOf, pair_in};
 use super::{Field, Needed, Slot, to_u32};
 use crate::analyse::unspaced;
-use crate::row::{DamagedRow, LEADING_BYTES, Pair, TermAt, Terms, leading};
+use crate::row::{DamagedRow, LEADING_BYTES, Terms, leading};
 
 /// The most that a posting says of a frequency, and of a place in a row.
 const MAX_FREQUENCY: u32 = 0xff;
@@ -25,6 +25,9 @@ const MAX_PLACE: usize = 0xff_ffff;
 /// for like a word, and common ones are in thousands of pairs.
 const MAX_STARTING: usize = 256;
 const MAX_PAIRS: usize = 4_096;
+
+/// What no pair leads with less than: its characters have three bytes each.
+const FIRST_PAIR: u64 = 0xe0 << 56;
 
 /// What a term takes while postings are made, tables that are being moved
 /// included, and what it takes then, beside its text and its lists.
@@ -70,7 +73,8 @@ impl Posting {
 /// The terms of a store, by their text and by what they begin with.
 #[derive(Default)]
 pub(crate) struct Dictionary {
-    /// The first of all terms, once all are made; the others are in the table.
+    /// The first of all terms, once all are made: what is a pair of characters in
+    /// contents, or a word that looks like one. The others are in the table.
     pairs: Pairs,
     hasher: DefaultHashBuilder,
     table: HashTable<Known>,
@@ -79,9 +83,9 @@ pub(crate) struct Dictionary {
     path: Lists,
     /// In how many live memories each is.
     live: Vec<Live>,
-    /// Terms by their first two bytes.
+    /// Terms of the table by their first two bytes.
     by_start: HashMap<[u8; 2], Vec<u32>>,
-    /// Pairs by their characters.
+    /// Pairs of the table by their characters.
     by_character: HashMap<char, Vec<u32>>,
     pub(super) forms: Mutex<Forms>,
 }
@@ -240,7 +244,7 @@ impl Dictionary {
 
         let (mut short, mut long) = (Vec::with_capacity(postings), Vec::new());
         for (number, slot) in live_slots(slots) {
-            let mut take = |text: &[u8], posting| {
+            let take = |text: &[u8], posting| {
                 if text.len() <= LEADING_BYTES {
                     let leads = leading(text);
                     short.push(Short { leads, posting });
@@ -252,11 +256,7 @@ impl Dictionary {
             };
             let read = match needed {
                 Some(_) => read_row((number, slot), Field::Content, needed, take),
-                None => read_terms(slot.row(Field::Content), |text, pair, at| {
-                    if pair.is_none() {
-                        take(text, Posting::new(number, at.frequency, at.positions_at));
-                    }
-                }),
+                None => read_words((number, slot), take),
             };
             if read.is_err() {
                 damaged.push(number);
@@ -350,8 +350,8 @@ impl Dictionary {
                 };
                 let live = &mut self.live[term as usize];
                 match field {
-                    Field::Content => live.contents -= 1,
-                    Field::Path => live.paths -= 1,
+                    Field::Content => live.contents = live.contents.saturating_sub(1),
+                    Field::Path => live.paths = live.paths.saturating_sub(1),
                 }
             });
         }
@@ -487,10 +487,14 @@ impl Dictionary {
 
     /// Every pair that a character is in, or was.
     pub(crate) fn all_pairs_with(&self, letter: char) -> impl Iterator<Item = u32> {
-        let firsts = self.pairs.with_first(letter);
-        // One of two that are the same was among those.
+        let firsts = unspaced(letter).map(|_| self.pairs.with_first(letter));
+        let firsts = firsts.into_iter().flatten();
+        // One of two that are the same was among those; others are words.
         let seconds = self.pairs.with_second(letter).iter().copied();
-        let seconds = seconds.filter(move |pair| !self.text(*pair).starts_with(letter));
+        let seconds = seconds.filter(move |pair| {
+            let first = self.text(*pair).chars().next();
+            first.is_some_and(|first| first != letter && unspaced(first).is_some())
+        });
         let others = self.by_character.get(&letter).into_iter().flatten();
         firsts.chain(seconds).chain(others.copied())
     }
@@ -508,36 +512,38 @@ fn live_slots(slots: &[Slot]) -> impl Iterator<Item = (u32, &Slot)> {
     (0..).zip(slots).filter(|(_, slot)| slot.is_live)
 }
 
-/// Takes the pairs of the content of a slot.
+/// Takes the pairs of the content of a slot: those of its runs, and what is like
+/// one in its blocks.
 fn take_pairs(pairs: &mut PairsOf, (number, slot): (u32, &Slot)) -> Result<(), DamagedRow> {
     let row = slot.row(Field::Content);
     if row.is_empty() {
         return Ok(());
     }
-    let terms = Terms::of(row)?;
-    if let Some(runs) = terms.runs() {
-        return pairs.take(number, runs);
-    }
-    if !terms.has_pairs() {
-        return Ok(());
-    }
-    read_terms(row, |_, pair, at| {
-        if let Some(pair) = pair {
+    let mut terms = Terms::of(row)?;
+    let taken = terms.runs().map_or(Ok(()), |runs| pairs.take(number, runs));
+    loop {
+        terms.pass_blocks(|_, last| last >= FIRST_PAIR)?;
+        let Some(at) = terms.next()? else {
+            return taken;
+        };
+        if let Some(pair) = pair_in(terms.term()) {
             pairs.take_stray(pair, Posting::new(number, at.frequency, at.positions_at));
         }
-    })
+    }
 }
 
-/// Hands the terms of a row to `sink` but for those of its runs; with what it is
-/// where it is a pair.
-fn read_terms(row: &[u8], mut sink: impl FnMut(&[u8], Option<Pair>, TermAt)) -> Result<(), DamagedRow> {
+/// Hands the terms of the content of a slot to `sink`, but for those that
+/// [`take_pairs`] takes.
+fn read_words((number, slot): (u32, &Slot), mut sink: impl FnMut(&[u8], Posting)) -> Result<(), DamagedRow> {
+    let row = slot.row(Field::Content);
     if row.is_empty() {
         return Ok(());
     }
     let mut terms = Terms::of(row)?;
     while let Some(at) = terms.next()? {
-        let pair = terms.has_pairs().then(|| pair_in(terms.term())).flatten();
-        sink(terms.term(), pair, at);
+        if pair_in(terms.term()).is_none() {
+            sink(terms.term(), Posting::new(number, at.frequency, at.positions_at));
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use crate::analyse::unspaced;
 use crate::query::{Atom, Query, Sequence};
 use crate::row::{LEADING_BYTES, leading, narrow};
 use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots, start_of_forms};
@@ -186,6 +187,10 @@ impl Needed {
     /// Is told of a pair that is needed, of each of a content once: after so many
     /// with a letter that it is everywhere, no more of them are.
     pub(super) fn count(&self, pair: [u16; 2]) {
+        // What begins with a mark is a word: it is not looked for by its letters.
+        if char::from_u32(pair[0].into()).and_then(unspaced).is_none() {
+            return;
+        }
         for (letter, left) in self
             .passed_over
             .iter()

@@ -11,7 +11,6 @@ use std::ops::Range;
 use super::dictionary::Posting;
 use super::lists::Lists;
 use super::to_u32;
-use crate::analyse::unspaced;
 use crate::row::{BETWEEN, DamagedRow, Pair, Runs, halves, narrow, pair_of, text_of};
 
 /// Characters of which it is kept in which row the first is.
@@ -76,15 +75,13 @@ impl Pairs {
     }
 }
 
-/// The pair that a text is: a word of two letters is told from one by the first.
+/// The pair that a text is; a word of two such letters is kept like one.
 pub(super) fn pair_in(text: &[u8]) -> Option<Pair> {
     // Three bytes each.
     if text.len() != 6 || text[0] < 0xe0 {
         return None;
     }
-    let text = std::str::from_utf8(text).ok()?;
-    text.chars().next().and_then(unspaced)?;
-    let mut letters = text.chars().map(narrow);
+    let mut letters = std::str::from_utf8(text).ok()?.chars().map(narrow);
     match (letters.next(), letters.next(), letters.next()) {
         (Some(Some(first)), Some(Some(second)), None) => Some(pair_of(first, second)),
         _ => None,
@@ -97,7 +94,7 @@ pub(super) struct PairsOf {
     /// The characters of one row after another, with [`BETWEEN`] before each.
     characters: Vec<u16>,
     rows: Vec<RunsAt>,
-    /// Pairs of rows that have them among their terms.
+    /// Pairs that rows have in blocks.
     strays: Vec<(Pair, Posting)>,
     /// What all lists hold, about.
     postings: usize,
@@ -128,7 +125,7 @@ impl PairsOf {
         runs.copy_to(&mut self.characters)
     }
 
-    /// Takes a pair that a slot has among its terms.
+    /// Takes a pair that a slot has in a block.
     pub(super) fn take_stray(&mut self, pair: Pair, posting: Posting) {
         self.postings += 1;
         self.strays.push((pair, posting));

@@ -227,6 +227,25 @@ fn words_of_two_letters_are_no_pairs() {
     assert_eq!(["და", "丁丁"].map(|query| found(&index, query)), read);
 }
 
+/// A row that says it has no pairs, and one whose runs are of another script.
+#[test]
+fn damaged_rows_do_not_lose_what_others_have() {
+    let mut told = Row::of("一丁𠀀").into_bytes();
+    told[1] = 0;
+    let georgian = vec![3, 1, 2, 0, 1, 2, 1, 0, 0xd0, 0x10, 0xd1, 0x10];
+    let mut index = store(&[("/a", "一丁"), ("/b", "აბ")]);
+    let _ = index.set(memory(7), path("/c"), Some(told.into()));
+    let _ = index.set(memory(8), path("/d"), Some(georgian.into()));
+    let ask = |index: &Postings| ["一丁", "აბ", "丁", "ბ"].map(|query| found(index, query));
+    let read = ask(&index);
+    index.adopt(index.builder().unwrap().build().unwrap());
+    assert_eq!(ask(&index), read);
+    for damaged in [7, 8] {
+        index.remove(memory(damaged));
+    }
+    assert_eq!(ask(&index).map(|found| found.join(" ")), ["a", "b", "a", ""]);
+}
+
 /// A pair far behind the end of the text, as the row tells.
 #[test]
 fn damaged_places_of_pairs_are_no_places() {
@@ -322,6 +341,7 @@ fn any_word() -> impl Strategy<Value = String> {
         3 => "[一丁七万丈三]{1,5}",
         1 => "[가각간]{1,3}",
         1 => "[აბგ]{1,3}",
+        1 => "[一丁]\u{f71}{1,2}[一丁]{0,2}",
     ]
 }
 
@@ -368,6 +388,20 @@ proptest! {
         index.adopt(index.builder().unwrap().build().unwrap());
         let made = index.search(&parsed, None, 100, |_, _| true);
         prop_assert_eq!(read.found, made.found, "{}", query);
+
+        // Without the first, and with it again.
+        let mut others = Postings::default();
+        for (number, text) in (0..).zip(&texts).skip(1) {
+            put(&mut others, number, &format!("/丁七{number}"), &text.join(" "));
+        }
+        index.remove(memory(0));
+        let left = index.search(&parsed, None, 100, |_, _| true);
+        prop_assert_eq!(&left.found, &others.search(&parsed, None, 100, |_, _| true).found, "{}", query);
+        for index in [&mut index, &mut others] {
+            put(index, 0, "/丁七0", &texts[0].join(" "));
+        }
+        let whole = index.search(&parsed, None, 100, |_, _| true);
+        prop_assert_eq!(&whole.found, &others.search(&parsed, None, 100, |_, _| true).found, "{}", query);
     }
 
     /// However a store came to be, its hits and their scores are those of one
