@@ -23,6 +23,7 @@ mod forms;
 mod lists;
 mod needed;
 mod pairs;
+mod reading;
 
 pub(crate) use dictionary::Dictionary;
 use dictionary::Making;

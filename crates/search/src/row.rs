@@ -15,7 +15,7 @@ mod runs;
 mod terms;
 
 use runs::RunsOf;
-pub(crate) use runs::{BETWEEN, Pair, Runs, halves, narrow, pair_of, text_of};
+pub(crate) use runs::{BETWEEN, Pair, Runs, halves, narrow, pair_of, place_of, text_of};
 pub(crate) use terms::{TermAt, Terms};
 
 /// What the first byte of a row says of its form.

@@ -11,10 +11,11 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::forms::Forms;
 use super::lists::{Entry, Lists};
-use super::pairs::{Pairs, PairsOf, pair_in};
+use super::pairs::{Pairs, PairsOf};
+use super::reading::{live_slots, read_row, read_words, take_pairs};
 use super::{Field, Needed, Slot, to_u32};
 use crate::analyse::unspaced;
-use crate::row::{DamagedRow, LEADING_BYTES, Terms, leading};
+use crate::row::{DamagedRow, LEADING_BYTES, TermAt, Terms, leading};
 
 /// The most that a posting says of a frequency, and of a place in a row.
 const MAX_FREQUENCY: u32 = 0xff;
@@ -25,9 +26,6 @@ const MAX_PLACE: usize = 0xff_ffff;
 /// for like a word, and common ones are in thousands of pairs.
 const MAX_STARTING: usize = 256;
 const MAX_PAIRS: usize = 4_096;
-
-/// What no pair leads with less than: its characters have three bytes each.
-const FIRST_PAIR: u64 = 0xe0 << 56;
 
 /// What a term takes while postings are made, tables that are being moved
 /// included, and what it takes then, beside its text and its lists.
@@ -50,6 +48,11 @@ impl Posting {
             slot,
             packed: frequency.min(MAX_FREQUENCY) << 24 | place,
         }
+    }
+
+    /// Of a term that was read from the row of a slot.
+    pub(super) fn of(slot: u32, at: &TermAt) -> Self {
+        Self::new(slot, at.frequency, at.positions_at)
     }
 
     pub(crate) fn frequency(self) -> f64 {
@@ -505,85 +508,6 @@ impl Dictionary {
 const fn making_bytes(entries: usize, terms: usize) -> usize {
     // To put them in order takes half as much beside.
     entries * (size_of::<Short>() * 3 / 2 + size_of::<Posting>()) + terms * TERM_BYTES
-}
-
-/// Slots that are live, with their numbers.
-fn live_slots(slots: &[Slot]) -> impl Iterator<Item = (u32, &Slot)> {
-    (0..).zip(slots).filter(|(_, slot)| slot.is_live)
-}
-
-/// Takes the pairs of the content of a slot: those of its runs, and what is like
-/// one in its blocks.
-fn take_pairs(pairs: &mut PairsOf, (number, slot): (u32, &Slot)) -> Result<(), DamagedRow> {
-    let row = slot.row(Field::Content);
-    if row.is_empty() {
-        return Ok(());
-    }
-    let mut terms = Terms::of(row)?;
-    let taken = terms.runs().map_or(Ok(()), |runs| pairs.take(number, runs));
-    loop {
-        terms.pass_blocks(|_, last| last >= FIRST_PAIR)?;
-        let Some(at) = terms.next()? else {
-            return taken;
-        };
-        if let Some(pair) = pair_in(terms.term()) {
-            pairs.take_stray(pair, Posting::new(number, at.frequency, at.positions_at));
-        }
-    }
-}
-
-/// Hands the terms of the content of a slot to `sink`, but for those that
-/// [`take_pairs`] takes.
-fn read_words((number, slot): (u32, &Slot), mut sink: impl FnMut(&[u8], Posting)) -> Result<(), DamagedRow> {
-    let row = slot.row(Field::Content);
-    if row.is_empty() {
-        return Ok(());
-    }
-    let mut terms = Terms::of(row)?;
-    while let Some(at) = terms.next()? {
-        if pair_in(terms.term()).is_none() {
-            sink(terms.term(), Posting::new(number, at.frequency, at.positions_at));
-        }
-    }
-    Ok(())
-}
-
-/// Hands the terms of a field of a slot to `sink`, those that are needed alone
-/// where that is said.
-fn read_row(
-    (number, slot): (u32, &Slot),
-    field: Field,
-    needed: Option<&Needed>,
-    mut sink: impl FnMut(&[u8], Posting),
-) -> Result<(), DamagedRow> {
-    let row = slot.row(field);
-    if row.is_empty() {
-        return Ok(());
-    }
-    let mut terms = Terms::of(row)?;
-    let mut read = Ok(());
-    if let Some(runs) = terms.runs() {
-        let is_asked_for = |character| needed.is_none_or(|needed| needed.asks_for(character));
-        let is_pair_asked_for = |pair| needed.is_none_or(|needed| needed.asks_for_pair(pair));
-        read = runs.each_term(is_asked_for, is_pair_asked_for, |text, pair, at| {
-            if let Some(needed) = needed.filter(|_| field == Field::Content) {
-                needed.count(pair);
-            }
-            sink(text, Posting::new(number, at.frequency, at.positions_at));
-        });
-    }
-    let passing = needed.filter(|needed| needed.passes_blocks() || !terms.has_pairs());
-    loop {
-        if let Some(needed) = passing {
-            terms.pass_blocks(|first, last| needed.has_between(first, last))?;
-        }
-        let Some(at) = terms.next()? else {
-            return read;
-        };
-        if needed.is_none_or(|needed| needed.has(terms.term())) {
-            sink(terms.term(), Posting::new(number, at.frequency, at.positions_at));
-        }
-    }
 }
 
 pub(super) fn start_of(text: &[u8]) -> [u8; 2] {

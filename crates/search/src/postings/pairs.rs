@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::dictionary::Posting;
 use super::lists::Lists;
 use super::to_u32;
-use crate::row::{BETWEEN, DamagedRow, Pair, Runs, halves, narrow, pair_of, text_of};
+use crate::row::{BETWEEN, DamagedRow, Pair, Runs, halves, narrow, pair_of, place_of, text_of};
 
 /// Characters of which it is kept in which row the first is.
 const STRIDE: usize = 256;
@@ -105,8 +105,8 @@ pub(super) struct PairsOf {
 struct RunsAt {
     first: u32,
     slot: u32,
-    /// Where in the row the first of them is.
-    place: usize,
+    /// Where in the row the characters begin.
+    at: usize,
 }
 
 impl PairsOf {
@@ -119,7 +119,7 @@ impl PairsOf {
         self.rows.push(RunsAt {
             first: to_u32(self.characters.len()),
             slot,
-            place: runs.place_of(0),
+            at: runs.at(),
         });
         self.postings += runs.terms() as usize;
         runs.copy_to(&mut self.characters)
@@ -167,7 +167,7 @@ impl PairsOf {
                 let first = first.at();
                 let count = if let Some(row) = rows.at(first) {
                     let count = rest.iter().take_while(|place| place.at() < row.end).count();
-                    let place = row.runs.place + (first - row.runs.first) as usize * size_of::<u16>();
+                    let place = place_of(row.runs.at, first - row.runs.first);
                     list.push(Posting::new(row.runs.slot, to_u32(count), place));
                     count
                 } else {
@@ -383,11 +383,11 @@ mod tests {
                 if let Some(runs) = terms.runs() {
                     collected.take(slot, runs).unwrap();
                     runs.each_term(|_| true, |_| true, |text, _, at| {
-                        expect(text, Posting::new(slot, at.frequency, at.positions_at));
+                        expect(text, Posting::of(slot, &at));
                     }).unwrap();
                 }
                 while let Some(at) = terms.next().unwrap() {
-                    let posting = Posting::new(slot, at.frequency, at.positions_at);
+                    let posting = Posting::of(slot, &at);
                     if let Some(pair) = pair_in(terms.term()) {
                         collected.take_stray(pair, posting);
                         expect(terms.term(), posting);

@@ -101,6 +101,11 @@ pub(crate) fn halves(pair: Pair) -> [u16; 2] {
     [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
 }
 
+/// Where in a row the character of a number is, of those that begin at `at`.
+pub(crate) const fn place_of(at: usize, character: u32) -> usize {
+    at + character as usize * WIDTH
+}
+
 /// The text of a pair: characters of these scripts take three bytes each.
 pub(crate) fn text_of(pair: Pair) -> Option<[u8; 6]> {
     let mut text = [0; 6];
@@ -152,9 +157,9 @@ impl<'a> Runs<'a> {
         self.at <= place && place < self.at + self.characters.len()
     }
 
-    /// Where in the row the character of a number is.
-    pub(crate) const fn place_of(&self, character: u32) -> usize {
-        self.at + character as usize * WIDTH
+    /// Where in the row the characters begin.
+    pub(crate) const fn at(&self) -> usize {
+        self.at
     }
 
     /// Copies the characters behind others.
@@ -196,7 +201,7 @@ impl<'a> Runs<'a> {
             };
             let at = TermAt {
                 frequency: to_u32(group.len()),
-                positions_at: self.place_of(first),
+                positions_at: place_of(self.at, first),
             };
             sink(&text, halves(pair), at);
         }

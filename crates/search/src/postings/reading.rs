@@ -1,0 +1,96 @@
+//! Reads the rows of slots: all terms, or those that a query needs, or the pairs
+//! and the words apart.
+
+use super::dictionary::Posting;
+use super::pairs::{PairsOf, pair_in};
+use super::{Field, Needed, Slot};
+use crate::row::{DamagedRow, Terms};
+
+/// What no pair leads with less than: its characters have three bytes each.
+const FIRST_PAIR: u64 = 0xe0 << 56;
+
+/// Slots that are live, with their numbers.
+pub(super) fn live_slots(slots: &[Slot]) -> impl Iterator<Item = (u32, &Slot)> {
+    (0..).zip(slots).filter(|(_, slot)| slot.is_live)
+}
+
+/// The terms of a field of a slot; `None`: it has no row.
+fn terms_of(slot: &Slot, field: Field) -> Result<Option<Terms<'_>>, DamagedRow> {
+    let row = slot.row(field);
+    if row.is_empty() {
+        Ok(None)
+    } else {
+        Terms::of(row).map(Some)
+    }
+}
+
+/// Takes the pairs of the content of a slot: those of its runs, and what is like
+/// one in its blocks.
+pub(super) fn take_pairs(pairs: &mut PairsOf, (number, slot): (u32, &Slot)) -> Result<(), DamagedRow> {
+    let Some(mut terms) = terms_of(slot, Field::Content)? else {
+        return Ok(());
+    };
+    let taken = terms.runs().map_or(Ok(()), |runs| pairs.take(number, runs));
+    loop {
+        terms.pass_blocks(|_, last| last >= FIRST_PAIR)?;
+        let Some(at) = terms.next()? else {
+            return taken;
+        };
+        if let Some(pair) = pair_in(terms.term()) {
+            pairs.take_stray(pair, Posting::of(number, &at));
+        }
+    }
+}
+
+/// Hands the terms of the content of a slot to `sink`, but for those that
+/// [`take_pairs`] takes.
+pub(super) fn read_words(
+    (number, slot): (u32, &Slot),
+    mut sink: impl FnMut(&[u8], Posting),
+) -> Result<(), DamagedRow> {
+    let Some(mut terms) = terms_of(slot, Field::Content)? else {
+        return Ok(());
+    };
+    while let Some(at) = terms.next()? {
+        if pair_in(terms.term()).is_none() {
+            sink(terms.term(), Posting::of(number, &at));
+        }
+    }
+    Ok(())
+}
+
+/// Hands the terms of a field of a slot to `sink`, those that are needed alone
+/// where that is said.
+pub(super) fn read_row(
+    (number, slot): (u32, &Slot),
+    field: Field,
+    needed: Option<&Needed>,
+    mut sink: impl FnMut(&[u8], Posting),
+) -> Result<(), DamagedRow> {
+    let Some(mut terms) = terms_of(slot, field)? else {
+        return Ok(());
+    };
+    let mut read = Ok(());
+    if let Some(runs) = terms.runs() {
+        let is_asked_for = |character| needed.is_none_or(|needed| needed.asks_for(character));
+        let is_pair_asked_for = |pair| needed.is_none_or(|needed| needed.asks_for_pair(pair));
+        read = runs.each_term(is_asked_for, is_pair_asked_for, |text, pair, at| {
+            if let Some(needed) = needed.filter(|_| field == Field::Content) {
+                needed.count(pair);
+            }
+            sink(text, Posting::of(number, &at));
+        });
+    }
+    let passing = needed.filter(|needed| needed.passes_blocks() || !terms.has_pairs());
+    loop {
+        if let Some(needed) = passing {
+            terms.pass_blocks(|first, last| needed.has_between(first, last))?;
+        }
+        let Some(at) = terms.next()? else {
+            return read;
+        };
+        if needed.is_none_or(|needed| needed.has(terms.term())) {
+            sink(terms.term(), Posting::of(number, &at));
+        }
+    }
+}
