@@ -75,6 +75,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         "search changes v2",
         include_str!("../../../migrations/postgres/0013_search_changes_v2.sql"),
     ),
+    (
+        14,
+        "put",
+        include_str!("../../../migrations/postgres/0014_put.sql"),
+    ),
 ];
 
 const SQLITE: &[(i64, &str, &str)] = &[

@@ -1,4 +1,4 @@
-//! The commit: one call of `commit_v4`.
+//! The commit: one call of `commit_v4`, which makes any and says why it made none.
 
 use async_trait::async_trait;
 use keepsake_core::{DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
@@ -248,6 +248,9 @@ impl MemoryIndex for PostgresIndex {
     }
 
     async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError> {
+        if let Some(made) = self.put(tenant_id, commit).await? {
+            return Ok(made);
+        }
         commit_on(&self.app, tenant_id, commit).await
     }
 

@@ -14,6 +14,7 @@ mod keys;
 mod maintenance;
 mod memories;
 mod purge;
+mod put;
 mod reads;
 mod retention;
 mod search;

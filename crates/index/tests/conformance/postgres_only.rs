@@ -7,14 +7,15 @@ use futures::future::join_all;
 use keepsake_core::{BlobKey, TenantId, Timestamp, VersionId};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{
-    AccessRow, Idempotency, Index as _, IndexError, KeyCreation, MaintenanceIndex as _, PostgresIndex,
+    AccessRow, CommitOutcome, Idempotency, Index as _, IndexError, KeyCreation, MaintenanceIndex as _,
+    MemoryIndex as _, PostgresIndex,
 };
 use keepsake_testkit::fresh_database;
 use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-use crate::place::{NOW, Place, actor, audited, created, new_key, next_uuid};
+use crate::place::{NOW, Place, actor, audited, created, edited, new_key, next_uuid, renamed};
 use crate::schema::GLOBAL_TABLES;
 use crate::subject::{OwnDatabase, Raw, postgres_index, postgres_pool};
 
@@ -454,4 +455,66 @@ async fn migration_steps_back_from_a_table_in_use_and_tries_again() {
     };
     let (migrated, ()) = tokio::join!(PostgresIndex::migrate(&url), in_use_until_it_tries_again);
     migrated.unwrap();
+}
+
+/// Renames the function that makes any commit: who needs it then fails.
+async fn rename_commit(raw: &PgPool, from: &str, to: &str) {
+    let rename = format!("ALTER FUNCTION {from} RENAME TO {to}");
+    raw.execute(AssertSqlSafe(rename)).await.unwrap();
+}
+
+#[tokio::test]
+async fn new_content_at_one_path_is_one_call_of_put() {
+    let (index, raw, _database) = postgres_index().await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
+    let first = place.create("/d/a", 10).await;
+    rename_commit(&raw, "commit_v4", "commit_v4_away").await;
+    place.create("/b", 1).await;
+    place.create("/d/.c", 2).await;
+    place.change(vec![edited(&first, 25)]).await;
+    let again = place.memory("/d/a").await;
+    assert_eq!((again.memory_id, again.seq), (first.memory_id, 4));
+    place.change(vec![edited(&again, 25)]).await;
+    place.assert_recount().await;
+
+    let call = |secret: u8| {
+        let mut commit = place.commit_of(vec![created(&format!("/d/{secret}"), 1)]);
+        commit.idempotency = Some(Idempotency {
+            scope_sha256: [secret; 32],
+            request_sha256: [secret; 32],
+            since: Timestamp::from_micros(0),
+        });
+        commit
+    };
+    let named = call(1);
+    let made = place.run(&named).await;
+    assert!(
+        matches!(made, CommitOutcome::Committed { seq: 6, .. }),
+        "{made:?}"
+    );
+
+    // What else a commit is, or what stands against it, is for the other function.
+    let before = place.rows().await;
+    let mut of_epoch = place.commit_of(vec![created("/e", 1)]);
+    of_epoch.purge_epoch = Some(0);
+    let mut named_in_new_directory = call(2);
+    named_in_new_directory.changes = vec![created("/new/first", 1)];
+    for commit in [
+        named,
+        of_epoch,
+        named_in_new_directory,
+        place.commit_of(vec![created("/new/first", 1)]),
+        place.commit_of(vec![created("/b", 1)]),
+        place.commit_of(vec![created("/d", 1)]),
+        place.commit_of(vec![edited(&first, 1)]),
+        place.commit_of(vec![renamed(&first, "/e")]),
+        place.commit_of(vec![created("/e", 1), created("/f", 1)]),
+    ] {
+        let failed = index.commit(place.tenant_id, &commit).await;
+        assert!(matches!(failed, Err(IndexError::Database { .. })), "{failed:?}");
+        assert_eq!(place.rows().await, before);
+    }
+    rename_commit(&raw, "commit_v4_away", "commit_v4").await;
+    place.create("/new/first", 1).await;
+    place.assert_recount().await;
 }

@@ -1,0 +1,107 @@
+//! The commit that is made most: one call of `put_v1`.
+
+use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, TenantId, Timestamp};
+
+use super::PostgresIndex;
+use super::reads::unsigned;
+use crate::IndexError;
+use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange};
+use crate::model::Expiry;
+
+/// A commit of new content at one path: of a new memory, or of one that stays
+/// where it is.
+struct Put<'a> {
+    change: &'a Change,
+    after: &'a HeadChange,
+}
+
+impl<'a> Put<'a> {
+    /// The commit as a put, where it is no more than one.
+    fn of(commit: &'a Commit) -> Option<Self> {
+        let [change] = commit.changes.as_slice() else {
+            return None;
+        };
+        let after = change.after.as_ref()?;
+        let is_new_content = after.blob_id == change.version_id;
+        let moves = change
+            .before
+            .as_ref()
+            .is_some_and(|before| before.path != after.path);
+        let is_more = commit.guard.is_some() || commit.purge_epoch.is_some() || change.revives.is_some();
+        (is_new_content && !moves && !is_more).then_some(Self { change, after })
+    }
+}
+
+impl PostgresIndex {
+    /// Makes a commit that is no more than a put. `None`: nothing was written,
+    /// and the whole commit says what stands against it, or has more to do.
+    pub(super) async fn put(
+        &self,
+        tenant_id: TenantId,
+        commit: &Commit,
+    ) -> Result<Option<CommitOutcome>, IndexError> {
+        let Some(Put { change, after }) = Put::of(commit) else {
+            return Ok(None);
+        };
+        let plan = CommitPlan::of(&commit.changes);
+        let before = change.before.as_ref();
+        let parent = after.path.parent();
+        let visible_children = plan.directories.get(&parent).map(|delta| delta.visible_children);
+        let nearest_first: Vec<&str> = plan.directories.keys().rev().map(DirPath::as_str).collect();
+        let search = after.search.as_ref();
+        let idempotency = commit.idempotency.as_ref();
+        let made: Option<Vec<Option<i64>>> = sqlx::query_scalar(
+            "SELECT put_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, \
+             $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)",
+        )
+        .bind(tenant_id.uuid())
+        .bind(commit.store_id.uuid())
+        .bind(commit.now.as_micros())
+        .bind(commit.actor.as_ref().map(Actor::kind))
+        .bind(commit.actor.as_ref().map(Actor::id))
+        .bind(commit.replica)
+        .bind(i64::try_from(commit.memory_limit).unwrap_or(i64::MAX))
+        .bind(i64::try_from(commit.byte_limit).unwrap_or(i64::MAX))
+        .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
+        .bind(idempotency.map(|call| call.request_sha256.as_slice()))
+        .bind(commit.policy.map(SensitiveDataPolicy::name))
+        .bind(change.memory_id.uuid())
+        .bind(before.map(|before| before.version_id.uuid()))
+        .bind(before.map(|before| before.seq))
+        .bind(change.version_id.uuid())
+        .bind(after.path.as_str())
+        .bind(parent.as_str())
+        .bind(after.path.name())
+        .bind(i64::try_from(after.size_bytes).unwrap_or(i64::MAX))
+        .bind(after.sha256.as_bytes().as_slice())
+        .bind(after.first_line.as_deref())
+        .bind(after.is_pinned)
+        .bind(search.map(|row| i64::from(row.analyser)))
+        .bind(search.map(|row| i64::from(row.length)))
+        .bind(search.map(|row| row.terms.as_slice()))
+        .bind(plan.count_delta)
+        .bind(plan.byte_delta)
+        .bind(visible_children.unwrap_or_default())
+        .bind(nearest_first)
+        .fetch_one(&self.app)
+        .await?;
+        let Some(made) = made else {
+            return Ok(None);
+        };
+        let &[Some(seq), Some(purge_epoch), Some(at), unused_after, set_at] = made.as_slice() else {
+            return Err(IndexError::Corrupt {
+                table: "put_v1",
+                what: "an answer of another form",
+            });
+        };
+        Ok(Some(CommitOutcome::Committed {
+            seq,
+            purge_epoch,
+            at: Timestamp::from_micros(at),
+            expiry: Expiry {
+                unused_after_secs: unused_after.map(unsigned),
+                set_at: set_at.map(Timestamp::from_micros),
+            },
+        }))
+    }
+}

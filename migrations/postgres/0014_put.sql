@@ -1,0 +1,125 @@
+-- The commit that is made most, in few statements and without arrays of changes.
+
+-- New content at one path: of a new memory, or of one that stays where it is.
+-- `p_expect` is the version that was read of it and `p_prev_seq` that version's
+-- place; NULL for a new memory. `d_path` are the directories above the path that
+-- move, the nearest first, each by `p_files` and `p_bytes`.
+--
+-- It makes the commit and answers with the version's place, the store's purge
+-- epoch, the version's time and how long unread memories of the store are kept;
+-- or it changes nothing and answers NULL, and `commit_v4` is to make the commit or
+-- to say why not: what is refused, and with which words, is in that one alone.
+--
+-- The first statement locks the store, checks its limits and counts the version;
+-- where something else stands against the commit, that is taken back. Then there
+-- is nothing to keep, and nobody waits for the transaction to be flushed.
+-- Its answer is one value: a set of rows would be gathered before it is sent.
+CREATE FUNCTION put_v1(
+    p_tenant uuid, p_store uuid, p_now bigint, p_actor_type text, p_actor_id text, p_replica uuid,
+    p_memory_limit bigint, p_byte_limit bigint, p_scope bytea, p_request bytea, p_policy text,
+    p_memory uuid, p_expect uuid, p_prev_seq bigint, p_version uuid, p_path text, p_parent text, p_name text,
+    p_size bigint, p_sha256 bytea, p_first_line text, p_pinned boolean,
+    p_analyser bigint, p_length bigint, p_terms bytea,
+    p_files bigint, p_bytes bigint, p_children bigint, d_path text[]
+)
+RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    v_store record;
+    v_path text;
+    v_setting text;
+BEGIN
+    v_setting := set_config('keepsake.tenant', p_tenant::text, true);
+    -- Time never runs backwards along `seq`.
+    UPDATE store s
+       SET seq = s.seq + 1, last_version_at = greatest(p_now, s.last_version_at),
+           memory_count = s.memory_count + p_files, live_bytes = s.live_bytes + p_bytes,
+           version_count = s.version_count + 1, version_bytes = s.version_bytes + p_size
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store AND s.deleted_at IS NULL AND s.archived_at IS NULL
+           AND (p_policy IS NULL OR s.policy = p_policy)
+           AND (p_files = 0 OR s.memory_count < p_memory_limit)
+           AND (p_bytes <= 0 OR s.live_bytes + p_bytes <= least(p_byte_limit, s.granted_bytes))
+    RETURNING s.seq, s.last_version_at, s.purge_epoch, s.expires_unused_after, s.period_set_at INTO v_store;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+
+    -- Separate statements, which see what committed before the lock was granted.
+    <<attempt>>
+    BEGIN
+        IF p_expect IS NULL THEN
+            PERFORM FROM memory m
+             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.path = p_path AND m.deleted_at IS NULL;
+            EXIT attempt WHEN FOUND;
+            PERFORM FROM directory d
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = p_path || '/';
+            EXIT attempt WHEN FOUND;
+        END IF;
+        PERFORM FROM blob_deletion b
+         WHERE b.tenant_id = p_tenant AND b.store_id = p_store AND b.blob_id = p_version;
+        EXIT attempt WHEN FOUND;
+        IF p_scope IS NOT NULL THEN
+            INSERT INTO idempotency (tenant_id, scope_sha256, request_sha256, object_id, store_id, version_seq, created_at)
+            VALUES (p_tenant, p_scope, p_request, p_memory, p_store, v_store.seq, p_now)
+            ON CONFLICT DO NOTHING;
+            EXIT attempt WHEN NOT FOUND;
+        END IF;
+
+        IF p_expect IS NOT NULL THEN
+            UPDATE memory m
+               SET head_seq = v_store.seq, version_id = p_version, blob_id = p_version, size_bytes = p_size,
+                   sha256 = p_sha256, first_line = p_first_line, pinned = coalesce(p_pinned, m.pinned),
+                   updated_at = v_store.last_version_at, claimed_by = nullif(m.claimed_by, p_replica)
+             WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = p_memory
+                   AND m.version_id = p_expect AND m.path = p_path AND m.deleted_at IS NULL;
+            EXIT attempt WHEN NOT FOUND;
+        END IF;
+        FOREACH v_path IN ARRAY d_path LOOP
+            UPDATE directory d
+               SET files = d.files + p_files, bytes = d.bytes + p_bytes,
+                   visible_children = d.visible_children + CASE WHEN v_path = p_parent THEN p_children ELSE 0 END
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path;
+            -- The first file of a directory may be the first below a file.
+            EXIT attempt WHEN NOT FOUND AND p_expect IS NULL AND v_path = p_parent;
+        END LOOP;
+        INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id,
+                             size_bytes, sha256, created_at, actor_type, actor_id)
+        VALUES (p_tenant, p_store, v_store.seq, p_version, p_memory, p_prev_seq,
+                CASE WHEN p_expect IS NULL THEN 'created' ELSE 'modified' END, p_path, p_version,
+                p_size, p_sha256, v_store.last_version_at, p_actor_type, p_actor_id);
+        IF p_expect IS NULL THEN
+            INSERT INTO memory (tenant_id, store_id, memory_id, path, parent, name, head_seq, version_id, blob_id,
+                                size_bytes, sha256, first_line, pinned, created_at, updated_at)
+            VALUES (p_tenant, p_store, p_memory, p_path, p_parent, p_name, v_store.seq, p_version, p_version,
+                    p_size, p_sha256, p_first_line, coalesce(p_pinned, false),
+                    v_store.last_version_at, v_store.last_version_at);
+        END IF;
+        IF p_terms IS NOT NULL AND p_expect IS NULL THEN
+            INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms)
+            VALUES (p_tenant, p_store, p_memory, p_version, p_analyser, p_length, p_terms);
+        ELSIF p_terms IS NOT NULL THEN
+            INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms)
+            VALUES (p_tenant, p_store, p_memory, p_version, p_analyser, p_length, p_terms)
+            ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE
+               SET blob_id = excluded.blob_id, analyser = excluded.analyser, length = excluded.length,
+                   terms = excluded.terms;
+        END IF;
+        RETURN ARRAY[v_store.seq, v_store.purge_epoch, v_store.last_version_at,
+                     v_store.expires_unused_after, v_store.period_set_at];
+    END;
+
+    -- Of what was written, the time alone stays: later versions are not made before it.
+    v_setting := set_config('synchronous_commit', 'off', true);
+    UPDATE store s
+       SET seq = s.seq - 1, memory_count = s.memory_count - p_files, live_bytes = s.live_bytes - p_bytes,
+           version_count = s.version_count - 1, version_bytes = s.version_bytes - p_size
+     WHERE s.tenant_id = p_tenant AND s.store_id = p_store;
+    IF p_scope IS NOT NULL THEN
+        DELETE FROM idempotency i
+         WHERE i.tenant_id = p_tenant AND i.scope_sha256 = p_scope AND i.store_id = p_store
+               AND i.object_id = p_memory AND i.version_seq = v_store.seq;
+    END IF;
+    RETURN NULL;
+END
+$$;
