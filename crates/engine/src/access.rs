@@ -183,23 +183,46 @@ fn put(reads: &mut HashMap<Key, (Timestamp, Actor)>, key: Key, at: Timestamp, by
 impl Engine {
     /// Notes that a memory's content was read, now.
     pub(crate) fn note_read(&self, principal: &Principal, store_id: StoreId, memory_id: MemoryId) {
-        let key = (principal.tenant_id, store_id, memory_id);
-        let log = &self.0.access;
-        let noted = log.record(key, &*self.0.clock, &principal.actor);
-        if noted.memories >= EARLY_FLUSH_ROWS {
-            self.flush_soon();
+        self.note_reads(principal, [(store_id, memory_id)]);
+    }
+
+    /// Notes that the contents of memories were read, now.
+    pub(crate) fn note_reads(
+        &self,
+        principal: &Principal,
+        read: impl IntoIterator<Item = (StoreId, MemoryId)>,
+    ) {
+        let (log, tenant_id) = (&self.0.access, principal.tenant_id);
+        let mut maybe_late = Vec::new();
+        for (store_id, memory_id) in read {
+            let noted = log.record((tenant_id, store_id, memory_id), &*self.0.clock, &principal.actor);
+            if noted.memories >= EARLY_FLUSH_ROWS {
+                self.flush_soon();
+            }
+            if noted.is_new && !log.has_no_period((tenant_id, store_id), noted.at) {
+                maybe_late.push((store_id, memory_id, noted.at));
+            }
         }
-        if !noted.is_new || log.has_no_period((principal.tenant_id, store_id), noted.at) {
+        if maybe_late.is_empty() {
             return;
         }
         let (engine, limits) = (self.clone(), &principal.limits);
         let tenants = (limits.unused_period_secs(), limits.period_set_at);
+        // One after the other: the first of a store may tell that no other can be.
         tokio::spawn(async move {
-            match engine.is_late(key, tenants, noted.at).await {
-                Ok(true) => engine.flush_soon(),
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::debug!(error = %error, "engine.note_read: how old the memory is, is not known");
+            for (store_id, memory_id, at) in maybe_late {
+                if engine.0.access.has_no_period((tenant_id, store_id), at) {
+                    continue;
+                }
+                match engine
+                    .is_late((tenant_id, store_id, memory_id), tenants, at)
+                    .await
+                {
+                    Ok(true) => return engine.flush_soon(),
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::debug!(error = %error, "engine.note_reads: how old a memory is, is not known");
+                    }
                 }
             }
         });

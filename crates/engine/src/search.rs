@@ -291,6 +291,7 @@ impl Engine {
     ) -> Result<Searched, EngineError> {
         let tenant_id = principal.tenant_id;
         let (store, load) = self.searched_store(tenant_id, store_id).await?;
+        store.wait_for_postings().await;
         // Held until the work ends, also where nobody waits for it any more.
         let turn = self.0.searched.turn(tenant_id).await?;
         let (found, has_postings) = {
@@ -349,12 +350,12 @@ impl Engine {
             read.into_iter().map(show).collect::<Vec<_>>()
         })
         .await?;
+        let ids_of = |candidate: &Candidate| (store_ids[candidate.place], candidate.memory_id);
+        self.note_reads(principal, shown.iter().map(|(candidate, _)| ids_of(candidate)));
         let mut hits = Vec::with_capacity(shown.len());
         for (candidate, Snippet { line, text }) in shown {
-            let store_id = store_ids[candidate.place];
-            self.note_read(principal, store_id, candidate.memory_id);
             hits.push(SearchHit {
-                store_id,
+                store_id: store_ids[candidate.place],
                 memory_id: candidate.memory_id,
                 path: candidate.path,
                 score: candidate.score,

@@ -10,12 +10,13 @@ use std::fmt;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchSince, Unindexed};
 use keepsake_search::{ANALYSER, Built, Postings};
 use keepsake_telemetry::Cache as Looked;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::{After, Asked, Candidate, off_the_runtime};
 use crate::jobs::index_found;
@@ -25,6 +26,12 @@ use crate::{Engine, EngineError};
 const UNINDEXED_AT_ONCE: usize = 256;
 /// Memories up to which all postings are made at once.
 const FEW_MEMORIES: usize = 64;
+/// Bytes up to which the postings of a store are waited for while they are made:
+/// those of some thousand memories, for less than a tenth of a second. A search
+/// that read the rows meanwhile would take about as long, and a core from it.
+const SOON_MADE_BYTES: usize = 8 << 20;
+/// How long they are waited for at most.
+const SOON_MADE: Duration = Duration::from_millis(100);
 /// Bytes that a memory takes here beside its postings.
 const HEAD_BYTES: usize = 160;
 
@@ -160,6 +167,10 @@ pub(super) struct SearchedStore {
     /// Held by the one that loads the store, which others wait for.
     loading: Mutex<()>,
     is_building: AtomicBool,
+    /// Whether its postings are being made and are worth waiting for, and where
+    /// it is told that they are.
+    is_soon_made: AtomicBool,
+    made: Notify,
     /// What all its postings may take, and whether they would take more: then
     /// each search reads the rows for its own words.
     max_postings_bytes: usize,
@@ -219,6 +230,16 @@ impl SearchedStore {
     /// Whether the postings of all memories are made, or never will be.
     pub(super) fn has_postings(&self) -> bool {
         self.is_large.load(Ordering::Relaxed) || self.read().postings.has_all()
+    }
+
+    /// Waits for the postings of a store that is not large, where they are being
+    /// made.
+    pub(super) async fn wait_for_postings(&self) {
+        let made = self.made.notified();
+        if self.is_soon_made.load(Ordering::Acquire) {
+            // Without them the rows are read, as for a store that is larger.
+            let _ = tokio::time::timeout(SOON_MADE, made).await;
+        }
     }
 
     /// Makes them.
@@ -547,10 +568,14 @@ impl Engine {
             let Some(store) = store.upgrade() else {
                 return;
             };
+            let is_small = store.bytes.load(Ordering::Relaxed) <= SOON_MADE_BYTES;
+            store.is_soon_made.store(is_small, Ordering::Release);
             let built = {
                 let store = Arc::clone(&store);
                 off_the_runtime(move || store.build()).await
             };
+            store.is_soon_made.store(false, Ordering::Release);
+            store.made.notify_waiters();
             drop(permit);
             if built.is_ok() {
                 engine.0.searched.weigh((tenant_id, store_id), &store).await;

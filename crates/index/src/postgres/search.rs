@@ -1,9 +1,9 @@
-//! Search terms: one call of `search_changes_v2`, and what the job writes.
+//! Search terms: what changed in a store, and what the job writes.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures::TryStreamExt;
+use futures::{Stream, TryStreamExt};
 use keepsake_core::{MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -22,6 +22,14 @@ use crate::statements::search::{PUT_TERMS, UNINDEXED};
 const LOCK: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL \
     FOR NO KEY UPDATE";
 
+/// Every memory of a store with the terms of its content, which are looked up
+/// memory by memory whatever the planner knows of the tables.
+const WHOLE: &str = "SELECT m.memory_id, m.path, m.blob_id, m.sha256, m.updated_at, d.terms FROM memory m \
+    LEFT JOIN LATERAL (SELECT d.terms FROM search_doc d \
+        WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.memory_id = m.memory_id AND d.blob_id = m.blob_id \
+            AND d.analyser = $3 LIMIT 1) d ON true \
+    WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL";
+
 #[async_trait]
 impl SearchIndex for PostgresIndex {
     async fn search_changes(
@@ -31,48 +39,80 @@ impl SearchIndex for PostgresIndex {
         since: &SearchSince,
     ) -> Result<Option<SearchChanges>, IndexError> {
         let unindexed: Vec<Uuid> = since.unindexed.iter().map(|memory_id| memory_id.uuid()).collect();
-        let mut rows = sqlx::query(
-            "SELECT seq, purge_epoch, is_whole, memory_id, path, blob_id, sha256, updated_at, terms \
-             FROM search_changes_v2($1, $2, $3, $4, $5, $6, $7)",
-        )
-        .bind(tenant_id.uuid())
-        .bind(store_id.uuid())
-        .bind(since.place.map(|(seq, _)| seq))
-        .bind(since.place.map(|(_, purge_epoch)| purge_epoch))
-        .bind(i64::from(since.analyser))
-        .bind(unindexed)
-        .bind(since.may_be_whole)
-        .fetch(&self.app);
-        let Some(first) = rows.try_next().await? else {
-            return Ok(None);
+        let mut changes = {
+            let mut rows = sqlx::query(
+                "SELECT memory_id, path, blob_id, sha256, updated_at, terms, seq, purge_epoch, is_whole \
+                 FROM search_changes_v2($1, $2, $3, $4, $5, $6, false)",
+            )
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(since.place.map(|(seq, _)| seq))
+            .bind(since.place.map(|(_, purge_epoch)| purge_epoch))
+            .bind(i64::from(since.analyser))
+            .bind(unindexed)
+            .fetch(&self.app);
+            let Some(first) = rows.try_next().await? else {
+                return Ok(None);
+            };
+            SearchChanges {
+                seq: first.try_get(6)?,
+                purge_epoch: first.try_get(7)?,
+                is_whole: first.try_get(8)?,
+                memories: changes_of(rows).await?,
+            }
         };
-        let mut changes = SearchChanges {
-            seq: first.try_get(0)?,
-            purge_epoch: first.try_get(1)?,
-            is_whole: first.try_get(2)?,
-            memories: Vec::new(),
-        };
-        // A whole store comes through here: one row at a time is in memory twice.
-        while let Some(row) = rows.try_next().await? {
-            changes.memories.push(change_of(&row)?);
+        if changes.is_whole && since.may_be_whole {
+            changes.memories = self.whole_store(tenant_id, store_id, since.analyser).await?;
         }
         Ok(Some(changes))
     }
 }
 
+impl PostgresIndex {
+    /// What search knows of a whole store. No function of the database: that
+    /// would gather all rows, some on disk, before it gave the first.
+    async fn whole_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        analyser: u32,
+    ) -> Result<Vec<SearchChange>, IndexError> {
+        let mut transaction = self.begin(tenant_id).await?;
+        let rows = sqlx::query(WHOLE)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(i64::from(analyser))
+            .fetch(&mut *transaction);
+        let memories = changes_of(rows).await?;
+        transaction.commit().await?;
+        Ok(memories)
+    }
+}
+
+/// What rows tell; one of them at a time is in memory twice.
+async fn changes_of(
+    mut rows: impl Stream<Item = sqlx::Result<PgRow>> + Unpin,
+) -> Result<Vec<SearchChange>, IndexError> {
+    let mut changes = Vec::new();
+    while let Some(row) = rows.try_next().await? {
+        changes.push(change_of(&row)?);
+    }
+    Ok(changes)
+}
+
 fn change_of(row: &PgRow) -> Result<SearchChange, IndexError> {
-    let head = match row.try_get::<Option<String>, _>(4)? {
+    let head = match row.try_get::<Option<String>, _>(1)? {
         Some(path) => Some(SearchHead {
             path: MemoryPath::from_trusted(path),
-            blob_id: VersionId::from_uuid(row.try_get(5)?),
-            sha256: hash_of(row.try_get(6)?, "memory")?,
-            updated_at: Timestamp::from_micros(row.try_get(7)?),
-            terms: row.try_get::<Option<&[u8]>, _>(8)?.map(Arc::from),
+            blob_id: VersionId::from_uuid(row.try_get(2)?),
+            sha256: hash_of(row.try_get(3)?, "memory")?,
+            updated_at: Timestamp::from_micros(row.try_get(4)?),
+            terms: row.try_get::<Option<&[u8]>, _>(5)?.map(Arc::from),
         }),
         None => None,
     };
     Ok(SearchChange {
-        memory_id: MemoryId::from_uuid(row.try_get(3)?),
+        memory_id: MemoryId::from_uuid(row.try_get(0)?),
         head,
     })
 }

@@ -44,6 +44,11 @@ use crate::{Index, IndexError, migrations};
 
 /// Connections that read.
 const READERS: u32 = 4;
+/// Rows that a reader's thread may be ahead of who takes them: where a store is
+/// read whole for a search, the two would otherwise wake each other all the time.
+const ROWS_AHEAD: usize = 1_024;
+/// Bytes of the file that readers see without a system call for each page.
+const MAPPED_BYTES: &str = "1073741824";
 
 /// The index on SQLite.
 #[derive(Debug, Clone)]
@@ -117,7 +122,13 @@ impl SqliteIndex {
             .test_before_acquire(false)
             .idle_timeout(None)
             .max_lifetime(None)
-            .connect_lazy_with(options.read_only(true).create_if_missing(false));
+            .connect_lazy_with(
+                options
+                    .read_only(true)
+                    .create_if_missing(false)
+                    .row_buffer_size(ROWS_AHEAD)
+                    .pragma("mmap_size", MAPPED_BYTES),
+            );
         Ok(Self {
             readers,
             writer: Arc::new(Mutex::new(Writer {

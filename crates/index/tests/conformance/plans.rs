@@ -129,6 +129,20 @@ async fn lists_of_memories_are_ranges_of_indexes_in_their_order() {
 async fn search_looks_terms_up_memory_by_memory() {
     let terms = "(tenant_id = $1) AND (store_id = $2) AND (memory_id = m.memory_id)";
     let whole = ["Index Scan using search_doc_pkey", terms];
+    let (index, raw, _database) = postgres_index().await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw)).await;
+    let variables = [
+        ("$1", "uuid", "NULL"),
+        ("$2", "uuid", "NULL"),
+        ("$3", "bigint", "3"),
+    ];
+    let plan = plan(&index, &place, &statement("WHOLE"), &variables).await;
+    assert!(whole.iter().all(|part| plan.contains(part)), "{plan}");
+    assert!(
+        !plan.contains("Seq Scan") && !plan.contains("Hash") && !plan.contains("Join Filter"),
+        "{plan}"
+    );
+
     let since = [
         "(tenant_id = $1) AND (store_id = $2) AND (seq > $3)",
         "Index Scan using memory_pkey",
@@ -160,9 +174,10 @@ async fn lists_of_versions_are_ranges_of_the_index_of_their_filter() {
     assert_plans("list_versions_v1", &VERSIONS, &expected).await;
 }
 
-/// The statements that expiry and retention ask, as `statements` has them.
+/// A statement that expiry, retention or search asks, as the sources have it.
 fn statement(name: &str) -> String {
     let source = concat!(
+        include_str!("../../src/postgres/search.rs"),
         include_str!("../../src/statements/expiry.rs"),
         include_str!("../../src/statements/retention.rs")
     );
