@@ -584,3 +584,23 @@ impl Engine {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn postings_are_waited_for_while_they_are_made_and_worth_it() {
+        let store = SearchedStore::default();
+        store.wait_for_postings().await; // nobody makes them
+        store.is_soon_made.store(true, Ordering::Release);
+        let mut waiting = std::pin::pin!(store.wait_for_postings());
+        assert!(poll!(waiting.as_mut()).is_pending());
+        store.is_soon_made.store(false, Ordering::Release);
+        store.made.notify_waiters();
+        assert!(poll!(waiting).is_ready());
+        store.wait_for_postings().await; // they are made
+    }
+}

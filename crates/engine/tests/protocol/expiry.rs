@@ -7,8 +7,8 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::jobs::{ExpireUnused, ExpireVersions, RunOutcome, RunRequest, run_job};
 use keepsake_engine::{
-    Clock, Engine, EngineError, MemoryEdit, Principal, Restoration, ShownMemory, StoreEdit, TenantEdit,
-    VersionQuery, View,
+    Clock, Engine, EngineError, MemoryEdit, Principal, Restoration, SearchQuery, ShownMemory, StoreEdit,
+    TenantEdit, VersionQuery, View,
 };
 use keepsake_index::{MemoryTarget, Operation};
 use serde_json::{Value, json};
@@ -266,10 +266,11 @@ async fn pinned_memory_never_expires(bed: Bed) {
 
 async fn read_in_the_last_tenth_of_a_life_is_written_at_once(bed: Bed) {
     with_period(&bed).await;
-    let (early, late, viewed) = (
+    let (early, late, viewed, found) = (
         bed.make("/early.txt", "a").await,
         bed.make("/late.txt", "a").await,
         bed.make("/viewed.txt", "a").await,
+        bed.make("/found.txt", "zebras at the lake").await,
     );
     // A replica that never flushes by itself, and would die with what it knows.
     let other = bed.replica();
@@ -309,6 +310,19 @@ async fn read_in_the_last_tenth_of_a_life_is_written_at_once(bed: Bed) {
     assert!(read_at(&early).await.is_some(), "what waited goes along");
     read(&late).await;
     written(&late).await;
+    let fresh = bed.make("/fresh.txt", "zebras, zebras").await;
+    let query = SearchQuery {
+        query: "zebras".to_owned(),
+        ..SearchQuery::default()
+    };
+    let hits = other.search(&bed.principal, &[bed.store_id], &query).await;
+    let hits = hits.unwrap().items;
+    let memory_ids: Vec<_> = hits.iter().map(|hit| hit.memory_id).collect();
+    assert_eq!(
+        memory_ids,
+        [&fresh, &found].map(|memory| memory.memory.head.memory_id)
+    );
+    written(&found).await;
     bed.clock.advance(PERIOD / 10);
     assert_eq!(expire(&bed).await, 0);
 }
