@@ -7,8 +7,9 @@
 --
 -- It makes the commit and answers with the version's place, the store's purge
 -- epoch, the version's time and how long unread memories of the store are kept;
--- or it changes nothing and answers NULL, and `commit_v4` is to make the commit or
--- to say why not: what is refused, and with which words, is in that one alone.
+-- or it changes nothing but the store's `last_version_at` and answers NULL, and
+-- `commit_v4` is to make the commit or to say why not: what is refused, and with
+-- which words, is in that one alone.
 --
 -- The first statement locks the store, checks its limits and counts the version;
 -- where something else stands against the commit, that is taken back. Then there
@@ -109,7 +110,8 @@ BEGIN
                      v_store.expires_unused_after, v_store.period_set_at];
     END;
 
-    -- Of what was written, the time alone stays: later versions are not made before it.
+    -- Of what was written, the time alone stays: later versions are not made before
+    -- it. The setting is the whole transaction's, which has no other statement.
     v_setting := set_config('synchronous_commit', 'off', true);
     UPDATE store s
        SET seq = s.seq - 1, memory_count = s.memory_count - p_files, live_bytes = s.live_bytes - p_bytes,

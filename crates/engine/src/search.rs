@@ -1,7 +1,7 @@
 //! Search over the memories of stores.
 //!
 //! Each store's index is in memory once it was asked for ([`cache`]), and is
-//! brought up to the store's `seq` by one query before each search: a memory is
+//! brought up to the store's `seq` before each search, by one query: a memory is
 //! found when its write has returned, on every replica, and is not any more when
 //! its deletion has. Analysis and ranking are [`keepsake_search`]'s, the same on
 //! both databases.

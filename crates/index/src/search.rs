@@ -105,11 +105,11 @@ pub struct Unindexed {
 /// What search reads of a store.
 #[async_trait]
 pub trait SearchIndex: Send + Sync {
-    /// Tells what changed in a store since a place, in one query; `None`: no
-    /// such store.
+    /// Tells what changed in a store since a place, in one query, or all of the
+    /// store, in one more; `None`: no such store.
     ///
-    /// Costs as much as there is to tell. What is committed meanwhile may be
-    /// told now and once more later.
+    /// Costs as much as there is to tell. What is told may be newer than the
+    /// place and the purge epoch told with it, and is told once more later.
     async fn search_changes(
         &self,
         tenant_id: TenantId,

@@ -26,12 +26,12 @@ use crate::{Engine, EngineError};
 const UNINDEXED_AT_ONCE: usize = 256;
 /// Memories up to which all postings are made at once.
 const FEW_MEMORIES: usize = 64;
-/// Bytes up to which the postings of a store are waited for while they are made:
-/// those of some thousand memories, for less than a tenth of a second. A search
-/// that read the rows meanwhile would take about as long, and a core from it.
+/// Bytes of rows up to which the postings of a store are waited for while they
+/// are made: those of some thousand memories, for about a tenth of a second. A
+/// search that read the rows meanwhile would take a core from it.
 const SOON_MADE_BYTES: usize = 8 << 20;
 /// How long they are waited for at most.
-const SOON_MADE: Duration = Duration::from_millis(100);
+const SOON_MADE: Duration = Duration::from_millis(150);
 /// Bytes that a memory takes here beside its postings.
 const HEAD_BYTES: usize = 160;
 
@@ -236,7 +236,9 @@ impl SearchedStore {
     /// made.
     pub(super) async fn wait_for_postings(&self) {
         let made = self.made.notified();
-        if self.is_soon_made.load(Ordering::Acquire) {
+        // Read anew meanwhile, it may be so small that it has them already.
+        let has_all = || self.state.try_read().is_ok_and(|state| state.postings.has_all());
+        if self.is_soon_made.load(Ordering::Acquire) && !has_all() {
             // Without them the rows are read, as for a store that is larger.
             let _ = tokio::time::timeout(SOON_MADE, made).await;
         }
@@ -462,8 +464,8 @@ fn tell_damaged(memory_id: MemoryId) {
 }
 
 impl Engine {
-    /// The index of a store, brought up to now by one query; where the store was
-    /// read whole for that, with what lets others be.
+    /// The index of a store, brought up to now by one query; where the store is
+    /// read whole after it, with what lets others be.
     pub(super) async fn searched_store(
         &self,
         tenant_id: TenantId,
@@ -481,8 +483,12 @@ impl Engine {
             return Ok((store, None));
         }
         let turn = store.loading.lock().await;
+        // Loaded meanwhile, it is asked again: that may have begun before this did.
+        if store.is_loaded.load(Ordering::Relaxed) && self.catch_up(key, &store, false).await? {
+            drop(turn);
+            return Ok((store, None));
+        }
         let load = permit(&cache.loads).await?;
-        // Even if it was loaded meanwhile: that may have begun before this did.
         self.catch_up(key, &store, true).await?;
         drop(turn);
         Ok((store, Some(load)))

@@ -91,7 +91,8 @@ const LOCKS_AWAITED_FOR: Duration = Duration::from_mins(10);
 /// request must not wait without end for one. Every query of a request goes by a
 /// key in the order of its index, whatever the statistics say of a table that was
 /// empty a minute ago; and to plan it anew would cost more than to run it. What
-/// takes memory is a store's search terms, read whole: else they go over files.
+/// takes memory are the search terms of much that changed at once: else they go
+/// over files.
 const APP_SESSION: &str = "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'; \
     SET lock_timeout = '15s'; SET statement_timeout = '60s'; SET plan_cache_mode = force_generic_plan; \
     SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \

@@ -46,8 +46,10 @@ use crate::{Index, IndexError, migrations};
 const READERS: u32 = 4;
 /// Rows that a reader's thread may be ahead of who takes them: where a store is
 /// read whole for a search, the two would otherwise wake each other all the time.
-const ROWS_AHEAD: usize = 1_024;
-/// Bytes of the file that readers see without a system call for each page.
+/// A row of terms has some kilobytes, of the largest memories some tens.
+const ROWS_AHEAD: usize = 200;
+/// Bytes of the file that readers see without a system call for each page. What
+/// the disk then cannot read ends the process, not a query alone.
 const MAPPED_BYTES: &str = "1073741824";
 
 /// The index on SQLite.
