@@ -25,6 +25,7 @@ mod operator;
 mod place;
 mod plans;
 mod postgres_only;
+mod puts;
 mod races;
 mod redactions;
 mod refusals;
