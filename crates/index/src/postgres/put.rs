@@ -8,39 +8,30 @@ use crate::IndexError;
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange};
 use crate::model::Expiry;
 
-/// A commit of new content at one path: of a new memory, or of one that stays
-/// where it is.
-struct Put<'a> {
-    change: &'a Change,
-    after: &'a HeadChange,
-}
-
-impl<'a> Put<'a> {
-    /// The commit as a put, where it is no more than one.
-    fn of(commit: &'a Commit) -> Option<Self> {
-        let [change] = commit.changes.as_slice() else {
-            return None;
-        };
-        let after = change.after.as_ref()?;
-        let is_new_content = after.blob_id == change.version_id;
-        let moves = change
-            .before
-            .as_ref()
-            .is_some_and(|before| before.path != after.path);
-        let is_more = commit.guard.is_some() || commit.purge_epoch.is_some() || change.revives.is_some();
-        (is_new_content && !moves && !is_more).then_some(Self { change, after })
-    }
+/// The change of a commit that brings new content to one path, of a new memory or
+/// of one that stays where it is, and does no more.
+fn put_of(commit: &Commit) -> Option<(&Change, &HeadChange)> {
+    let [change] = commit.changes.as_slice() else {
+        return None;
+    };
+    let after = change.after.as_ref()?;
+    let is_new_content = after.blob_id == change.version_id;
+    let before = change.before.as_ref();
+    let moves = before.is_some_and(|before| before.path != after.path);
+    let is_more = commit.guard.is_some() || commit.purge_epoch.is_some() || change.revives.is_some();
+    (is_new_content && !moves && !is_more).then_some((change, after))
 }
 
 impl PostgresIndex {
-    /// Makes a commit that is no more than a put. `None`: nothing was written,
-    /// and the whole commit says what stands against it, or has more to do.
+    /// Makes a commit that is no more than a put. `None`: nothing was written but
+    /// the store's `last_version_at`, and the whole commit says what stands against
+    /// it, or has more to do.
     pub(super) async fn put(
         &self,
         tenant_id: TenantId,
         commit: &Commit,
     ) -> Result<Option<CommitOutcome>, IndexError> {
-        let Some(Put { change, after }) = Put::of(commit) else {
+        let Some((change, after)) = put_of(commit) else {
             return Ok(None);
         };
         let plan = CommitPlan::of(&commit.changes);
