@@ -5,17 +5,22 @@
 //! `KEEPSAKE_TEST_*` variables that are read here.
 
 pub mod collector;
+pub mod fault_proxy;
+pub mod history;
 pub mod hooked;
 pub mod issuer;
 pub mod keepsake_server;
+pub mod owned_postgres;
 pub mod postgres;
 pub mod run;
 pub mod s3;
 
 pub use collector::{CollectedSpan, Collector};
+pub use fault_proxy::{FaultProxy, ProxiedConnection};
 pub use hooked::HookedBlobs;
 pub use issuer::{IssuerKey, JwksAnswer, JwksServer};
 pub use keepsake_server::{RunningServer, ServerCommand};
+pub use owned_postgres::{OwnedPostgres, StopMode};
 pub use postgres::{TestDatabase, fresh_database, fresh_database_from};
 pub use s3::{VersionedPlace, fresh_s3, s3_options, versioned_s3};
 

@@ -109,7 +109,7 @@ async fn drop_database(server_url: &str, name: &str) -> sqlx::Result<()> {
     .await
 }
 
-async fn execute(server_url: &str, statement: String) -> sqlx::Result<()> {
+pub(crate) async fn execute(server_url: &str, statement: String) -> sqlx::Result<()> {
     let mut connection = PgConnection::connect(server_url).await?;
     connection.execute(AssertSqlSafe(statement)).await?;
     connection.close().await

@@ -1,0 +1,271 @@
+//! What clients of one store did, and what the store's versions say about it.
+//!
+//! Clients log each call with its outcome. Afterwards [`History::check`] compares
+//! the log with the store's versions in commit order, and returns everything that
+//! cannot be explained. It knows nothing of HTTP, databases or the product's code.
+
+mod check;
+mod edits;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use std::fmt;
+use std::time::Duration;
+
+/// The calls of all clients on one store, and the store as it is afterwards.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// Calls that change something, in any order.
+    pub calls: Vec<Call>,
+    /// What reads returned, in any order.
+    pub reads: Vec<Read>,
+    /// Every version of the store in commit order.
+    pub versions: Vec<Version>,
+    /// The live memories as a listing with content shows them.
+    pub heads: Vec<FinalHead>,
+}
+
+/// When a call was under way, on one clock for all clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interval {
+    /// The first attempt was sent.
+    pub began: Duration,
+    /// The last attempt was answered, or given up.
+    pub ended: Duration,
+}
+
+/// A call that changes something; retries of one call are one call.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Unique in the history. Texts and new paths that the call writes contain
+    /// [`tag`] of it.
+    pub number: u64,
+    /// When.
+    pub at: Interval,
+    /// What was asked for.
+    pub change: Change,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// The change that a call asks for. Paths are those of the API.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// A new memory; the path must be free.
+    Create {
+        /// Its path.
+        path: String,
+        /// Its content.
+        content: String,
+    },
+    /// A memory gets other content.
+    Update {
+        /// The memory.
+        memory_id: String,
+        /// The content that the memory must have; `None`: any.
+        expected: Option<String>,
+        /// The new content.
+        content: String,
+    },
+    /// The memory at a path is edited.
+    Edit {
+        /// The path.
+        path: String,
+        /// How.
+        edit: Edit,
+    },
+    /// A memory gets another path.
+    Rename {
+        /// Which.
+        target: Target,
+        /// The new path.
+        to: String,
+    },
+    /// A memory is deleted.
+    Delete {
+        /// Which.
+        target: Target,
+        /// The content that it must have; `None`: any.
+        expected: Option<String>,
+    },
+    /// A version's content and path are written back.
+    Restore {
+        /// The version.
+        version_id: String,
+    },
+    /// A version's content and path are removed from the history.
+    Redact {
+        /// The version.
+        version_id: String,
+    },
+}
+
+/// An edit of lines.
+#[derive(Debug, Clone)]
+pub enum Edit {
+    /// `text` becomes a line after line number `after`; 0 is the top.
+    Insert {
+        /// Lines before it.
+        after: usize,
+        /// Without a newline.
+        text: String,
+    },
+    /// The one occurrence of `old` becomes `new`.
+    Replace {
+        /// Occurs once.
+        old: String,
+        /// Its replacement.
+        new: String,
+    },
+    /// `text` becomes the last line; a missing memory is created.
+    Append {
+        /// Without a newline.
+        text: String,
+    },
+}
+
+/// A memory, as a request names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// The memory at this path.
+    Path(String),
+    /// The memory with this id.
+    Memory(String),
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was acknowledged; the version, where the answer names one.
+    Done {
+        /// The id of the version that the answer names.
+        version_id: Option<String>,
+    },
+    /// It was refused: nothing was changed.
+    Refused,
+    /// It may have landed.
+    Unknown,
+}
+
+/// What a read returned.
+#[derive(Debug, Clone)]
+pub struct Read {
+    /// When.
+    pub at: Interval,
+    /// What was read.
+    pub target: Target,
+    /// What it returned.
+    pub saw: Saw,
+}
+
+/// The state of a memory as an answer shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Saw {
+    /// This content.
+    Content(String),
+    /// Content with this SHA-256, in lowercase hex.
+    Sha256(String),
+    /// No memory.
+    Absent,
+}
+
+/// A version as the store has it afterwards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// Its id.
+    pub id: String,
+    /// The memory.
+    pub memory_id: String,
+    /// What it did.
+    pub operation: Operation,
+    /// Where the memory was after it; `None`: redacted.
+    pub path: Option<String>,
+    /// The content; `None`: it has none, or is redacted.
+    pub content: Option<String>,
+    /// Whether path and content were removed.
+    pub is_redacted: bool,
+}
+
+/// What a version did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A memory is new, or came back.
+    Created,
+    /// Content or path changed.
+    Modified,
+    /// The memory was deleted.
+    Deleted,
+}
+
+/// A live memory as a listing shows it afterwards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FinalHead {
+    /// Its id.
+    pub memory_id: String,
+    /// Its path.
+    pub path: String,
+    /// Its content.
+    pub content: String,
+}
+
+/// Something that must not happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule is broken.
+    pub rule: Rule,
+    /// Calls, versions and times, for the person who looks into it.
+    pub detail: String,
+}
+
+/// A rule of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// An acknowledged change is in the history.
+    AcknowledgedIsKept,
+    /// A change lands once at most.
+    LandsOnce,
+    /// A refused change does not land.
+    RefusedDoesNotLand,
+    /// Each version is explained by a call.
+    VersionHasACall,
+    /// Each version follows from its predecessor by the call that made it.
+    FollowsFromPredecessor,
+    /// One path belongs to one live memory.
+    PathIsUnique,
+    /// The commit order agrees with real time.
+    RealTimeOrder,
+    /// A read returns a state that was current while it was under way.
+    ReadIsCurrent,
+    /// Redacted is what was asked for, and nothing else.
+    RedactedAsAsked,
+    /// The live memories are those of the last versions.
+    HeadsMatchVersions,
+}
+
+impl History {
+    /// Everything in the history that breaks a rule.
+    #[must_use]
+    pub fn check(&self) -> Vec<Violation> {
+        check::check(self)
+    }
+}
+
+/// The text that marks what call `number` writes.
+#[must_use]
+pub fn tag(number: u64) -> String {
+    format!("[#{number}]")
+}
+
+/// The numbers of the calls whose tags are in a text.
+fn tags(text: &str) -> impl Iterator<Item = u64> {
+    text.split("[#")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(']')?.0.parse().ok())
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.rule, self.detail)
+    }
+}

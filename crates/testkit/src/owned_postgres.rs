@@ -1,0 +1,364 @@
+//! A Postgres server that one test owns: it may stop, crash and fail over.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::keepsake_server::free_port;
+use crate::{required_variable, run};
+
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How a server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopMode {
+    /// Open connections are closed, everything is written (SIGINT).
+    Fast,
+    /// As after a crash: the next start recovers from the log (SIGQUIT).
+    Immediate,
+}
+
+/// A server with its own data folder and port; gone with this value.
+///
+/// Commits are flushed to disk, as in production.
+#[derive(Debug)]
+pub struct OwnedPostgres {
+    binaries: PathBuf,
+    folder: TempDir,
+    /// User and group, where the test runs as root: Postgres refuses that.
+    user: Option<(String, String)>,
+    port: u16,
+    password: String,
+    settings: Vec<String>,
+    process: Option<Child>,
+}
+
+impl OwnedPostgres {
+    /// Makes a data folder and starts a server on it.
+    ///
+    /// The programs are those in the folder of `KEEPSAKE_TEST_PG_DUMP`.
+    ///
+    /// # Panics
+    /// When the programs are missing or the server does not start.
+    pub async fn start() -> Self {
+        let mut server = Self::new().await;
+        let password_file = server.folder.path().join("password");
+        std::fs::write(&password_file, &server.password).expect("the password file cannot be written");
+        server.give_to_user(&password_file).await;
+        let arguments: [&str; 10] = [
+            "--pgdata",
+            &server.data(),
+            "--username=postgres",
+            "--auth=scram-sha-256",
+            "--pwfile",
+            &password_file.to_string_lossy(),
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+            "--no-instructions",
+        ];
+        server.run("initdb", &arguments).await;
+        server.start_again().await;
+        server
+    }
+
+    /// Copies this server's data and starts a standby that follows it.
+    ///
+    /// From then on a commit of the primary waits until the standby has it, so
+    /// that a failover loses nothing.
+    ///
+    /// # Panics
+    /// When the copy fails or the standby does not start.
+    pub async fn start_standby(&self) -> Self {
+        let mut standby = Self {
+            password: self.password.clone(),
+            ..Self::new().await
+        };
+        let source = format!("{} application_name=standby", self.connection_string());
+        let arguments = [
+            "--pgdata",
+            &standby.data(),
+            "--dbname",
+            &source,
+            "--write-recovery-conf",
+            "--no-sync",
+        ];
+        standby.run("pg_basebackup", &arguments).await;
+        standby.start_again().await;
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+            .await;
+        self.execute("SELECT pg_reload_conf()").await;
+        standby
+    }
+
+    /// Makes a standby a primary.
+    ///
+    /// # Panics
+    /// When it refuses.
+    pub async fn promote(&self) {
+        // The setting came with the copied configuration or with the log.
+        self.execute("ALTER SYSTEM RESET synchronous_standby_names").await;
+        self.execute("SELECT pg_promote(true, 60)").await;
+        self.execute("SELECT pg_reload_conf()").await;
+    }
+
+    async fn new() -> Self {
+        let pg_dump = required_variable(
+            "KEEPSAKE_TEST_PG_DUMP",
+            "the `pg_dump` beside `initdb` and `postgres`",
+        );
+        let binaries = Path::new(&pg_dump)
+            .parent()
+            .expect("KEEPSAKE_TEST_PG_DUMP has no folder")
+            .to_owned();
+        let folder = tempfile::Builder::new()
+            .prefix("keepsake-postgres.")
+            .tempdir()
+            .expect("no temporary folder");
+        let password = uuid::Uuid::new_v4().simple().to_string();
+        run::remember(&password, "a database's password");
+        let server = Self {
+            binaries,
+            folder,
+            user: user_for_postgres().await,
+            port: free_port(),
+            password,
+            settings: Vec::new(),
+            process: None,
+        };
+        server.give_to_user(server.folder.path()).await;
+        server
+    }
+
+    /// Adds a setting (`name=value`) for the next start.
+    pub fn set(&mut self, setting: &str) {
+        self.settings.push(setting.to_owned());
+    }
+
+    /// Starts a server that was stopped, and waits until it takes connections.
+    ///
+    /// # Panics
+    /// When it does not within a minute.
+    pub async fn start_again(&mut self) {
+        let started = tokio::time::timeout(START_TIMEOUT, async {
+            loop {
+                let mut process = self.spawn();
+                while process
+                    .try_wait()
+                    .expect("the server's state is unknown")
+                    .is_none()
+                {
+                    if PgConnection::connect(&self.url()).await.is_ok() {
+                        self.process = Some(process);
+                        return;
+                    }
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+                // The last server's processes may still hold its shared memory.
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        });
+        let is_started = started.await.is_ok();
+        assert!(is_started, "Postgres did not start: {}", self.log());
+    }
+
+    /// Stops the server and waits for its end.
+    ///
+    /// # Panics
+    /// When it does not end within half a minute.
+    pub async fn stop(&mut self, mode: StopMode) {
+        let signal = match mode {
+            StopMode::Fast => "INT",
+            StopMode::Immediate => "QUIT",
+        };
+        let Some(mut process) = self.process.take() else {
+            return;
+        };
+        if let Some(pid) = process.id() {
+            run_command(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")])).await;
+        }
+        let ended = tokio::time::timeout(STOP_TIMEOUT, process.wait()).await;
+        assert!(ended.is_ok(), "Postgres did not stop: {}", self.log());
+    }
+
+    /// Stops and starts it.
+    ///
+    /// # Panics
+    /// See [`Self::stop`] and [`Self::start_again`].
+    pub async fn restart(&mut self, mode: StopMode) {
+        self.stop(mode).await;
+        self.start_again().await;
+    }
+
+    /// The URL of its database `postgres`, with a role that may do everything.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!(
+            "postgres://postgres:{}@{}/postgres",
+            self.password,
+            self.address()
+        )
+    }
+
+    /// Where it listens, as `host:port`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Runs a statement as the superuser.
+    ///
+    /// # Panics
+    /// When the server refuses.
+    pub async fn execute(&self, statement: &str) {
+        crate::postgres::execute(&self.url(), statement.to_owned())
+            .await
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+
+    fn connection_string(&self) -> String {
+        format!(
+            "host=127.0.0.1 port={} user=postgres password={}",
+            self.port, self.password
+        )
+    }
+
+    fn data(&self) -> String {
+        self.folder.path().join("data").to_string_lossy().into_owned()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn spawn(&self) -> Child {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("log"))
+            .expect("Postgres's log cannot be written");
+        let port = self.port.to_string();
+        let mut command = self.command("postgres");
+        command.args([
+            "-D",
+            &self.data(),
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-c",
+            "unix_socket_directories=",
+        ]);
+        command.args(["-c", "max_connections=200"]);
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("Postgres's log cannot be shared"))
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("Postgres cannot be run")
+    }
+
+    /// One of Postgres's programs, as a user that it accepts.
+    fn command(&self, program: &str) -> Command {
+        let program = self.binaries.join(program);
+        let mut command = match &self.user {
+            Some((user, group)) => {
+                let mut command = Command::new("setpriv");
+                command.args([
+                    "--reuid",
+                    user,
+                    "--regid",
+                    group,
+                    "--clear-groups",
+                    "--pdeathsig",
+                    "QUIT",
+                ]);
+                command.arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        command.current_dir("/");
+        command
+    }
+
+    async fn run(&self, program: &str, arguments: &[&str]) {
+        run_command(self.command(program).args(arguments)).await;
+    }
+
+    async fn give_to_user(&self, path: &Path) {
+        if let Some((user, _)) = &self.user {
+            run_command(Command::new("chown").arg(user).arg(path)).await;
+        }
+    }
+}
+
+/// The user and group that Postgres runs as; `None`: those of the test.
+async fn user_for_postgres() -> Option<(String, String)> {
+    if id(&["-u"]).await.as_deref() != Some("0") {
+        return None;
+    }
+    let user = if id(&["postgres"]).await.is_some() {
+        "postgres"
+    } else {
+        "nobody"
+    };
+    let group = id(&["-g", user]).await?;
+    Some((user.to_owned(), group))
+}
+
+/// The output of `id`; `None`: it failed.
+async fn id(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("id")
+        .args(arguments)
+        .output()
+        .await
+        .expect("`id` cannot be run");
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    output.status.success().then_some(text)
+}
+
+async fn run_command(command: &mut Command) {
+    let output = command.stdin(Stdio::null()).output().await;
+    let output = output.unwrap_or_else(|error| panic!("{:?}: {error}", command.as_std().get_program()));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn committed_rows_survive_a_crash_and_a_failover() {
+        let mut primary = OwnedPostgres::start().await;
+        primary.execute("CREATE TABLE facts (fact text)").await;
+        primary.execute("INSERT INTO facts VALUES ('kept')").await;
+        primary.restart(StopMode::Immediate).await;
+
+        let standby = primary.start_standby().await;
+        primary.execute("INSERT INTO facts VALUES ('copied')").await;
+        primary.stop(StopMode::Immediate).await;
+        standby.promote().await;
+        standby.execute("INSERT INTO facts VALUES ('new')").await;
+        let mut connection = PgConnection::connect(&standby.url()).await.unwrap();
+        let facts: i64 = sqlx::query_scalar("SELECT count(*) FROM facts")
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        assert_eq!(facts, 3);
+    }
+}
