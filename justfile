@@ -18,6 +18,10 @@ test *arguments:
 servers *arguments:
     ./tests/run --servers-only {{ arguments }}
 
+# Clients, faults and the history checker: `just torture --minutes 5`
+torture *arguments:
+    ./tests/torture {{ arguments }}
+
 # The Helm chart: rendered, validated, and run
 chart:
     ./tests/run -- --package keepsake --test e2e -- chart

@@ -79,7 +79,14 @@ macro_rules! measured {
     };
 }
 
-measured! {
+/// Names every trait of [`Index`] with its methods: calls `$implement!` with each.
+///
+/// For whoever puts itself around an index, as [`MeasuredIndex`] does. The types
+/// must be in scope there.
+#[macro_export]
+macro_rules! for_each_index_trait {
+    ($implement:ident) => {
+$implement! {
     MemoryIndex:
     head(
         tenant_id: TenantId, store_id: StoreId, path: Option<&MemoryPath>, max_entries: u64
@@ -96,7 +103,7 @@ measured! {
     pin(tenant_id: TenantId, pin: &Pin) -> PinOutcome;
 }
 
-measured! {
+$implement! {
     VersionIndex:
     version_at(tenant_id: TenantId, store_id: StoreId, seq: i64) -> Option<Version>;
     version(tenant_id: TenantId, store_id: StoreId, version_id: VersionId) -> Option<FoundVersion>;
@@ -106,7 +113,7 @@ measured! {
     ) -> Vec<VersionId>;
 }
 
-measured! {
+$implement! {
     PurgeIndex:
     redact(tenant_id: TenantId, redaction: &Redaction) -> RedactionOutcome;
     delete_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> bool;
@@ -114,7 +121,7 @@ measured! {
     purge_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp, limit: u32) -> StorePurge;
 }
 
-measured! {
+$implement! {
     StoreIndex:
     create_store(
         tenant_id: TenantId, store: &NewStore, stores_limit: u64, idempotency: Option<&Idempotency>
@@ -128,7 +135,7 @@ measured! {
     grant_bytes(tenant_id: TenantId, store_id: StoreId, needed_bytes: u64, tenant_limit_bytes: u64) -> Grant;
 }
 
-measured! {
+$implement! {
     SessionIndex:
     create_session(
         tenant_id: TenantId, session: &NewSession, idempotency: Option<&Idempotency>
@@ -146,18 +153,18 @@ measured! {
     flush_session_use(uses: &[SessionUse]) -> ();
 }
 
-measured! {
+$implement! {
     CredentialIndex:
     authenticate(secret_sha256: &[u8; 32]) -> Option<Credential>;
     tenant_standing(name: &TenantName) -> Option<TenantStanding>;
 }
 
-measured! {
+$implement! {
     SearchIndex:
     search_changes(tenant_id: TenantId, store_id: StoreId, since: &SearchSince) -> Option<SearchChanges>;
 }
 
-measured! {
+$implement! {
     SearchUpkeepIndex:
     unindexed_memories(after: Option<MemoryPlace>, analyser: u32, limit: u32) -> UnindexedPage;
     put_search_rows(
@@ -165,7 +172,7 @@ measured! {
     ) -> u64;
 }
 
-measured! {
+$implement! {
     MaintenanceIndex:
     flush_access(rows: &[AccessRow]) -> ();
     flush_key_use(uses: &[KeyUse]) -> ();
@@ -178,7 +185,7 @@ measured! {
     deletion_failed(key: &BlobKey, not_before: Timestamp) -> ();
 }
 
-measured! {
+$implement! {
     JobIndex:
     claim_run(job: &str, slot: Timestamp, owner: Uuid, now: Timestamp, lease_until: Timestamp) -> Option<i64>;
     renew_run(job: &str, fence: i64, lease_until: Timestamp, cursor: Option<&str>) -> bool;
@@ -191,7 +198,7 @@ measured! {
     job_runs(job: &str, before: Option<RunPlace>, now: Timestamp, limit: u32) -> Vec<JobRun>;
 }
 
-measured! {
+$implement! {
     SecretIndex:
     server_secrets(purpose: &str) -> Vec<ServerSecret>;
     add_server_secret(secret: &ServerSecret) -> bool;
@@ -201,7 +208,7 @@ measured! {
     remove_server_secret(kid: &str) -> bool;
 }
 
-measured! {
+$implement! {
     ErasureIndex:
     create_erasure(
         tenant_id: TenantId, erasure: &NewErasure, idempotency: Option<&Idempotency>
@@ -224,7 +231,7 @@ measured! {
     finish_erasure(tenant_id: TenantId, erasure_id: ErasureId, audited: &Audited) -> bool;
 }
 
-measured! {
+$implement! {
     OperatorIndex:
     create_tenant(tenant: &Tenant, audited: &Audited) -> bool;
     tenant(tenant_id: TenantId) -> Option<Tenant>;
@@ -236,7 +243,7 @@ measured! {
     ) -> StoreCreation;
 }
 
-measured! {
+$implement! {
     KeyIndex:
     create_api_key(
         key: &ApiKey, secret_sha256: &[u8; 32], idempotency: Option<&Idempotency>, audited: &Audited
@@ -246,13 +253,13 @@ measured! {
     revoke_api_key(tenant_id: TenantId, api_key_id: ApiKeyId, audited: &Audited) -> Option<IssuedKey>;
 }
 
-measured! {
+$implement! {
     AuditIndex:
     audit(tenant_id: TenantId, before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
     operator_audit(before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
 }
 
-measured! {
+$implement! {
     TenantDeletionIndex:
     delete_tenant(tenant_id: TenantId, audited: &Audited) -> Option<TenantDeletion>;
     tenant_deletion(tenant_id: TenantId) -> Option<TenantDeletion>;
@@ -264,7 +271,7 @@ measured! {
     finish_tenant(tenant_id: TenantId, now: Timestamp) -> bool;
 }
 
-measured! {
+$implement! {
     UpkeepIndex:
     named_blobs(after: Option<&BlobKey>, limit: u32) -> Vec<NamedBlob>;
     blob_is_named(key: &BlobKey) -> bool;
@@ -276,7 +283,7 @@ measured! {
     prune(what: Prunable, before: Timestamp, limit: u32, is_dry: bool) -> u64;
 }
 
-measured! {
+$implement! {
     ExpiryIndex:
     access_flush(now: Timestamp) -> AccessFlush;
     idle_stores(wanted: &IdleStores) -> Vec<IdleStore>;
@@ -286,16 +293,20 @@ measured! {
     set_idle_since(tenant_id: TenantId, store_id: StoreId, idle_since: Timestamp) -> ();
 }
 
-measured! {
+$implement! {
     RetentionIndex:
     histories(after: Option<(TenantId, StoreId)>, limit: u32) -> Vec<History>;
     take_outdated(tenant_id: TenantId, batch: &VersionBatch) -> VersionsTaken;
 }
 
-measured! {
+$implement! {
     UsageIndex:
     store_usage(tenant_id: TenantId, store_id: StoreId, limit: u32) -> Option<StoreUsage>;
 }
+    };
+}
+
+for_each_index_trait!(measured);
 
 #[async_trait]
 impl Index for MeasuredIndex {

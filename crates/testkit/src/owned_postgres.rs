@@ -330,7 +330,8 @@ async fn id(arguments: &[&str]) -> Option<String> {
 
 async fn run_command(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().await;
-    let output = output.unwrap_or_else(|error| panic!("{:?}: {error}", command.as_std().get_program()));
+    let output =
+        output.unwrap_or_else(|error| panic!("{}: {error}", command.as_std().get_program().display()));
     assert!(
         output.status.success(),
         "{}",

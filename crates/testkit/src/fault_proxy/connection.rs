@@ -87,7 +87,7 @@ pub(super) async fn pass(
 /// Reads and throws away until the client gives up or the connection is reset.
 async fn swallow(client: &mut TcpStream, rules: &mut watch::Receiver<Rules>) {
     let reads = async {
-        let mut buffer = [0; READ_BYTES];
+        let mut buffer = vec![0; READ_BYTES];
         while matches!(client.read(&mut buffer).await, Ok(length) if length > 0) {}
     };
     tokio::select! {

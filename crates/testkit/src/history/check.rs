@@ -261,9 +261,10 @@ impl<'a> Checker<'a> {
     /// Notes what paths and the memory show from a version on.
     fn note_paths(&mut self, position: usize, before: Option<&Memory>, after: &Memory) {
         let version = &self.history.versions[position];
-        let state = match after.is_live {
-            true => State::live(after.content.as_deref()),
-            false => State::Absent,
+        let state = if after.is_live {
+            State::live(after.content.as_deref())
+        } else {
+            State::Absent
         };
         self.timeline
             .record(Target::Memory(version.memory_id.clone()), position, state.clone());
@@ -322,9 +323,40 @@ impl<'a> Checker<'a> {
             let again = new_tags(before.as_ref(), &after).into_iter().next_back();
             match again.and_then(|number| self.calls.get(&number).copied()) {
                 Some(call) => self.assign(position, call, before.as_ref()),
-                None => self.report(Rule::VersionHasACall, describe(version)),
+                None => {
+                    let similar = self.calls_on(version, before.as_ref());
+                    let detail = format!(
+                        "{}; it can be at {window:?}; calls on it: {similar:?}",
+                        describe(version)
+                    );
+                    self.report(Rule::VersionHasACall, detail);
+                }
             }
         }
+    }
+
+    /// Deletions and restores of the same memory or path, whatever their outcome.
+    fn calls_on(&self, version: &Version, before: Option<&Memory>) -> Vec<&'a Call> {
+        let path = before.and_then(|before| before.path.as_ref());
+        let is_similar = |call: &&Call| match &call.change {
+            Change::Delete {
+                target: Target::Path(at),
+                ..
+            } => Some(at) == path,
+            Change::Delete {
+                target: Target::Memory(id),
+                ..
+            } => *id == version.memory_id,
+            Change::Restore { version_id } => {
+                let source = self
+                    .positions
+                    .get(&**version_id)
+                    .map(|&at| &self.history.versions[at]);
+                source.is_some_and(|source| source.memory_id == version.memory_id)
+            }
+            _ => false,
+        };
+        self.history.calls.iter().filter(is_similar).collect()
     }
 
     fn check_calls(&mut self) {

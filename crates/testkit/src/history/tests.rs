@@ -115,10 +115,11 @@ impl Builder {
 }
 
 fn lines(numbers: &[u64]) -> String {
-    numbers
+    let lines: Vec<_> = numbers
         .iter()
         .map(|number| format!("{}\n", tag(*number)))
-        .collect()
+        .collect();
+    lines.concat()
 }
 
 #[test]

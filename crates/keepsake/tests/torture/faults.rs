@@ -1,0 +1,308 @@
+//! The faults of a run, one after the other on each gateway.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use keepsake_testkit::{FaultProxy, StopMode};
+use reqwest::Method;
+use serde_json::json;
+use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
+
+use super::client::Shared;
+use super::fleet::{Fleet, Gateway, Pair, TERMINATION_LIMIT};
+use super::probe::Prober;
+use super::random::Random;
+use super::report::Faults;
+
+/// Pauses between faults on one gateway.
+const PAUSE_MILLIS: u64 = 400;
+/// How long faults last that end by themselves.
+const LASTING: Duration = Duration::from_millis(1_200);
+/// Between two restarts of Postgres.
+const BETWEEN_RESTARTS: Duration = Duration::from_secs(25);
+const BETWEEN_JOBS: Duration = Duration::from_secs(4);
+
+/// A fault on one gateway.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Kill,
+    Terminate,
+    TerminateAmidFault,
+    Pause,
+    Network(Link, Network),
+}
+
+/// The connections that a network fault hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Clients,
+    Postgres,
+    S3,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Network {
+    Reset,
+    ResetOne,
+    Refuse,
+    Delay,
+    Cut,
+    Stall,
+    /// Connections of now go silent; new ones work.
+    Silence,
+    SilenceOne,
+}
+
+const NETWORK: [Network; 8] = [
+    Network::Reset,
+    Network::ResetOne,
+    Network::Refuse,
+    Network::Delay,
+    Network::Cut,
+    Network::Stall,
+    Network::Silence,
+    Network::SilenceOne,
+];
+
+/// Injects faults until it is stopped.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) probers: Vec<Arc<Prober>>,
+    pub(crate) faults: Mutex<Faults>,
+    /// Held for writing while a fault hits all gateways.
+    pub(crate) everything: RwLock<()>,
+}
+
+impl Controller {
+    /// Injects faults into one gateway.
+    pub(crate) async fn torture_gateway(
+        self: Arc<Self>,
+        number: usize,
+        mut random: Random,
+        stopping: CancellationToken,
+    ) {
+        let gateway = &self.fleet.gateways[number];
+        while !stopping.is_cancelled() {
+            tokio::time::sleep(Duration::from_millis(random.below(PAUSE_MILLIS))).await;
+            let _turn = self.everything.read().await;
+            let fault = choose(&mut random, self.fleet.pair);
+            let since = self.inject(gateway, fault, &mut random).await;
+            let recovery = self.probers[number].wait_for_service(since).await;
+            self.note(fault.name(), number, recovery).await;
+        }
+    }
+
+    /// Restarts Postgres now and then.
+    pub(crate) async fn torture_postgres(self: Arc<Self>, mut random: Random, stopping: CancellationToken) {
+        let Some(postgres) = &self.fleet.postgres else {
+            return;
+        };
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(BETWEEN_RESTARTS) => {}
+                () = stopping.cancelled() => return,
+            }
+            let _turn = self.everything.write().await;
+            let (mode, kind) = match random.percent(50) {
+                true => (StopMode::Fast, "Postgres restarted"),
+                false => (StopMode::Immediate, "Postgres crashed"),
+            };
+            postgres.lock().await.restart(mode).await;
+            let since = self.shared.now();
+            for (number, prober) in self.probers.iter().enumerate() {
+                let recovery = prober.wait_for_service(since).await;
+                self.note(kind, number, recovery).await;
+            }
+        }
+    }
+
+    /// Runs jobs as an operator would; refusals and lost answers are expected.
+    pub(crate) async fn run_jobs(self: Arc<Self>, mut random: Random, stopping: CancellationToken) {
+        let jobs = [
+            "drain-deletions",
+            "sweep-blobs",
+            "expire-unused",
+            "expire-versions",
+            "reconcile-usage",
+            "purge-stores",
+            "prune",
+            "index-memories",
+        ];
+        while !stopping.is_cancelled() {
+            tokio::time::sleep(BETWEEN_JOBS).await;
+            let (Some(job), Some(gateway)) = (random.pick(&jobs), random.pick(&self.fleet.gateways)) else {
+                return;
+            };
+            gateway
+                .operator(Method::POST, &format!("/jobs/{job}/run"), Some(&json!({})))
+                .await;
+        }
+    }
+
+    async fn note(&self, kind: &'static str, number: usize, recovery: Option<Duration>) {
+        {
+            let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+            faults.add(kind, recovery.unwrap_or(Duration::from_secs(60)));
+        }
+        if recovery.is_none() {
+            let output = self.fleet.gateways[number].output().await;
+            let end: Vec<_> = output.lines().rev().take(5).collect();
+            let violation =
+                format!("gateway {number} did not serve again after `{kind}`; its log ends: {end:?}");
+            self.shared.counts().violations.push(violation);
+            // The others are tried on a gateway that works.
+            self.fleet.gateways[number].kill_and_restart().await;
+        }
+    }
+
+    /// Injects a fault, and ends it; the time from which recovery counts.
+    async fn inject(&self, gateway: &Gateway, fault: Fault, random: &mut Random) -> Duration {
+        let began = self.shared.now();
+        match fault {
+            Fault::Kill => gateway.kill_and_restart().await,
+            Fault::Terminate => {
+                self.terminate(gateway).await;
+                gateway.start_again().await;
+                return self.shared.now();
+            }
+            Fault::TerminateAmidFault => {
+                let proxy = gateway
+                    .postgres
+                    .as_ref()
+                    .or(gateway.s3.as_ref())
+                    .unwrap_or(&gateway.clients);
+                proxy.silence_all();
+                self.terminate(gateway).await;
+                gateway.heal().await;
+                gateway.start_again().await;
+                return self.shared.now();
+            }
+            Fault::Pause => {
+                gateway.signal("STOP").await;
+                tokio::time::sleep(LASTING).await;
+                gateway.signal("CONT").await;
+                return self.shared.now();
+            }
+            Fault::Network(link, network) => {
+                let proxy = match link {
+                    Link::Clients => &gateway.clients,
+                    Link::Postgres => gateway.postgres.as_ref().unwrap(),
+                    Link::S3 => gateway.s3.as_ref().unwrap(),
+                };
+                if self.disturb(proxy, network, random).await {
+                    tokio::time::sleep(LASTING).await;
+                    proxy.heal().await;
+                    return self.shared.now();
+                }
+            }
+        }
+        began
+    }
+
+    /// Whether the fault lasts until the proxy is healed.
+    async fn disturb(&self, proxy: &FaultProxy, network: Network, random: &mut Random) -> bool {
+        // What an earlier fault left silent is over now.
+        proxy.heal().await;
+        let connections = proxy.connections();
+        match network {
+            Network::Reset => proxy.reset_connections(),
+            Network::ResetOne => drop(random.pick(&connections).map(|connection| connection.reset())),
+            Network::Refuse => {
+                proxy.refuse_connections().await;
+                proxy.reset_connections();
+            }
+            Network::Delay => proxy.delay(Duration::from_millis(20 + random.below(300))),
+            Network::Cut => proxy.cut_after(random.below(2_000)),
+            Network::Stall => proxy.stall(),
+            Network::Silence => proxy.silence_connections(),
+            Network::SilenceOne => drop(random.pick(&connections).map(|connection| connection.silence())),
+        }
+        matches!(
+            network,
+            Network::Refuse | Network::Delay | Network::Cut | Network::Stall
+        )
+    }
+
+    async fn terminate(&self, gateway: &Gateway) {
+        if gateway.terminate().await.is_none() {
+            let violation = format!(
+                "gateway {} did not end within {TERMINATION_LIMIT:?} of SIGTERM",
+                gateway.number
+            );
+            self.shared.counts().violations.push(violation);
+        }
+    }
+}
+
+/// Costly faults are rarer: each silent connection may take ten seconds.
+fn choose(random: &mut Random, pair: Pair) -> Fault {
+    match random.below(100) {
+        0..10 => return Fault::Kill,
+        10..14 => return Fault::Terminate,
+        14..16 => return Fault::TerminateAmidFault,
+        16..20 => return Fault::Pause,
+        _ => {}
+    }
+    let links: &[Link] = match pair {
+        Pair::SqliteFiles => &[Link::Clients],
+        Pair::PostgresS3 => &[Link::Clients, Link::Postgres, Link::Postgres, Link::S3, Link::S3],
+    };
+    let link = *random.pick(links).unwrap();
+    let mut network = *random.pick(&NETWORK).unwrap();
+    let is_silence = matches!(network, Network::Silence | Network::SilenceOne);
+    if is_silence && link != Link::Clients && random.percent(50) {
+        network = Network::Reset;
+    }
+    Fault::Network(link, network)
+}
+
+impl Fault {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "gateway killed",
+            Self::Terminate => "gateway terminated",
+            Self::TerminateAmidFault => "gateway terminated amid a fault",
+            Self::Pause => "gateway frozen",
+            Self::Network(Link::Clients, network) => network.name([
+                "clients: reset",
+                "clients: one reset",
+                "clients: refused",
+                "clients: delayed",
+                "clients: cut",
+                "clients: stalled",
+                "clients: silent",
+                "clients: one silent",
+            ]),
+            Self::Network(Link::Postgres, network) => network.name([
+                "Postgres: reset",
+                "Postgres: one reset",
+                "Postgres: refused",
+                "Postgres: delayed",
+                "Postgres: cut",
+                "Postgres: stalled",
+                "Postgres: silent",
+                "Postgres: one silent",
+            ]),
+            Self::Network(Link::S3, network) => network.name([
+                "S3: reset",
+                "S3: one reset",
+                "S3: refused",
+                "S3: delayed",
+                "S3: cut",
+                "S3: stalled",
+                "S3: silent",
+                "S3: one silent",
+            ]),
+        }
+    }
+}
+
+impl Network {
+    /// Its name in a list that has the order of [`NETWORK`].
+    const fn name(self, names: [&'static str; 8]) -> &'static str {
+        names[self as usize]
+    }
+}

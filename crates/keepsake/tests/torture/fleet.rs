@@ -1,0 +1,335 @@
+//! The gateways of a run, their stores, and the proxies in between.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_testkit::keepsake_server::free_port;
+use keepsake_testkit::{FaultProxy, OwnedPostgres, RunningServer, ServerCommand, run, s3, s3_options};
+use reqwest::Method;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+
+use super::client::Endpoint;
+
+/// Which index and which blob store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pair {
+    SqliteFiles,
+    PostgresS3,
+}
+
+const DRAIN_SECONDS: u64 = 1;
+const SHUTDOWN_DEADLINE_SECONDS: u64 = 10;
+/// Within which a process ends after SIGTERM, whatever else is wrong.
+pub(crate) const TERMINATION_LIMIT: Duration =
+    Duration::from_secs(DRAIN_SECONDS + SHUTDOWN_DEADLINE_SECONDS + 5);
+
+/// Everything that runs.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    pub(crate) pair: Pair,
+    pub(crate) gateways: Vec<Arc<Gateway>>,
+    pub(crate) postgres: Option<Mutex<OwnedPostgres>>,
+    pub(crate) key: String,
+    /// For commands beside the servers, around the proxies.
+    direct: ServerCommand,
+    #[expect(dead_code, reason = "holds the folder of the SQLite pair")]
+    folder: TempDir,
+}
+
+/// One gateway process, and the proxies around it.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) number: usize,
+    command: ServerCommand,
+    pub(crate) running: Mutex<RunningServer>,
+    /// Between clients and the gateway.
+    pub(crate) clients: FaultProxy,
+    pub(crate) postgres: Option<FaultProxy>,
+    pub(crate) s3: Option<FaultProxy>,
+    operator_port: u16,
+    operator_token: String,
+    http: reqwest::Client,
+}
+
+/// Where a gateway finds its stores.
+struct Stores {
+    index_url: String,
+    blobs: String,
+}
+
+impl Fleet {
+    pub(crate) async fn start(pair: Pair) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let postgres = match pair {
+            Pair::PostgresS3 => Some(OwnedPostgres::start().await),
+            Pair::SqliteFiles => None,
+        };
+        let stores = Stores::of(postgres.as_ref(), folder.path());
+        let direct = ServerCommand::new(binary(), &stores.config(free_port(), &fresh_token()));
+        if pair == Pair::PostgresS3 {
+            keepsake(&direct, &["migrate"]).await.unwrap();
+        }
+        let key = make_key(&direct).await;
+        let mut gateways = Vec::new();
+        for number in 0..if pair == Pair::PostgresS3 { 2 } else { 1 } {
+            gateways.push(Arc::new(Gateway::start(number, &stores, pair).await));
+        }
+        Self {
+            pair,
+            gateways,
+            postgres: postgres.map(Mutex::new),
+            key,
+            direct,
+            folder,
+        }
+    }
+
+    /// Where clients reach the gateways: directly, and through a proxy.
+    pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
+        let of = |gateway: &Arc<Gateway>| {
+            let direct = Endpoint {
+                url: gateway.url(),
+                is_faulty: false,
+            };
+            let proxied = format!("http://{}", gateway.clients.address());
+            [
+                direct.clone(),
+                direct,
+                Endpoint {
+                    url: proxied,
+                    is_faulty: true,
+                },
+            ]
+        };
+        self.gateways.iter().flat_map(of).collect()
+    }
+
+    /// Ends all faults.
+    pub(crate) async fn heal(&self) {
+        for gateway in &self.gateways {
+            gateway.heal().await;
+        }
+    }
+
+    /// What `keepsake verify` finds; on SQLite without a server.
+    pub(crate) async fn verify(&self) -> Result<Value, String> {
+        keepsake(&self.direct, &["verify", "--json"]).await
+    }
+
+    /// The URL of Postgres, around the proxies.
+    pub(crate) async fn postgres_url(&self) -> Option<String> {
+        match &self.postgres {
+            Some(postgres) => Some(postgres.lock().await.url()),
+            None => None,
+        }
+    }
+}
+
+impl Gateway {
+    async fn start(number: usize, stores: &Stores, pair: Pair) -> Self {
+        let (mut postgres, mut s3) = (None, None);
+        let mut own = Stores {
+            index_url: stores.index_url.clone(),
+            blobs: stores.blobs.clone(),
+        };
+        if pair == Pair::PostgresS3 {
+            let (proxy, url) = FaultProxy::before_url(&stores.index_url).await;
+            (postgres, own.index_url) = (Some(proxy), url);
+            let endpoint = s3_options("").settings.endpoint.unwrap();
+            let (proxy, url) = FaultProxy::before_url(&endpoint).await;
+            (s3, own.blobs) = (Some(proxy), stores.blobs.replace(&endpoint, &url));
+        }
+        let (operator_port, operator_token) = (free_port(), fresh_token());
+        let command = ServerCommand::new(binary(), &own.config(operator_port, &operator_token));
+        let running = command.start().await;
+        let clients = FaultProxy::start(&format!("127.0.0.1:{}", command.port())).await;
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_secs(20))
+            .build()
+            .unwrap();
+        let running = Mutex::new(running);
+        Self {
+            number,
+            command,
+            running,
+            clients,
+            postgres,
+            s3,
+            operator_port,
+            operator_token,
+            http,
+        }
+    }
+
+    /// Where it listens.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.command.port())
+    }
+
+    /// Kills the process and starts another.
+    pub(crate) async fn kill_and_restart(&self) {
+        let mut running = self.running.lock().await;
+        running.kill9().await;
+        *running = self.command.start().await;
+    }
+
+    /// Asks the process to end; how long that took, or `None`: it had to be killed.
+    pub(crate) async fn terminate(&self) -> Option<Duration> {
+        let mut running = self.running.lock().await;
+        let began_at = tokio::time::Instant::now();
+        running.terminate().await;
+        let is_ended = tokio::time::timeout(TERMINATION_LIMIT, running.wait())
+            .await
+            .is_ok();
+        if !is_ended {
+            running.kill9().await;
+        }
+        is_ended.then(|| began_at.elapsed())
+    }
+
+    /// Starts a process again that has ended.
+    pub(crate) async fn start_again(&self) {
+        *self.running.lock().await = self.command.start().await;
+    }
+
+    /// Sends a signal to the process.
+    pub(crate) async fn signal(&self, name: &str) {
+        let pid = self.running.lock().await.pid();
+        if let Some(pid) = pid {
+            let kill = format!("kill -{name} {pid}");
+            Command::new("sh")
+                .args(["-c", &kill])
+                .stdin(Stdio::null())
+                .status()
+                .await
+                .unwrap();
+        }
+    }
+
+    /// Ends the faults of all its proxies.
+    pub(crate) async fn heal(&self) {
+        for proxy in [Some(&self.clients), self.postgres.as_ref(), self.s3.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            proxy.heal().await;
+        }
+    }
+
+    /// Sends a request to the operator's listener; `None`: no answer.
+    pub(crate) async fn operator(&self, method: Method, path: &str, body: Option<&Value>) -> Option<Value> {
+        let url = format!("http://127.0.0.1:{}/admin/v1{path}", self.operator_port);
+        let mut request = self.http.request(method, url).bearer_auth(&self.operator_token);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        request.send().await.ok()?.json().await.ok()
+    }
+
+    /// What the process logged since its last start.
+    pub(crate) async fn output(&self) -> String {
+        self.running.lock().await.output()
+    }
+}
+
+impl Stores {
+    fn of(postgres: Option<&OwnedPostgres>, folder: &Path) -> Self {
+        let Some(postgres) = postgres else {
+            return Self {
+                index_url: format!("sqlite://{}", folder.join("index.db").display()),
+                blobs: format!("url = \"file://{}\"\n", folder.join("blobs").display()),
+            };
+        };
+        let options = s3_options(&s3::unique_prefix());
+        let credentials = options.settings.credentials.unwrap();
+        Self {
+            index_url: postgres.url(),
+            blobs: format!(
+                "url = \"s3://{}/{}\"\nendpoint = \"{}\"\nregion = \"{}\"\npath_style = true\n\
+                 access_key_id = \"{}\"\nsecret_access_key = \"{}\"\n",
+                options.bucket,
+                options.prefix,
+                options.settings.endpoint.unwrap(),
+                options.settings.region.unwrap_or_default(),
+                credentials.access_key_id,
+                credentials.secret_access_key.expose_secret(),
+            ),
+        }
+    }
+
+    fn config(&self, operator_port: u16, operator_token: &str) -> String {
+        format!(
+            "[operator]\nlisten = \"127.0.0.1:{operator_port}\"\ntoken = \"{operator_token}\"\n\
+             [server]\nlisten = \"127.0.0.1:{{port}}\"\ndrain_seconds = {DRAIN_SECONDS}\n\
+             shutdown_deadline_seconds = {SHUTDOWN_DEADLINE_SECONDS}\n\
+             [index]\nurl = \"{}\"\n[blobs]\n{}[log]\nfilter = \"warn\"\n\
+             [limits]\nrequests_per_second = 1_000_000\nrequest_burst = 1_000_000\n",
+            self.index_url, self.blobs
+        )
+    }
+}
+
+fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_keepsake"))
+}
+
+fn fresh_token() -> String {
+    let token = format!(
+        "{}{}",
+        uuid::Uuid::new_v4().simple(),
+        uuid::Uuid::new_v4().simple()
+    );
+    run::remember(&token, "an operator's token");
+    token
+}
+
+/// Makes a tenant, and a key with every scope.
+async fn make_key(direct: &ServerCommand) -> String {
+    let tenant = keepsake(direct, &["tenant", "create", "--name", "torture", "--json"])
+        .await
+        .unwrap();
+    let id = tenant["id"].as_str().unwrap().to_owned();
+    let mut arguments = vec!["key", "create", "--tenant", &id, "--name", "torture", "--json"];
+    for scope in ["memory:read", "memory:write", "stores:admin", "sessions:write"] {
+        arguments.extend(["--scope", scope]);
+    }
+    let key = keepsake(direct, &arguments).await.unwrap();
+    let secret = key["api_key"].as_str().unwrap().to_owned();
+    run::remember(&secret, "an API key");
+    secret
+}
+
+/// Runs a command on the stores themselves; what it printed as JSON.
+async fn keepsake(direct: &ServerCommand, arguments: &[&str]) -> Result<Value, String> {
+    let config: PathBuf = direct.config_file();
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("KEEPSAKE_") {
+            command.env_remove(name);
+        }
+    }
+    let output = command
+        .args(arguments)
+        .arg("--config")
+        .arg(config)
+        .stdin(Stdio::null())
+        .output()
+        .await;
+    let output = output.unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() {
+        Ok(serde_json::from_str(&stdout).unwrap_or_else(|_| json!(stdout)))
+    } else {
+        Err(format!(
+            "{arguments:?} failed: {stdout}{}",
+            String::from_utf8_lossy(&output.stderr)
+        ))
+    }
+}

@@ -1,0 +1,72 @@
+//! Clients, faults and a history checker on real servers.
+//!
+//! Each pair of backends is run for [`Settings::duration`]: about a minute in a
+//! plain `cargo test`, as long as `./tests/torture --minutes N` says otherwise.
+//! A run prints its seed and its figures, and fails on any violation, and where
+//! the service took more than [`report::RECOVERY_LIMIT`] to come back.
+//! [`planted`] shows that the checker finds bugs.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test's helpers fail the test by panicking, as the test does"
+)]
+
+mod audit;
+mod client;
+mod faults;
+mod fleet;
+mod planted;
+mod probe;
+mod random;
+mod report;
+mod run;
+mod workload;
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use self::fleet::Pair;
+
+/// One run at a time: they measure how long recovery takes.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+
+/// How long a run takes unless `KEEPSAKE_TORTURE_SECONDS` says otherwise.
+const BOUNDED_RUN: Duration = Duration::from_secs(60);
+
+/// What the environment asks for.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    duration: Duration,
+    seed: u64,
+}
+
+impl Settings {
+    /// Reads `KEEPSAKE_TORTURE_SECONDS` and `KEEPSAKE_TORTURE_SEED`.
+    fn from_environment() -> Self {
+        let number = |name: &str| -> Option<u64> {
+            let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+            Some(
+                value
+                    .parse()
+                    .unwrap_or_else(|_| panic!("{name} is not a number: {value}")),
+            )
+        };
+        Self {
+            duration: number("KEEPSAKE_TORTURE_SECONDS").map_or(BOUNDED_RUN, Duration::from_secs),
+            seed: number("KEEPSAKE_TORTURE_SEED").unwrap_or_else(random::fresh_seed),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_under_faults_on_sqlite_and_files() {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    run::run(Pair::SqliteFiles, Settings::from_environment()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_under_faults_on_postgres_and_s3() {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    run::run(Pair::PostgresS3, Settings::from_environment()).await;
+}

@@ -1,0 +1,315 @@
+//! Bugs that are planted on purpose: the checker must find each of them.
+//!
+//! The bugs are decorators around the index and the blob store of servers in
+//! this process; the product has no switch for them.
+
+mod blobs;
+mod index;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use keepsake_blobs::{BlobStore, FileBlobs};
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{StoreId, TenantId};
+use keepsake_engine::jobs::{Job, RunOutcome, RunRequest, SweepBlobs, run_job};
+use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, NewKey, NewTenant, SystemClock};
+use keepsake_index::{Index, Scope, SqliteIndex};
+use keepsake_server::{Lifecycle, ServerOptions};
+use keepsake_testkit::HookedBlobs;
+use keepsake_testkit::history::{Change, tag};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use self::blobs::LateBlobs;
+use self::index::{Bug, BuggyIndex};
+use super::audit::Reader;
+use super::client::{Client, Endpoint, Request, Shared, StoreLog};
+use super::random::{Random, fresh_seed};
+use super::workload::Group;
+
+/// Acknowledged and refused calls after which the clients stop.
+const CALLS: u64 = 1_500;
+/// How long they may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A folder with an index and blobs, a tenant and its key.
+struct Ground {
+    folder: TempDir,
+    key: String,
+    tenant_id: TenantId,
+}
+
+/// Two servers in this process on one index, as two replicas are.
+struct Servers {
+    urls: Vec<String>,
+    engines: Vec<Engine>,
+    index: Arc<dyn Index>,
+    lifecycle: Lifecycle,
+}
+
+impl Ground {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (index, blobs) = open(&folder).await;
+        let engine = Engine::new(Arc::clone(&index), blobs, EngineOptions::default());
+        let tenant = NewTenant {
+            name: "planted".to_owned(),
+            external_id: None,
+            limits: LimitOverrides::default(),
+        };
+        let tenant_id = engine.operator().create_tenant(tenant).await.unwrap().tenant_id;
+        let key = NewKey {
+            tenant_id,
+            name: "planted".to_owned(),
+            scopes: Scope::ALL.to_vec(),
+            store_ids: None,
+            expires_at: None,
+        };
+        let (_, secret) = engine.operator().create_key(key).await.unwrap();
+        index.close().await;
+        Self {
+            folder,
+            key: secret.expose().to_owned(),
+            tenant_id,
+        }
+    }
+
+    /// Serves without bugs, reads all stores and returns what is wrong.
+    async fn check(&self, logs: &[Arc<StoreLog>]) -> Vec<String> {
+        let (index, blobs) = open(&self.folder).await;
+        let servers = Servers::start(index, blobs, &EngineOptions::default()).await;
+        let violations = Reader::new(&servers.urls[0], &self.key).check_stores(logs).await;
+        servers.stop().await;
+        violations
+    }
+
+    /// Runs clients on servers with a bug, crashes them, and returns what is
+    /// wrong afterwards.
+    async fn violations_of(&self, index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>) -> Vec<String> {
+        let servers = Servers::start(index, blobs, &EngineOptions::default()).await;
+        let logs = work(&servers, &self.key).await;
+        servers.stop().await;
+        self.check(&logs).await
+    }
+}
+
+impl Servers {
+    async fn start(index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>, options: &EngineOptions) -> Self {
+        let lifecycle = Lifecycle::default();
+        let (mut urls, mut engines) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let engine = Engine::new(Arc::clone(&index), Arc::clone(&blobs), options.clone());
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            urls.push(format!("http://{}", listener.local_addr().unwrap()));
+            engines.push(engine.clone());
+            let served =
+                keepsake_server::serve(engine, listener, ServerOptions::default(), lifecycle.clone());
+            tokio::spawn(served);
+        }
+        Self {
+            urls,
+            engines,
+            index,
+            lifecycle,
+        }
+    }
+
+    fn shared(&self, key: &str) -> Arc<Shared> {
+        let endpoint = |url: &String| Endpoint {
+            url: url.clone(),
+            is_faulty: false,
+        };
+        Shared::new(self.urls.iter().map(endpoint).collect(), key)
+    }
+
+    /// Stops serving; what a bug held back is lost, as by a crash.
+    async fn stop(self) {
+        self.lifecycle.draining.cancel();
+        self.lifecycle.stopping.cancel();
+        for engine in &self.engines {
+            engine.shut_down(Duration::from_secs(10)).await;
+        }
+        self.index.close().await;
+    }
+}
+
+async fn open(folder: &TempDir) -> (Arc<dyn Index>, Arc<dyn BlobStore>) {
+    let url = format!("sqlite://{}", folder.path().join("index.db").display());
+    let index = SqliteIndex::open(&url).await.unwrap();
+    let blobs = FileBlobs::open(folder.path().join("blobs")).await.unwrap();
+    (Arc::new(index), Arc::new(blobs))
+}
+
+/// Runs a group of clients for [`CALLS`]; their logs.
+async fn work(servers: &Servers, key: &str) -> Vec<Arc<StoreLog>> {
+    let seed = fresh_seed();
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    let (shared, stopping) = (servers.shared(key), CancellationToken::new());
+    let logs = Arc::default();
+    let clients = Group::new(&shared, &logs, Duration::ZERO).start(&mut random, &stopping);
+    let enough = async {
+        loop {
+            {
+                let counts = shared.counts();
+                if counts.done + counts.refused >= CALLS {
+                    break;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, enough)
+        .await
+        .expect("the clients are too slow");
+    stopping.cancel();
+    join_all(clients).await;
+    Mutex::lock(&logs).unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Fails unless one of these rules was found to be broken.
+fn assert_found(violations: &[String], rules: &[&str]) {
+    for violation in violations.iter().take(5) {
+        println!("{violation}");
+    }
+    let is_found = violations
+        .iter()
+        .any(|violation| rules.iter().any(|rule| violation.contains(rule)));
+    assert!(
+        is_found,
+        "none of {rules:?} among {} violations",
+        violations.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checker_finds_nothing_without_a_bug() {
+    let ground = Ground::new().await;
+    let (index, blobs) = open(&ground.folder).await;
+    let violations = ground.violations_of(index, blobs).await;
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checker_finds_a_missing_compare_and_set() {
+    let ground = Ground::new().await;
+    let (index, blobs) = open(&ground.folder).await;
+    let index = BuggyIndex::new(index, Bug::NoCompareAndSet);
+    let violations = ground.violations_of(index, blobs).await;
+    assert_found(&violations, &["FollowsFromPredecessor"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checker_finds_acknowledgements_before_the_commit() {
+    let ground = Ground::new().await;
+    let (index, blobs) = open(&ground.folder).await;
+    let index = BuggyIndex::new(index, Bug::AcknowledgesBeforeTheCommit);
+    let violations = ground.violations_of(index, blobs).await;
+    assert_found(&violations, &["AcknowledgedIsKept", "ReadIsCurrent"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checker_finds_a_leaked_open_transaction() {
+    let ground = Ground::new().await;
+    let (index, blobs) = open(&ground.folder).await;
+    let index = BuggyIndex::new(index, Bug::LeaksATransaction);
+    let violations = ground.violations_of(index, blobs).await;
+    assert_found(&violations, &["AcknowledgedIsKept"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checker_finds_blobs_that_follow_their_rows() {
+    let ground = Ground::new().await;
+    let (index, blobs) = open(&ground.folder).await;
+    let violations = ground.violations_of(index, LateBlobs::new(blobs)).await;
+    assert_found(&violations, &["was answered 5"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checker_finds_a_sweep_without_condemnation() {
+    let violations = violations_of_a_sweep(true).await;
+    assert_found(&violations, &["was answered 5"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checker_finds_nothing_after_a_sweep_that_condemns() {
+    let violations = violations_of_a_sweep(false).await;
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
+/// Sweeps two days later, between the put of a slow write and its commit.
+async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
+    let ground = Ground::new().await;
+    let (mut index, blobs) = open(&ground.folder).await;
+    if is_buggy {
+        index = BuggyIndex::new(index, Bug::SweepsWithoutCondemnation(Arc::clone(&blobs)));
+    }
+    let blobs = HookedBlobs::new(blobs);
+    let clock = Arc::new(ManualClock::new(SystemClock.now()));
+    let options = EngineOptions {
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+        ..EngineOptions::default()
+    };
+    let servers = Servers::start(index, Arc::clone(&blobs) as Arc<dyn BlobStore>, &options).await;
+    let store = servers.engines[0]
+        .operator()
+        .create_store(ground.tenant_id, "swept")
+        .await
+        .unwrap();
+    let log = StoreLog::new(&store.store_id.to_string());
+    let client = Client::new(&servers.shared(&ground.key), Random::new(1));
+    let client = Arc::new(tokio::sync::Mutex::new(client));
+    for number in 1..5 {
+        create(&client, &log, number, store.store_id).await;
+    }
+
+    let (is_put, may_commit) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    {
+        let (is_put, may_commit) = (Arc::clone(&is_put), Arc::clone(&may_commit));
+        blobs.after_put(move |_| {
+            let (is_put, may_commit) = (Arc::clone(&is_put), Arc::clone(&may_commit));
+            async move {
+                is_put.notify_one();
+                may_commit.notified().await;
+                Ok(())
+            }
+        });
+    }
+    let slow = tokio::spawn({
+        let (client, log) = (Arc::clone(&client), Arc::clone(&log));
+        async move { create(&client, &log, 5, store.store_id).await }
+    });
+    is_put.notified().await;
+    blobs.clear_hooks();
+    clock.advance(Duration::from_hours(48));
+    run_once(&servers.engines[1], SweepBlobs::default()).await;
+    may_commit.notify_one();
+    slow.await.unwrap();
+    servers.stop().await;
+    ground.check(&[log]).await
+}
+
+async fn create(client: &tokio::sync::Mutex<Client>, log: &StoreLog, number: u64, store_id: StoreId) {
+    let (path, content) = (format!("/{}.md", tag(number)), format!("{}\n", tag(number)));
+    let body = json!({"path": path, "content": content});
+    let mut request = Request::post(format!("/v1/memory_stores/{store_id}/memories"), body);
+    request.idempotency_key = Some(format!("create-{number}"));
+    client
+        .lock()
+        .await
+        .change(log, number, Change::Create { path, content }, request)
+        .await;
+}
+
+async fn run_once(engine: &Engine, job: impl Job + 'static) {
+    let stopping = CancellationToken::new();
+    let outcome = run_job(engine, Arc::new(job), RunRequest::manual(false), &stopping)
+        .await
+        .unwrap();
+    assert!(matches!(outcome, RunOutcome::Ran(_)), "{outcome:?}");
+}
