@@ -1,12 +1,20 @@
 //! What can go wrong in the index.
 
+use std::time::Duration;
+
+use crate::postgres::{Failure, is_connection_lost};
+
 /// A failure of the index; a refusal or an absence is not one.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The database could not be reached or did not answer in time. A write
-    /// under way may or may not have landed.
+    /// The database could not be reached, or refused for the moment. Nothing
+    /// was changed.
     #[error("the database is not available: {0}")]
     Unavailable(#[source] sqlx::Error),
+    /// The connection was lost, or the answer did not come in time: a change
+    /// may or may not have landed.
+    #[error("the database did not answer: {0}")]
+    OutcomeUnknown(#[source] sqlx::Error),
     /// The schema is older than this binary needs.
     #[error("the database schema is at version {found}, this binary needs {needed}: run `keepsake migrate`")]
     SchemaTooOld {
@@ -34,35 +42,70 @@ pub enum IndexError {
     Database(#[source] sqlx::Error),
 }
 
+impl IndexError {
+    /// The error of a call that was given up after `limit`.
+    pub fn timed_out(limit: Duration) -> Self {
+        Self::OutcomeUnknown(no_answer_within(limit))
+    }
+
+    /// Whether a lost connection was the cause, so that another one may serve.
+    pub(crate) fn is_connection_lost(&self) -> bool {
+        let (Self::Unavailable(cause) | Self::OutcomeUnknown(cause)) = self else {
+            return false;
+        };
+        // A call that took all of its time is not given that time again.
+        let is_timeout =
+            matches!(cause, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut);
+        is_connection_lost(cause) && !is_timeout
+    }
+
+    /// The same error of a call that changes nothing, whose outcome is never
+    /// unknown.
+    pub(crate) fn of_read(self) -> Self {
+        match self {
+            Self::OutcomeUnknown(cause) => Self::Unavailable(cause),
+            error => error,
+        }
+    }
+}
+
+/// The driver's error for a call that got no answer within `limit`.
+pub(crate) fn no_answer_within(limit: Duration) -> sqlx::Error {
+    let message = format!("no answer from the database within {limit:?}");
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message))
+}
+
 impl From<sqlx::Error> for IndexError {
     fn from(error: sqlx::Error) -> Self {
         use sqlx::Error as Sql;
-        let unavailable = match &error {
-            Sql::Io(_) | Sql::Tls(_) | Sql::PoolTimedOut | Sql::PoolClosed | Sql::WorkerCrashed => true,
-            Sql::Database(answer) => answer.code().is_some_and(|code| is_passing(&code)),
-            _ => false,
-        };
-        if unavailable {
-            Self::Unavailable(error)
-        } else {
-            Self::Database(error)
+        match error {
+            Sql::PoolTimedOut | Sql::PoolClosed => Self::Unavailable(error),
+            Sql::Configuration(cause) => match cause.downcast::<Failure>().map(|failure| *failure) {
+                Ok(Failure::NotCommitted(cause)) => Self::Unavailable(cause),
+                Ok(failure @ Failure::NotConnected(_)) => Self::Unavailable(failure.into()),
+                Err(cause) => Self::Database(Sql::Configuration(cause)),
+            },
+            Sql::Database(ref answer) => match answer.code() {
+                _ if is_connection_lost(&error) => Self::OutcomeUnknown(error),
+                Some(code) if is_passing(&code) => Self::Unavailable(error),
+                _ => Self::Database(error),
+            },
+            _ if is_connection_lost(&error) => Self::OutcomeUnknown(error),
+            _ => Self::Database(error),
         }
     }
 }
 
 /// Whether a code of either database means "not now" rather than "no".
 ///
-/// Postgres: connection exceptions (08), operator intervention (57P),
-/// insufficient resources (53), serialization and deadlock (40), read-only
-/// after a failover (25006), the time-outs for locks (55P03) and statements
-/// (57014). SQLite: busy (5), locked (6), with their extended codes; those have
+/// Postgres: insufficient resources (53), serialization and deadlock (40),
+/// read-only after a failover (25006), the time-outs for locks (55P03) and
+/// statements (57014). SQLite: busy (5), locked (6), with their extended codes; those have
 /// at most four digits, a SQLSTATE always five characters.
 fn is_passing(code: &str) -> bool {
     let is_sqlstate = code.len() == 5;
     if is_sqlstate {
-        return ["08", "53", "57P", "40"]
-            .iter()
-            .any(|class| code.starts_with(class))
+        return ["53", "40"].iter().any(|class| code.starts_with(class))
             || matches!(code, "25006" | "55P03" | "57014");
     }
     code.parse::<u32>()
@@ -76,7 +119,7 @@ mod tests {
     #[test]
     fn passing_codes_are_told_from_refusals() {
         for passing in [
-            "08006", "57P01", "53300", "40001", "40P01", "25006", "55P03", "57014", "5", "6", "261", "517",
+            "53300", "40001", "40P01", "25006", "55P03", "57014", "5", "6", "261", "517",
         ] {
             assert!(is_passing(passing), "{passing}");
         }

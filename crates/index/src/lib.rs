@@ -118,7 +118,7 @@ pub trait MemoryIndex: Send + Sync {
     /// been condemned. A [`CommitOutcome::Refused`] has changed nothing.
     ///
     /// # Errors
-    /// After [`IndexError::Unavailable`] the commit may or may not have landed.
+    /// After [`IndexError::OutcomeUnknown`] the commit may or may not have landed.
     async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError>;
 
     /// Asks other replicas to let this one's next edit of a memory go first.
@@ -481,6 +481,9 @@ pub trait Index:
 {
     /// Answers when the database does and its schema is new enough.
     async fn check(&self) -> Result<(), IndexError>;
+
+    /// Whether other processes may use the index at the same time.
+    fn is_shared(&self) -> bool;
 
     /// Ends the connections after what is under way on them.
     async fn close(&self);

@@ -49,31 +49,57 @@ impl MeasuredIndex {
 const fn outcome<T>(result: &Result<T, IndexError>) -> Outcome {
     match result {
         Ok(_) => Outcome::Ok,
-        Err(IndexError::Unavailable(_)) => Outcome::Unavailable,
+        Err(IndexError::Unavailable(_) | IndexError::OutcomeUnknown(_)) => Outcome::Unavailable,
         Err(_) => Outcome::Error,
     }
 }
 
+/// Whether a call can change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Read,
+    Write,
+}
+
+/// Whether a call that failed is made once more: it met a connection that had
+/// broken meanwhile, and has certainly changed nothing.
+fn is_repeated<T>(effect: Effect, result: &Result<T, IndexError>) -> bool {
+    let Err(error) = result else {
+        return false;
+    };
+    let changed_nothing = effect == Effect::Read || matches!(error, IndexError::Unavailable(_));
+    changed_nothing && error.is_connection_lost()
+}
+
 /// Passes a call on in a span of its own, and records it.
 macro_rules! pass_on {
-    ($index:ident, $method:ident($($argument:ident),*)) => {{
+    ($index:ident, $effect:expr, $method:ident($($argument:ident),*)) => {{
         let began_at = Instant::now();
         let span = tracing::debug_span!(concat!("index.", stringify!($method)), otel.kind = "client");
-        let result = $index.inner.$method($($argument),*).instrument(span).await;
+        let mut result = $index.inner.$method($($argument),*).instrument(span.clone()).await;
+        if is_repeated($effect, &result) {
+            result = $index.inner.$method($($argument),*).instrument(span).await;
+        }
+        if $effect == Effect::Read {
+            result = result.map_err(IndexError::of_read);
+        }
         let took = began_at.elapsed();
         $index.metrics.index_called(stringify!($method), outcome(&result), took);
         result
     }};
 }
 
-/// Implements a trait by the inner index; its methods are named with what they
-/// take, and what they answer beside an [`IndexError`].
+/// Implements a trait by the inner index; each method is marked as a read or a
+/// write and named with what it takes, and what it answers beside an
+/// [`IndexError`].
 macro_rules! measured {
-    ($trait:ident: $($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
+    (@effect read) => { Effect::Read };
+    (@effect write) => { Effect::Write };
+    ($trait:ident: $($effect:ident $method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
         #[async_trait]
         impl $trait for MeasuredIndex {
             $(async fn $method(&self, $($argument: $type),*) -> Result<$answer, IndexError> {
-                pass_on!(self, $method($($argument),*))
+                pass_on!(self, measured!(@effect $effect), $method($($argument),*))
             })+
         }
     };
@@ -88,220 +114,220 @@ macro_rules! for_each_index_trait {
     ($implement:ident) => {
 $implement! {
     MemoryIndex:
-    head(
+    read head(
         tenant_id: TenantId, store_id: StoreId, path: Option<&MemoryPath>, max_entries: u64
     ) -> Option<Lookup>;
-    root(tenant_id: TenantId, store_id: StoreId, max_entries: u64) -> Option<Directory>;
-    heads_below(tenant_id: TenantId, store_id: StoreId, directory: &DirPath) -> Vec<Head>;
-    commit(tenant_id: TenantId, commit: &Commit) -> CommitOutcome;
-    claim_edit(
+    read root(tenant_id: TenantId, store_id: StoreId, max_entries: u64) -> Option<Directory>;
+    read heads_below(tenant_id: TenantId, store_id: StoreId, directory: &DirPath) -> Vec<Head>;
+    write commit(tenant_id: TenantId, commit: &Commit) -> CommitOutcome;
+    write claim_edit(
         tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId, replica: Uuid, now: Timestamp, until: Timestamp
     ) -> bool;
-    replayed(tenant_id: TenantId, scope_sha256: &[u8; 32], since: Timestamp) -> Option<Replayed>;
-    memory(tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId) -> Option<FoundMemory>;
-    list_memories(tenant_id: TenantId, store_id: StoreId, listing: &MemoryListing) -> Option<MemoryPage>;
-    pin(tenant_id: TenantId, pin: &Pin) -> PinOutcome;
+    read replayed(tenant_id: TenantId, scope_sha256: &[u8; 32], since: Timestamp) -> Option<Replayed>;
+    read memory(tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId) -> Option<FoundMemory>;
+    read list_memories(tenant_id: TenantId, store_id: StoreId, listing: &MemoryListing) -> Option<MemoryPage>;
+    write pin(tenant_id: TenantId, pin: &Pin) -> PinOutcome;
 }
 
 $implement! {
     VersionIndex:
-    version_at(tenant_id: TenantId, store_id: StoreId, seq: i64) -> Option<Version>;
-    version(tenant_id: TenantId, store_id: StoreId, version_id: VersionId) -> Option<FoundVersion>;
-    list_versions(tenant_id: TenantId, store_id: StoreId, listing: &VersionListing) -> Option<VersionPage>;
-    versions_with_content(
+    read version_at(tenant_id: TenantId, store_id: StoreId, seq: i64) -> Option<Version>;
+    read version(tenant_id: TenantId, store_id: StoreId, version_id: VersionId) -> Option<FoundVersion>;
+    read list_versions(tenant_id: TenantId, store_id: StoreId, listing: &VersionListing) -> Option<VersionPage>;
+    read versions_with_content(
         tenant_id: TenantId, store_id: StoreId, sha256: ContentHash, limit: u32
     ) -> Vec<VersionId>;
 }
 
 $implement! {
     PurgeIndex:
-    redact(tenant_id: TenantId, redaction: &Redaction) -> RedactionOutcome;
-    delete_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> bool;
-    deleted_stores(limit: u32) -> Vec<(TenantId, StoreId)>;
-    purge_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp, limit: u32) -> StorePurge;
+    write redact(tenant_id: TenantId, redaction: &Redaction) -> RedactionOutcome;
+    write delete_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> bool;
+    read deleted_stores(limit: u32) -> Vec<(TenantId, StoreId)>;
+    write purge_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp, limit: u32) -> StorePurge;
 }
 
 $implement! {
     StoreIndex:
-    create_store(
+    write create_store(
         tenant_id: TenantId, store: &NewStore, stores_limit: u64, idempotency: Option<&Idempotency>
     ) -> StoreCreation;
-    list_stores(tenant_id: TenantId, listing: &StoreListing) -> Vec<Store>;
-    update_store(
+    read list_stores(tenant_id: TenantId, listing: &StoreListing) -> Vec<Store>;
+    write update_store(
         tenant_id: TenantId, store_id: StoreId, change: &StoreChange, idempotency: Option<&Idempotency>
     ) -> StoreUpdate;
-    archive_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> Option<Store>;
-    store(tenant_id: TenantId, store_id: StoreId) -> Option<Store>;
-    grant_bytes(tenant_id: TenantId, store_id: StoreId, needed_bytes: u64, tenant_limit_bytes: u64) -> Grant;
+    write archive_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> Option<Store>;
+    read store(tenant_id: TenantId, store_id: StoreId) -> Option<Store>;
+    write grant_bytes(tenant_id: TenantId, store_id: StoreId, needed_bytes: u64, tenant_limit_bytes: u64) -> Grant;
 }
 
 $implement! {
     SessionIndex:
-    create_session(
+    write create_session(
         tenant_id: TenantId, session: &NewSession, idempotency: Option<&Idempotency>
     ) -> SessionCreation;
-    session(tenant_id: TenantId, session_id: SessionId) -> Option<Session>;
-    list_sessions(tenant_id: TenantId, listing: &SessionListing) -> Vec<Session>;
-    change_session(
+    read session(tenant_id: TenantId, session_id: SessionId) -> Option<Session>;
+    read list_sessions(tenant_id: TenantId, listing: &SessionListing) -> Vec<Session>;
+    write change_session(
         tenant_id: TenantId, session_id: SessionId, change: &SessionChange, idempotency: Option<&Idempotency>
     ) -> SessionUpdate;
-    delete_session(tenant_id: TenantId, session_id: SessionId, now: Timestamp) -> bool;
-    list_session_events(
+    write delete_session(tenant_id: TenantId, session_id: SessionId, now: Timestamp) -> bool;
+    read list_session_events(
         tenant_id: TenantId, session_id: SessionId, listing: &EventListing
     ) -> Vec<SessionEvent>;
-    flush_session_events(events: &[SessionEvent]) -> ();
-    flush_session_use(uses: &[SessionUse]) -> ();
+    write flush_session_events(events: &[SessionEvent]) -> ();
+    write flush_session_use(uses: &[SessionUse]) -> ();
 }
 
 $implement! {
     CredentialIndex:
-    authenticate(secret_sha256: &[u8; 32]) -> Option<Credential>;
-    tenant_standing(name: &TenantName) -> Option<TenantStanding>;
+    read authenticate(secret_sha256: &[u8; 32]) -> Option<Credential>;
+    read tenant_standing(name: &TenantName) -> Option<TenantStanding>;
 }
 
 $implement! {
     SearchIndex:
-    search_changes(tenant_id: TenantId, store_id: StoreId, since: &SearchSince) -> Option<SearchChanges>;
+    read search_changes(tenant_id: TenantId, store_id: StoreId, since: &SearchSince) -> Option<SearchChanges>;
 }
 
 $implement! {
     SearchUpkeepIndex:
-    unindexed_memories(after: Option<MemoryPlace>, analyser: u32, limit: u32) -> UnindexedPage;
-    put_search_rows(
+    read unindexed_memories(after: Option<MemoryPlace>, analyser: u32, limit: u32) -> UnindexedPage;
+    write put_search_rows(
         tenant_id: TenantId, store_id: StoreId, rows: &[(MemoryId, VersionId, SearchRow)]
     ) -> u64;
 }
 
 $implement! {
     MaintenanceIndex:
-    flush_access(rows: &[AccessRow]) -> ();
-    flush_key_use(uses: &[KeyUse]) -> ();
-    heartbeat(replica: Uuid, role: &str, now: Timestamp, access_flushed_through: Timestamp) -> ();
-    retire(replica: Uuid) -> ();
-    live_gateways(now: Timestamp) -> u32;
-    condemn_orphan(key: &BlobKey, not_before: Timestamp) -> bool;
-    due_deletions(now: Timestamp, limit: u32) -> Vec<DueDeletion>;
-    deletions_done(keys: &[BlobKey], orphans_until: Timestamp) -> ();
-    deletion_failed(key: &BlobKey, not_before: Timestamp) -> ();
+    write flush_access(rows: &[AccessRow]) -> ();
+    write flush_key_use(uses: &[KeyUse]) -> ();
+    write heartbeat(replica: Uuid, role: &str, now: Timestamp, access_flushed_through: Timestamp) -> ();
+    write retire(replica: Uuid) -> ();
+    read live_gateways(now: Timestamp) -> u32;
+    write condemn_orphan(key: &BlobKey, not_before: Timestamp) -> bool;
+    read due_deletions(now: Timestamp, limit: u32) -> Vec<DueDeletion>;
+    write deletions_done(keys: &[BlobKey], orphans_until: Timestamp) -> ();
+    write deletion_failed(key: &BlobKey, not_before: Timestamp) -> ();
 }
 
 $implement! {
     JobIndex:
-    claim_run(job: &str, slot: Timestamp, owner: Uuid, now: Timestamp, lease_until: Timestamp) -> Option<i64>;
-    renew_run(job: &str, fence: i64, lease_until: Timestamp, cursor: Option<&str>) -> bool;
-    finish_run(
+    write claim_run(job: &str, slot: Timestamp, owner: Uuid, now: Timestamp, lease_until: Timestamp) -> Option<i64>;
+    write renew_run(job: &str, fence: i64, lease_until: Timestamp, cursor: Option<&str>) -> bool;
+    write finish_run(
         job: &str, slot: Timestamp, fence: i64, ended_at: Timestamp, counts: &serde_json::Value, error: Option<&str>
     ) -> bool;
-    release_run(job: &str, fence: i64) -> ();
-    job_cursor(job: &str) -> Option<String>;
-    note_manual_run(job: &str, slot: Timestamp, is_dry_run: bool, audited: &Audited) -> ();
-    job_runs(job: &str, before: Option<RunPlace>, now: Timestamp, limit: u32) -> Vec<JobRun>;
+    write release_run(job: &str, fence: i64) -> ();
+    read job_cursor(job: &str) -> Option<String>;
+    write note_manual_run(job: &str, slot: Timestamp, is_dry_run: bool, audited: &Audited) -> ();
+    read job_runs(job: &str, before: Option<RunPlace>, now: Timestamp, limit: u32) -> Vec<JobRun>;
 }
 
 $implement! {
     SecretIndex:
-    server_secrets(purpose: &str) -> Vec<ServerSecret>;
-    add_server_secret(secret: &ServerSecret) -> bool;
-    rewrap_server_secret(kid: &str, from: &[u8], to: &[u8]) -> bool;
-    retire_server_secret(kid: &str, at: Timestamp) -> bool;
-    rotate_server_secret(secret: &ServerSecret, others_until: Option<Timestamp>, audited: &Audited) -> bool;
-    remove_server_secret(kid: &str) -> bool;
+    read server_secrets(purpose: &str) -> Vec<ServerSecret>;
+    write add_server_secret(secret: &ServerSecret) -> bool;
+    write rewrap_server_secret(kid: &str, from: &[u8], to: &[u8]) -> bool;
+    write retire_server_secret(kid: &str, at: Timestamp) -> bool;
+    write rotate_server_secret(secret: &ServerSecret, others_until: Option<Timestamp>, audited: &Audited) -> bool;
+    write remove_server_secret(kid: &str) -> bool;
 }
 
 $implement! {
     ErasureIndex:
-    create_erasure(
+    write create_erasure(
         tenant_id: TenantId, erasure: &NewErasure, idempotency: Option<&Idempotency>
     ) -> ErasureCreation;
-    erasure(tenant_id: TenantId, erasure_id: ErasureId) -> Option<Erasure>;
-    list_erasures(tenant_id: TenantId, listing: &ErasureListing) -> Vec<Erasure>;
-    open_erasures(now: Timestamp, limit: u32) -> Vec<(TenantId, ErasureId)>;
-    erase_rows(
+    read erasure(tenant_id: TenantId, erasure_id: ErasureId) -> Option<Erasure>;
+    read list_erasures(tenant_id: TenantId, listing: &ErasureListing) -> Vec<Erasure>;
+    read open_erasures(now: Timestamp, limit: u32) -> Vec<(TenantId, ErasureId)>;
+    write erase_rows(
         tenant_id: TenantId, erasure_id: ErasureId, now: Timestamp, lease_until: Timestamp, limit: u32
     ) -> RowsErased;
-    queued_blobs(tenant_id: TenantId, erasure_id: ErasureId, limit: u32) -> Vec<BlobKey>;
-    blobs_erased(
+    read queued_blobs(tenant_id: TenantId, erasure_id: ErasureId, limit: u32) -> Vec<BlobKey>;
+    write blobs_erased(
         tenant_id: TenantId, erasure_id: ErasureId, blobs: &ErasedBlobs, lease_until: Timestamp
     ) -> ();
-    overwrite_deleted() -> ();
-    empty_log() -> bool;
-    erasure_failed(
+    write overwrite_deleted() -> ();
+    write empty_log() -> bool;
+    write erasure_failed(
         tenant_id: TenantId, erasure_id: ErasureId, error: &'static str, retry_at: Timestamp
     ) -> ();
-    finish_erasure(tenant_id: TenantId, erasure_id: ErasureId, audited: &Audited) -> bool;
+    write finish_erasure(tenant_id: TenantId, erasure_id: ErasureId, audited: &Audited) -> bool;
 }
 
 $implement! {
     OperatorIndex:
-    create_tenant(tenant: &Tenant, audited: &Audited) -> bool;
-    tenant(tenant_id: TenantId) -> Option<Tenant>;
-    tenants(external_id: Option<&str>, before: Option<TenantId>, limit: u32) -> Vec<Tenant>;
-    update_tenant(tenant_id: TenantId, change: &TenantChange, audited: &Audited) -> TenantUpdate;
-    usage(tenant_id: TenantId) -> Option<TenantUsage>;
-    create_store_for(
+    write create_tenant(tenant: &Tenant, audited: &Audited) -> bool;
+    read tenant(tenant_id: TenantId) -> Option<Tenant>;
+    read tenants(external_id: Option<&str>, before: Option<TenantId>, limit: u32) -> Vec<Tenant>;
+    write update_tenant(tenant_id: TenantId, change: &TenantChange, audited: &Audited) -> TenantUpdate;
+    read usage(tenant_id: TenantId) -> Option<TenantUsage>;
+    write create_store_for(
         tenant_id: TenantId, store: &NewStore, stores_limit: u64, audited: &Audited
     ) -> StoreCreation;
 }
 
 $implement! {
     KeyIndex:
-    create_api_key(
+    write create_api_key(
         key: &ApiKey, secret_sha256: &[u8; 32], idempotency: Option<&Idempotency>, audited: &Audited
     ) -> KeyCreation;
-    api_key(tenant_id: TenantId, api_key_id: ApiKeyId) -> Option<IssuedKey>;
-    api_keys(tenant_id: TenantId, before: Option<ApiKeyId>, limit: u32) -> Vec<IssuedKey>;
-    revoke_api_key(tenant_id: TenantId, api_key_id: ApiKeyId, audited: &Audited) -> Option<IssuedKey>;
+    read api_key(tenant_id: TenantId, api_key_id: ApiKeyId) -> Option<IssuedKey>;
+    read api_keys(tenant_id: TenantId, before: Option<ApiKeyId>, limit: u32) -> Vec<IssuedKey>;
+    write revoke_api_key(tenant_id: TenantId, api_key_id: ApiKeyId, audited: &Audited) -> Option<IssuedKey>;
 }
 
 $implement! {
     AuditIndex:
-    audit(tenant_id: TenantId, before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
-    operator_audit(before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
+    read audit(tenant_id: TenantId, before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
+    read operator_audit(before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
 }
 
 $implement! {
     TenantDeletionIndex:
-    delete_tenant(tenant_id: TenantId, audited: &Audited) -> Option<TenantDeletion>;
-    tenant_deletion(tenant_id: TenantId) -> Option<TenantDeletion>;
-    due_tenant_deletions(now: Timestamp, limit: u32) -> Vec<TenantDeletion>;
-    purge_tenant(tenant_id: TenantId, now: Timestamp, limit: u32) -> TenantPurge;
-    count_blobs(tenant_id: TenantId, last: &BlobKey, blobs: u64, bytes: u64) -> ();
-    note_object_versions(tenant_id: TenantId, versions: &VersionCounts) -> ();
-    settle_tenant(tenant_id: TenantId, settles_at: Timestamp) -> ();
-    finish_tenant(tenant_id: TenantId, now: Timestamp) -> bool;
+    write delete_tenant(tenant_id: TenantId, audited: &Audited) -> Option<TenantDeletion>;
+    read tenant_deletion(tenant_id: TenantId) -> Option<TenantDeletion>;
+    read due_tenant_deletions(now: Timestamp, limit: u32) -> Vec<TenantDeletion>;
+    write purge_tenant(tenant_id: TenantId, now: Timestamp, limit: u32) -> TenantPurge;
+    write count_blobs(tenant_id: TenantId, last: &BlobKey, blobs: u64, bytes: u64) -> ();
+    write note_object_versions(tenant_id: TenantId, versions: &VersionCounts) -> ();
+    write settle_tenant(tenant_id: TenantId, settles_at: Timestamp) -> ();
+    write finish_tenant(tenant_id: TenantId, now: Timestamp) -> bool;
 }
 
 $implement! {
     UpkeepIndex:
-    named_blobs(after: Option<&BlobKey>, limit: u32) -> Vec<NamedBlob>;
-    blob_is_named(key: &BlobKey) -> bool;
-    stores_after(after: Option<(TenantId, StoreId)>, limit: u32) -> Vec<(TenantId, StoreId)>;
-    recount_store(tenant_id: TenantId, store_id: StoreId, mends: bool) -> Option<StoreCount>;
-    tenants_after(after: Option<TenantId>, limit: u32) -> Vec<TenantId>;
-    recount_tenant(tenant_id: TenantId, mends: bool) -> Option<TenantCount>;
-    prune_calls(after: Option<&CallKey>, before: Timestamp, limit: u32, is_dry: bool) -> PrunedCalls;
-    prune(what: Prunable, before: Timestamp, limit: u32, is_dry: bool) -> u64;
+    read named_blobs(after: Option<&BlobKey>, limit: u32) -> Vec<NamedBlob>;
+    read blob_is_named(key: &BlobKey) -> bool;
+    read stores_after(after: Option<(TenantId, StoreId)>, limit: u32) -> Vec<(TenantId, StoreId)>;
+    write recount_store(tenant_id: TenantId, store_id: StoreId, mends: bool) -> Option<StoreCount>;
+    read tenants_after(after: Option<TenantId>, limit: u32) -> Vec<TenantId>;
+    write recount_tenant(tenant_id: TenantId, mends: bool) -> Option<TenantCount>;
+    write prune_calls(after: Option<&CallKey>, before: Timestamp, limit: u32, is_dry: bool) -> PrunedCalls;
+    write prune(what: Prunable, before: Timestamp, limit: u32, is_dry: bool) -> u64;
 }
 
 $implement! {
     ExpiryIndex:
-    access_flush(now: Timestamp) -> AccessFlush;
-    idle_stores(wanted: &IdleStores) -> Vec<IdleStore>;
-    lives(tenant_id: TenantId, store_id: StoreId, after: Option<MemoryId>, limit: u32) -> Vec<Life>;
-    last_session_use(tenant_id: TenantId, store_id: StoreId) -> Option<Timestamp>;
-    expire(tenant_id: TenantId, expiration: &Expiration) -> u64;
-    set_idle_since(tenant_id: TenantId, store_id: StoreId, idle_since: Timestamp) -> ();
+    read access_flush(now: Timestamp) -> AccessFlush;
+    read idle_stores(wanted: &IdleStores) -> Vec<IdleStore>;
+    read lives(tenant_id: TenantId, store_id: StoreId, after: Option<MemoryId>, limit: u32) -> Vec<Life>;
+    read last_session_use(tenant_id: TenantId, store_id: StoreId) -> Option<Timestamp>;
+    write expire(tenant_id: TenantId, expiration: &Expiration) -> u64;
+    write set_idle_since(tenant_id: TenantId, store_id: StoreId, idle_since: Timestamp) -> ();
 }
 
 $implement! {
     RetentionIndex:
-    histories(after: Option<(TenantId, StoreId)>, limit: u32) -> Vec<History>;
-    take_outdated(tenant_id: TenantId, batch: &VersionBatch) -> VersionsTaken;
+    read histories(after: Option<(TenantId, StoreId)>, limit: u32) -> Vec<History>;
+    write take_outdated(tenant_id: TenantId, batch: &VersionBatch) -> VersionsTaken;
 }
 
 $implement! {
     UsageIndex:
-    store_usage(tenant_id: TenantId, store_id: StoreId, limit: u32) -> Option<StoreUsage>;
+    read store_usage(tenant_id: TenantId, store_id: StoreId, limit: u32) -> Option<StoreUsage>;
 }
     };
 }
@@ -311,7 +337,11 @@ for_each_index_trait!(measured);
 #[async_trait]
 impl Index for MeasuredIndex {
     async fn check(&self) -> Result<(), IndexError> {
-        pass_on!(self, check())
+        pass_on!(self, Effect::Read, check())
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
     }
 
     async fn close(&self) {

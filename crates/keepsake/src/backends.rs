@@ -79,6 +79,7 @@ async fn open_index(settings: &IndexSettings) -> Result<(Arc<dyn Index>, Option<
                     .as_ref()
                     .map(|url| url.expose_secret().to_owned()),
                 max_connections: settings.max_connections,
+                call_timeout: settings.call_timeout,
                 ..PostgresOptions::new(url.expose_secret())
             };
             let index = PostgresIndex::connect(&options)

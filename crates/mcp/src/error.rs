@@ -39,8 +39,17 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
             ErrorData::internal_error(error.to_string(), None)
         }
         EngineError::Shared(shared) => told(shared),
-        EngineError::Index(IndexError::Unavailable(_)) => unavailable(error, "the database"),
-        EngineError::Blobs(BlobError::Unavailable(_)) => unavailable(error, "the object store"),
+        EngineError::Index(IndexError::Unavailable(_)) => unavailable(
+            error,
+            "the database cannot be reached at the moment: try again; nothing was changed",
+        ),
+        EngineError::Index(IndexError::OutcomeUnknown(_)) => {
+            unavailable(error, "the database did not answer: a change may have been made")
+        }
+        EngineError::Blobs(BlobError::Unavailable(_)) => unavailable(
+            error,
+            "the object store cannot be reached at the moment: try again; a change may have been made",
+        ),
         EngineError::Token(_)
         | EngineError::ForeignBlobs
         | EngineError::Index(
@@ -65,8 +74,7 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
     }
 }
 
-fn unavailable(error: &EngineError, what: &str) -> ErrorData {
+fn unavailable(error: &EngineError, message: &'static str) -> ErrorData {
     tracing::warn!(error = %error, "mcp.request met an unavailable backend");
-    let message = format!("{what} cannot be reached at the moment: try again; a change may have been made");
     ErrorData::internal_error(message, None)
 }

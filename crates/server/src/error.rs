@@ -139,12 +139,6 @@ impl ApiError {
         Self::overloaded("this replica is about to end".to_owned())
     }
 
-    fn unavailable(what: &str) -> Self {
-        Self::overloaded(format!(
-            "{what} cannot be reached at the moment; a write may still land"
-        ))
-    }
-
     fn overloaded(message: String) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", message);
         error.retried_after(1)
@@ -244,9 +238,9 @@ impl From<&EngineError> for ApiError {
             tracing::error!(error = %error, "http.request ended in an internal error");
             Self::internal()
         };
-        let unavailable = |what| {
+        let unavailable = |message: &str| {
             tracing::warn!(error = %error, "http.request met an unavailable backend");
-            Self::unavailable(what)
+            Self::overloaded(message.to_owned())
         };
         match error {
             EngineError::Unauthenticated(why) => Self::unauthenticated(*why),
@@ -296,8 +290,15 @@ impl From<&EngineError> for ApiError {
             EngineError::TooManyStores { .. }
             | EngineError::TooManyMemories { .. }
             | EngineError::TooManyBytes { .. } => Self::quota(error.to_string()),
-            EngineError::Index(IndexError::Unavailable(_)) => unavailable("the database"),
-            EngineError::Blobs(BlobError::Unavailable(_)) => unavailable("the object store"),
+            EngineError::Index(IndexError::Unavailable(_)) => {
+                unavailable("the database cannot be reached at the moment; nothing was changed")
+            }
+            EngineError::Index(IndexError::OutcomeUnknown(_)) => {
+                unavailable("the database did not answer; a write may have landed")
+            }
+            EngineError::Blobs(BlobError::Unavailable(_)) => {
+                unavailable("the object store cannot be reached at the moment; a write may still land")
+            }
             EngineError::Shared(shared) => Self::from(&**shared),
             EngineError::Index(
                 IndexError::SchemaTooOld { .. }

@@ -2,11 +2,12 @@
 
 use async_trait::async_trait;
 use keepsake_core::{TenantId, Timestamp};
+use sqlx::Row;
 use sqlx::postgres::PgRow;
-use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
+use super::pool::Tx;
 use crate::model::{AuditAction, AuditEntry, AuditPlace, Audited};
 use crate::statements::operator::{AUDIT, INSERT_AUDIT, INSERT_OPERATOR_AUDIT, OPERATOR_AUDIT};
 use crate::{AuditIndex, IndexError};
@@ -25,7 +26,7 @@ impl AuditIndex for PostgresIndex {
             .bind(at)
             .bind(id)
             .bind(i64::from(limit))
-            .fetch_all(&self.jobs)
+            .fetch_all(&self.shared)
             .await?;
         rows.iter().map(entry_of).collect()
     }
@@ -40,7 +41,7 @@ impl AuditIndex for PostgresIndex {
             .bind(at)
             .bind(id)
             .bind(i64::from(limit))
-            .fetch_all(&self.jobs)
+            .fetch_all(&self.shared)
             .await?;
         rows.iter().map(entry_of).collect()
     }
@@ -64,7 +65,7 @@ fn entry_of(row: &PgRow) -> Result<AuditEntry, IndexError> {
 /// Writes the audit, in the transaction of what it tells of: the tenant's, and
 /// the operator's where it is the operator's action.
 pub(super) async fn audit(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     audited: &Audited,
     action: AuditAction,

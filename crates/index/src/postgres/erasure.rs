@@ -4,13 +4,14 @@ mod step;
 
 use async_trait::async_trait;
 use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId, Timestamp, VersionId};
+use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
 use super::audit::audit;
+use super::pool::Tx;
 use super::purge::PLAN_ANEW;
 use super::reads::{earlier_call, unsigned};
 use super::stores::record_call;
@@ -139,7 +140,7 @@ impl ErasureIndex for PostgresIndex {
         lease_until: Timestamp,
         limit: u32,
     ) -> Result<RowsErased, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         sqlx::query(PLAN_ANEW).execute(&mut *transaction).await?;
         let Some(mut open) = lock(&mut transaction, tenant_id, erasure_id).await? else {
             return Ok(RowsErased {
@@ -196,7 +197,7 @@ impl ErasureIndex for PostgresIndex {
         blobs: &ErasedBlobs,
         lease_until: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         let Some(mut open) = lock(&mut transaction, tenant_id, erasure_id).await? else {
             return Ok(());
         };
@@ -259,7 +260,7 @@ impl ErasureIndex for PostgresIndex {
         erasure_id: ErasureId,
         audited: &Audited,
     ) -> Result<bool, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         let Some(mut open) = lock(&mut transaction, tenant_id, erasure_id).await? else {
             return Ok(false);
         };
@@ -295,7 +296,7 @@ impl ErasureIndex for PostgresIndex {
 
 /// What is to go by a request, and where its work begins; `None`: no such store.
 async fn settle(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     erasure: &NewErasure,
     call: Option<&Idempotency>,
@@ -333,7 +334,7 @@ async fn settle(
 }
 
 async fn insert(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     erasure: &NewErasure,
     selector: &Selector,
@@ -362,7 +363,7 @@ async fn insert(
 }
 
 async fn lock(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     erasure_id: ErasureId,
 ) -> Result<Option<Open>, IndexError> {

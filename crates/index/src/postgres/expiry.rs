@@ -3,14 +3,15 @@
 use async_trait::async_trait;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp};
+use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
 use super::commit::commit_on;
 use super::memories::expiry_of;
+use super::pool::Tx;
 use super::reads::head_of;
 use crate::commit::CommitOutcome;
 use crate::expiry::{AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf};
@@ -151,7 +152,7 @@ impl ExpiryIndex for PostgresIndex {
 
 /// The period that holds in a store; `None`: there is no such store.
 async fn period(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<Expiry>, IndexError> {
@@ -168,7 +169,7 @@ async fn period(
 }
 
 async fn last_session_use(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<Timestamp>, IndexError> {
@@ -181,7 +182,7 @@ async fn last_session_use(
 }
 
 async fn heads(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     expiration: &Expiration,
 ) -> Result<Vec<(Head, Life)>, IndexError> {

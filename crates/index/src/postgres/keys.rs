@@ -2,13 +2,14 @@
 
 use async_trait::async_trait;
 use keepsake_core::{Actor, ApiKeyId, TenantId, Timestamp};
+use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
 use super::audit::audit;
+use super::pool::Tx;
 use super::reads::earlier_call;
 use super::stores::{record_call, tell};
 use super::tenants::stays;
@@ -172,13 +173,9 @@ fn key_of(tenant_id: TenantId, row: &PgRow) -> Result<IssuedKey, IndexError> {
 impl PostgresIndex {
     /// Begins a transaction that sees one tenant, by the session of whoever acts:
     /// what the operator does is in the operator's audit too.
-    async fn begin_by(
-        &self,
-        tenant_id: TenantId,
-        by: &Auditor,
-    ) -> Result<Transaction<'static, Postgres>, IndexError> {
+    async fn begin_by(&self, tenant_id: TenantId, by: &Auditor) -> Result<Tx, IndexError> {
         if by.is_operator() {
-            Self::begin_on(&self.jobs, tenant_id).await
+            Ok(self.shared.begin(Some(tenant_id)).await?)
         } else {
             self.begin(tenant_id).await
         }

@@ -50,7 +50,7 @@ impl MaintenanceIndex for PostgresIndex {
         .bind(times)
         .bind(readers)
         .bind(kinds)
-        .execute(&self.jobs)
+        .execute(&self.shared)
         .await?;
         Ok(())
     }
@@ -75,7 +75,7 @@ impl MaintenanceIndex for PostgresIndex {
         .bind(tenants)
         .bind(keys)
         .bind(times)
-        .execute(&self.jobs)
+        .execute(&self.shared)
         .await?;
         Ok(())
     }
@@ -96,7 +96,7 @@ impl MaintenanceIndex for PostgresIndex {
         .bind(role)
         .bind(now.as_micros())
         .bind(access_flushed_through.as_micros())
-        .execute(&self.jobs)
+        .execute(&self.shared)
         .await?;
         Ok(())
     }
@@ -104,7 +104,7 @@ impl MaintenanceIndex for PostgresIndex {
     async fn retire(&self, replica: Uuid) -> Result<(), IndexError> {
         sqlx::query("DELETE FROM replica WHERE id = $1")
             .bind(replica)
-            .execute(&self.jobs)
+            .execute(&self.shared)
             .await?;
         Ok(())
     }
@@ -114,13 +114,13 @@ impl MaintenanceIndex for PostgresIndex {
             "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1",
         )
         .bind(now.minus(LIVES_FOR).as_micros())
-        .fetch_one(&self.jobs)
+        .fetch_one(&self.shared)
         .await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         // The lock that commits take: one that names the blob has either
         // landed already and is seen below, or comes later and is refused.
         sqlx::query("SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE")
@@ -223,7 +223,7 @@ impl JobIndex for PostgresIndex {
         now: Timestamp,
         lease_until: Timestamp,
     ) -> Result<Option<i64>, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.shared.begin(None).await?;
         let fence: Option<i64> = sqlx::query_scalar(
             "INSERT INTO job AS j (name, owner, lease_until, fence) VALUES ($1, $2, $3, 1) \
              ON CONFLICT (name) DO UPDATE \
@@ -275,7 +275,7 @@ impl JobIndex for PostgresIndex {
         .bind(fence)
         .bind(lease_until.as_micros())
         .bind(cursor)
-        .execute(&self.jobs)
+        .execute(&self.shared)
         .await?;
         Ok(renewed.rows_affected() > 0)
     }
@@ -289,7 +289,7 @@ impl JobIndex for PostgresIndex {
         counts: &serde_json::Value,
         error: Option<&str>,
     ) -> Result<bool, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.shared.begin(None).await?;
         let released =
             sqlx::query("UPDATE job SET owner = NULL WHERE name = $1 AND fence = $2 AND owner IS NOT NULL")
                 .bind(job)
@@ -317,7 +317,7 @@ impl JobIndex for PostgresIndex {
         sqlx::query(RELEASE_RUN)
             .bind(job)
             .bind(fence)
-            .execute(&self.jobs)
+            .execute(&self.shared)
             .await?;
         Ok(())
     }
@@ -325,7 +325,7 @@ impl JobIndex for PostgresIndex {
     async fn job_cursor(&self, job: &str) -> Result<Option<String>, IndexError> {
         let cursor: Option<Option<String>> = sqlx::query_scalar(JOB_CURSOR)
             .bind(job)
-            .fetch_optional(&self.jobs)
+            .fetch_optional(&self.shared)
             .await?;
         Ok(cursor.flatten())
     }
@@ -337,7 +337,7 @@ impl JobIndex for PostgresIndex {
         is_dry_run: bool,
         audited: &Audited,
     ) -> Result<(), IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.shared.begin(None).await?;
         sqlx::query(NOTE_RUN)
             .bind(job)
             .bind(slot.as_micros())
@@ -372,7 +372,7 @@ impl JobIndex for PostgresIndex {
             .bind(started_at)
             .bind(slot)
             .bind(i64::from(limit))
-            .fetch_all(&self.jobs)
+            .fetch_all(&self.shared)
             .await?;
         rows.iter().map(run_of).collect()
     }

@@ -13,6 +13,7 @@ mod expiry;
 mod keys;
 mod maintenance;
 mod memories;
+mod pool;
 mod purge;
 mod put;
 mod reads;
@@ -33,10 +34,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use keepsake_core::TenantId;
 use sqlx::migrate::MigrateError;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, Executor, PgExecutor, Postgres, Transaction};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Connection, Executor, PgExecutor};
 
 use crate::{Index, IndexError, migrations};
+
+pub use pool::Pool;
+pub(crate) use pool::{Failure, is_connection_lost};
+use pool::{PoolOptions, Tx};
 
 /// How to reach the database.
 #[derive(Clone)]
@@ -49,6 +54,9 @@ pub struct PostgresOptions {
     pub max_connections: u32,
     /// How long a request waits for a connection.
     pub acquire_timeout: Duration,
+    /// How long a request waits for the answer to one statement. Then the
+    /// connection is closed; the server gives up the statement a little sooner.
+    pub call_timeout: Duration,
 }
 
 impl PostgresOptions {
@@ -59,6 +67,7 @@ impl PostgresOptions {
             jobs_url: None,
             max_connections: 16,
             acquire_timeout: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -66,17 +75,21 @@ impl PostgresOptions {
 /// The index on Postgres.
 #[derive(Debug, Clone)]
 pub struct PostgresIndex {
-    app: PgPool,
-    jobs: PgPool,
-    /// For what requests look up that no tenant leads: who a token's tenant is,
-    /// and the server's secrets. Neither jobs nor tenants can keep it busy.
-    shared: PgPool,
+    /// Requests of tenants.
+    app: Pool,
+    /// The batches of jobs, which may take long.
+    jobs: Pool,
+    /// Short calls that cross tenants: look-ups of requests, the operator's
+    /// requests, leases, heartbeats, access times. No batch can keep it busy.
+    shared: Pool,
 }
 
-/// Connections of jobs and operator, at most.
+/// Connections of jobs, at most.
 const JOBS_CONNECTIONS: u32 = 4;
-/// Connections that look up what no tenant leads, at most.
-const SHARED_CONNECTIONS: u32 = 2;
+/// How long a job waits for the answer to one statement.
+const JOBS_CALL_TIMEOUT: Duration = Duration::from_mins(2);
+/// Connections for short calls that cross tenants, at most.
+const SHARED_CONNECTIONS: u32 = 4;
 /// A migration that waits for a table keeps all that come after it waiting: it
 /// steps back soon, and tries again.
 const MIGRATION_SESSION: &str = "SET lock_timeout = '3s'";
@@ -85,22 +98,20 @@ const BETWEEN_LOCKS: Duration = Duration::from_secs(2);
 /// How long a migration tries, in all.
 const LOCKS_AWAITED_FOR: Duration = Duration::from_mins(10);
 
-/// What a session sets, by whom it serves.
+/// What the sessions of requests set.
 ///
-/// A transaction that its task abandoned must not keep the store's lock, and a
-/// request must not wait without end for one. Every query of a request goes by a
-/// key in the order of its index, whatever the statistics say of a table that was
-/// empty a minute ago; and to plan it anew would cost more than to run it. What
-/// takes memory are the search terms of much that changed at once: else they go
-/// over files.
+/// A transaction that its task abandoned must not keep the store's lock. Every
+/// query of a request goes by a key in the order of its index, whatever the
+/// statistics say of a table that was empty a minute ago; planning it for each
+/// call would cost more than running it. `work_mem` is for the search terms of many
+/// changes at once, which would otherwise spill to files.
 const APP_SESSION: &str = "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'; \
-    SET lock_timeout = '15s'; SET statement_timeout = '60s'; SET plan_cache_mode = force_generic_plan; \
-    SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
-    SET work_mem = '16MB'";
+    SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
+    SET enable_bitmapscan = off; SET enable_sort = off; SET work_mem = '16MB'";
 const JOBS_SESSION: &str =
-    "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '60s'";
-const SHARED_SESSION: &str = "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '10s'; \
-    SET lock_timeout = '5s'; SET statement_timeout = '10s'";
+    "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '60s'";
+const SHARED_SESSION: &str =
+    "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '5s'";
 
 impl PostgresIndex {
     /// Connects, and checks that the schema is new enough.
@@ -111,20 +122,23 @@ impl PostgresIndex {
     pub async fn connect(options: &PostgresOptions) -> Result<Self, IndexError> {
         look(options).await?;
         let jobs_url = options.jobs_url.as_deref().unwrap_or(&options.url);
-        let app = pool(
-            &options.url,
-            APP_SESSION,
-            options.max_connections,
-            options.acquire_timeout,
-        )?;
-        let jobs = pool(jobs_url, JOBS_SESSION, JOBS_CONNECTIONS, options.acquire_timeout)?;
-        let shared = pool(
-            jobs_url,
-            SHARED_SESSION,
-            SHARED_CONNECTIONS,
-            options.acquire_timeout,
-        )?;
-        Ok(Self { app, jobs, shared })
+        let pool = |url, session, max_connections, call_timeout| {
+            Ok::<_, IndexError>(Pool::new(PoolOptions {
+                connect: parse(url)?
+                    .application_name("keepsake")
+                    .log_statements(tracing::log::LevelFilter::Off),
+                session: with_statement_timeout(session, call_timeout),
+                max_connections,
+                acquire_timeout: options.acquire_timeout,
+                call_timeout,
+            })?)
+        };
+        let call_timeout = options.call_timeout;
+        Ok(Self {
+            app: pool(&options.url, APP_SESSION, options.max_connections, call_timeout)?,
+            jobs: pool(jobs_url, JOBS_SESSION, JOBS_CONNECTIONS, JOBS_CALL_TIMEOUT)?,
+            shared: pool(jobs_url, SHARED_SESSION, SHARED_CONNECTIONS, call_timeout)?,
+        })
     }
 
     /// Brings the schema at `url` to what this binary needs; the owner's URL.
@@ -156,37 +170,29 @@ impl PostgresIndex {
         }
     }
 
-    /// Begins a transaction that sees one tenant.
-    ///
-    /// In a task of its own: were it dropped with its caller while `BEGIN` is
-    /// under way, the connection would go back to the pool with a transaction
-    /// open that nobody knows of, and swallow what is committed on it next.
-    async fn begin(&self, tenant_id: TenantId) -> Result<Transaction<'static, Postgres>, IndexError> {
-        Self::begin_on(&self.app, tenant_id).await
-    }
-
-    async fn begin_on(
-        pool: &PgPool,
-        tenant_id: TenantId,
-    ) -> Result<Transaction<'static, Postgres>, IndexError> {
-        let pool = pool.clone();
-        let begun = tokio::spawn(async move {
-            let mut transaction = pool.begin().await?;
-            sqlx::query("SELECT set_config('keepsake.tenant', $1, true)")
-                .bind(tenant_id.uuid().to_string())
-                .execute(&mut *transaction)
-                .await?;
-            Ok(transaction)
-        });
-        begun
-            .await
-            .unwrap_or(Err(IndexError::Unavailable(sqlx::Error::WorkerCrashed)))
+    /// Begins a transaction of a request, which sees one tenant.
+    async fn begin(&self, tenant_id: TenantId) -> Result<Tx, IndexError> {
+        Ok(self.app.begin(Some(tenant_id)).await?)
     }
 
     /// The pool that serves requests, for tests that look from its side.
-    pub fn app_pool(&self) -> &PgPool {
+    pub fn app_pool(&self) -> &Pool {
         &self.app
     }
+
+    /// Opens a separate connection with the settings of the request pool, for tests.
+    ///
+    /// # Errors
+    /// [`IndexError::Unavailable`].
+    pub async fn app_session(&self) -> Result<PgConnection, IndexError> {
+        Ok(self.app.connect().await?)
+    }
+}
+
+/// The server gives up a statement before the client gives up its connection.
+fn with_statement_timeout(session: &str, call_timeout: Duration) -> String {
+    let timeout = call_timeout.mul_f64(0.9);
+    format!("{session}; SET statement_timeout = '{}ms'", timeout.as_millis())
 }
 
 /// Whether a migration could not have a lock in its time.
@@ -207,30 +213,6 @@ fn parse(url: &str) -> Result<PgConnectOptions, IndexError> {
     let is_of_postgres = url.starts_with("postgres://") || url.starts_with("postgresql://");
     let parsed = PgConnectOptions::from_str(url).ok().filter(|_| is_of_postgres);
     parsed.ok_or_else(|| IndexError::BadUrl("is not a valid postgres:// URL".to_owned()))
-}
-
-fn pool(
-    url: &str,
-    session: &'static str,
-    max_connections: u32,
-    acquire: Duration,
-) -> Result<PgPool, IndexError> {
-    let options = parse(url)?
-        .application_name("keepsake")
-        .log_statements(tracing::log::LevelFilter::Off);
-    Ok(PgPoolOptions::new()
-        .max_connections(max_connections)
-        .acquire_timeout(acquire)
-        .idle_timeout(Duration::from_mins(10))
-        .max_lifetime(Duration::from_mins(30))
-        .test_before_acquire(false)
-        .after_connect(move |connection, _| {
-            Box::pin(async move {
-                connection.execute(session).await?;
-                Ok(())
-            })
-        })
-        .connect_lazy_with(options))
 }
 
 /// Looks at the database with a connection of its own.
@@ -282,9 +264,13 @@ impl Index for PostgresIndex {
         require_schema(schema_version(&self.app).await?)
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     async fn close(&self) {
-        self.app.close().await;
-        self.jobs.close().await;
-        self.shared.close().await;
+        for pool in [&self.app, &self.jobs, &self.shared] {
+            pool.close();
+        }
     }
 }

@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp, VersionId};
-use sqlx::{Postgres, Row, Transaction};
+use sqlx::Row;
 
 use super::PostgresIndex;
+use super::pool::Tx;
 use super::reads::unsigned;
 use super::stores::tell;
 use super::versions::version_of;
@@ -102,7 +103,7 @@ impl PurgeIndex for PostgresIndex {
         now: Timestamp,
         limit: u32,
     ) -> Result<StorePurge, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         sqlx::query(PLAN_ANEW).execute(&mut *transaction).await?;
         let purged = purge_batch(
             &mut transaction,
@@ -123,7 +124,7 @@ impl PurgeIndex for PostgresIndex {
 
 /// Makes a store gone for every reader; `false`: there is none that is not.
 pub(super) async fn end_store(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
     now: Timestamp,
@@ -152,7 +153,7 @@ pub(super) async fn end_store(
 
 /// Takes a batch of rows off a deleted store, and queues their blobs.
 pub(super) async fn purge_batch(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
     not_before: Timestamp,
@@ -205,7 +206,7 @@ pub(super) async fn purge_batch(
 }
 
 async fn lock_store(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<i64>, IndexError> {
@@ -218,7 +219,7 @@ async fn lock_store(
 
 /// Removes a version's content from its row, and a deleted memory's path.
 async fn remove_content(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     redaction: &Redaction,
     before: &Version,
@@ -246,7 +247,7 @@ async fn remove_content(
 
 /// Queues the blob that no row names any more, and counts the removal.
 async fn condemn(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     redaction: &Redaction,
     before: &Version,

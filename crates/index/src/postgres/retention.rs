@@ -3,11 +3,12 @@
 use async_trait::async_trait;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId, Timestamp};
+use sqlx::Row;
 use sqlx::types::Json;
-use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
+use super::pool::Tx;
 use super::purge::PLAN_ANEW;
 use crate::IndexError;
 use crate::erasure::TakenVersion;
@@ -99,7 +100,7 @@ impl RetentionIndex for PostgresIndex {
 
 /// The transaction of a batch.
 struct Open<'a> {
-    transaction: &'a mut Transaction<'static, Postgres>,
+    transaction: &'a mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
 }

@@ -164,7 +164,7 @@ impl SearchUpkeepIndex for PostgresIndex {
         store_id: StoreId,
         rows: &[(MemoryId, VersionId, SearchRow)],
     ) -> Result<u64, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         let is_there = sqlx::query(LOCK)
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())

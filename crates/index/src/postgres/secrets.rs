@@ -71,7 +71,7 @@ impl SecretIndex for PostgresIndex {
         others_until: Option<Timestamp>,
         audited: &Audited,
     ) -> Result<bool, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.shared.begin(None).await?;
         let added = sqlx::query(ADD_SERVER_SECRET)
             .bind(&secret.kid)
             .bind(&secret.purpose)

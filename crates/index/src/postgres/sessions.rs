@@ -5,10 +5,11 @@ use keepsake_core::{EventId, ResourceId, SessionId, StoreId, TenantId, Timestamp
 use serde_json::{Map, Value};
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
 use super::PostgresIndex;
+use super::pool::Tx;
 use super::reads::earlier_call;
 use super::stores::record_call;
 use super::tenants::stays;
@@ -265,7 +266,7 @@ impl SessionIndex for PostgresIndex {
             .bind(new_paths.collect::<Vec<_>>())
             .bind(events.iter().map(|event| event.name.as_str()).collect::<Vec<_>>())
             .bind(inputs.collect::<Vec<_>>())
-            .execute(&self.jobs)
+            .execute(&self.shared)
             .await?;
         Ok(())
     }
@@ -278,14 +279,14 @@ impl SessionIndex for PostgresIndex {
             .bind(tenants)
             .bind(sessions)
             .bind(times)
-            .execute(&self.jobs)
+            .execute(&self.shared)
             .await?;
         Ok(())
     }
 }
 
 async fn find(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     statement: &'static str,
     tenant_id: TenantId,
     session_id: SessionId,
@@ -305,7 +306,7 @@ async fn find(
 
 /// Gives sessions their attachments.
 async fn furnish(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     sessions: &mut [Session],
 ) -> Result<(), IndexError> {
@@ -328,7 +329,7 @@ async fn furnish(
 }
 
 async fn store_to_attach(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<StoreToAttach>, IndexError> {
@@ -348,11 +349,7 @@ async fn store_to_attach(
     .transpose()
 }
 
-async fn insert(
-    transaction: &mut Transaction<'static, Postgres>,
-    tenant_id: TenantId,
-    session: &NewSession,
-) -> Result<(), IndexError> {
+async fn insert(transaction: &mut Tx, tenant_id: TenantId, session: &NewSession) -> Result<(), IndexError> {
     sqlx::query(INSERT_SESSION)
         .bind(tenant_id.uuid())
         .bind(session.session_id.uuid())
@@ -370,7 +367,7 @@ async fn insert(
 }
 
 async fn put(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     session: &Session,
     attachment: &Attachment,
@@ -396,7 +393,7 @@ async fn put(
 
 /// Writes what differs of a session; nothing where nothing does.
 async fn replace(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     before: &Session,
     after: &Session,

@@ -2,13 +2,14 @@
 
 use async_trait::async_trait;
 use keepsake_core::{SensitiveDataPolicy, StoreId, TenantId, Timestamp};
+use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
 use super::audit::audit;
+use super::pool::Tx;
 use super::reads::{earlier_call, unsigned};
 use crate::commit::{CallMade, Idempotency};
 use crate::model::{
@@ -208,7 +209,7 @@ impl StoreIndex for PostgresIndex {
 impl PostgresIndex {
     /// Makes a store, for its tenant or for the operator.
     pub(super) async fn make_store(
-        mut transaction: Transaction<'static, Postgres>,
+        mut transaction: Tx,
         tenant_id: TenantId,
         store: &NewStore,
         stores_limit: u64,
@@ -254,11 +255,7 @@ impl PostgresIndex {
     }
 }
 
-async fn insert_store(
-    transaction: &mut Transaction<'static, Postgres>,
-    tenant_id: TenantId,
-    store: &NewStore,
-) -> Result<(), IndexError> {
+async fn insert_store(transaction: &mut Tx, tenant_id: TenantId, store: &NewStore) -> Result<(), IndexError> {
     sqlx::query("UPDATE tenant SET store_count = store_count + 1 WHERE tenant_id = $1")
         .bind(tenant_id.uuid())
         .execute(&mut **transaction)
@@ -285,11 +282,7 @@ async fn insert_store(
 }
 
 /// Takes back what other stores do not use; answers what they keep together.
-async fn recall(
-    transaction: &mut Transaction<'static, Postgres>,
-    tenant_id: TenantId,
-    store_id: StoreId,
-) -> Result<u64, IndexError> {
+async fn recall(transaction: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<u64, IndexError> {
     // By id, so that two recalls of one tenant (the tenant row forbids them
     // anyway) or a store's own deletion could not wait for each other in a ring.
     sqlx::query(
@@ -319,7 +312,7 @@ async fn recall(
 }
 
 async fn set_grants(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
     store_bytes: u64,
@@ -340,7 +333,7 @@ async fn set_grants(
 }
 
 async fn lock_store(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<StoreRow>, IndexError> {
@@ -354,7 +347,7 @@ async fn lock_store(
 
 /// Writes what differs of a store, and tells of it; nothing where nothing does.
 async fn replace_store(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     before: &StoreRow,
     after: &StoreRow,
@@ -383,7 +376,7 @@ async fn replace_store(
 /// Remembers a call that made or changed something, where it is to be sent again
 /// safely.
 pub(super) async fn record_call(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     made: CallMade,
     idempotency: Option<&Idempotency>,
@@ -433,7 +426,7 @@ fn signed(number: u64) -> i64 {
 
 /// Writes the change feed, in the transaction of what it tells of.
 pub(super) async fn tell(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     kind: &str,
     tenant_id: TenantId,
     object_id: Option<Uuid>,

@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use keepsake_core::{BlobKey, TenantId, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
 use super::PostgresIndex;
 use super::audit::audit;
+use super::pool::Tx;
 use super::reads::unsigned;
 use super::stores::tell;
 use crate::model::{AuditAction, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts};
@@ -45,7 +46,7 @@ impl TenantDeletionIndex for PostgresIndex {
         tenant_id: TenantId,
         audited: &Audited,
     ) -> Result<Option<TenantDeletion>, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.shared.begin(None).await?;
         let locked = sqlx::query(LOCK_TENANT)
             .bind(tenant_id.uuid())
             .fetch_optional(&mut *transaction)
@@ -74,7 +75,7 @@ impl TenantDeletionIndex for PostgresIndex {
     async fn tenant_deletion(&self, tenant_id: TenantId) -> Result<Option<TenantDeletion>, IndexError> {
         let row = sqlx::query(DELETION)
             .bind(tenant_id.uuid())
-            .fetch_optional(&self.jobs)
+            .fetch_optional(&self.shared)
             .await?;
         row.map(|row| deletion_of(&row)).transpose()
     }
@@ -99,7 +100,7 @@ impl TenantDeletionIndex for PostgresIndex {
         limit: u32,
     ) -> Result<TenantPurge, IndexError> {
         let mut purge = TenantPurge::default();
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         sqlx::raw_sql(PLAN_BY_KEYS).execute(&mut *transaction).await?;
         let Some(mut counts) = lock(&mut transaction, tenant_id).await? else {
             purge.is_done = true;
@@ -179,7 +180,7 @@ impl TenantDeletionIndex for PostgresIndex {
     }
 
     async fn finish_tenant(&self, tenant_id: TenantId, now: Timestamp) -> Result<bool, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         sqlx::raw_sql(PLAN_BY_KEYS).execute(&mut *transaction).await?;
         let Some(mut counts) = lock(&mut transaction, tenant_id).await? else {
             return Ok(false);
@@ -209,10 +210,7 @@ impl TenantDeletionIndex for PostgresIndex {
     }
 }
 
-async fn find(
-    transaction: &mut Transaction<'static, Postgres>,
-    tenant_id: TenantId,
-) -> Result<Option<TenantDeletion>, IndexError> {
+async fn find(transaction: &mut Tx, tenant_id: TenantId) -> Result<Option<TenantDeletion>, IndexError> {
     let row = sqlx::query(DELETION)
         .bind(tenant_id.uuid())
         .fetch_optional(&mut **transaction)
@@ -222,7 +220,7 @@ async fn find(
 
 /// The rows counted so far, under the deletion's lock; `None`: it has ended.
 async fn lock(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
 ) -> Result<Option<BTreeMap<String, u64>>, IndexError> {
     let counts: Option<Json<_>> = sqlx::query_scalar(LOCK_DELETION)
@@ -234,7 +232,7 @@ async fn lock(
 
 /// Ends a batch of stores for every commit; answers whether there were any.
 async fn end_stores(
-    transaction: &mut Transaction<'static, Postgres>,
+    transaction: &mut Tx,
     tenant_id: TenantId,
     now: Timestamp,
     limit: i64,

@@ -2,13 +2,14 @@
 
 use async_trait::async_trait;
 use keepsake_core::{TenantId, Timestamp};
+use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{Postgres, Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresIndex;
 use super::audit::audit;
+use super::pool::Tx;
 use super::reads::unsigned;
 use super::stores::tell;
 use crate::model::{
@@ -29,7 +30,7 @@ const LOCK_TENANT: &str = "SELECT tenant_id, external_id, name, status, limits, 
 #[async_trait]
 impl OperatorIndex for PostgresIndex {
     async fn create_tenant(&self, tenant: &Tenant, audited: &Audited) -> Result<bool, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.shared.begin(None).await?;
         let made = sqlx::query(INSERT_TENANT)
             .bind(tenant.tenant_id.uuid())
             .bind(&tenant.external_id)
@@ -53,7 +54,7 @@ impl OperatorIndex for PostgresIndex {
     async fn tenant(&self, tenant_id: TenantId) -> Result<Option<Tenant>, IndexError> {
         let row = sqlx::query(TENANT)
             .bind(tenant_id.uuid())
-            .fetch_optional(&self.jobs)
+            .fetch_optional(&self.shared)
             .await?;
         row.map(|row| tenant_of(&row)).transpose()
     }
@@ -75,7 +76,7 @@ impl OperatorIndex for PostgresIndex {
             Some(external_id) => query.bind(external_id),
             None => query,
         };
-        let rows = query.fetch_all(&self.jobs).await?;
+        let rows = query.fetch_all(&self.shared).await?;
         rows.iter().map(tenant_of).collect()
     }
 
@@ -85,7 +86,7 @@ impl OperatorIndex for PostgresIndex {
         change: &TenantChange,
         audited: &Audited,
     ) -> Result<TenantUpdate, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.shared.begin(None).await?;
         let row = sqlx::query(LOCK_TENANT)
             .bind(tenant_id.uuid())
             .fetch_optional(&mut *transaction)
@@ -127,7 +128,7 @@ impl OperatorIndex for PostgresIndex {
     async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError> {
         let row = sqlx::query(USAGE)
             .bind(tenant_id.uuid())
-            .fetch_optional(&self.jobs)
+            .fetch_optional(&self.shared)
             .await?;
         let Some(row) = row else {
             return Ok(None);
@@ -151,16 +152,13 @@ impl OperatorIndex for PostgresIndex {
         stores_limit: u64,
         audited: &Audited,
     ) -> Result<StoreCreation, IndexError> {
-        let transaction = self.jobs.begin().await?;
+        let transaction = self.shared.begin(None).await?;
         Self::make_store(transaction, tenant_id, store, stores_limit, None, Some(audited)).await
     }
 }
 
 /// Locks a tenant against its end; `false`: it is not there, or about to go.
-pub(super) async fn stays(
-    transaction: &mut Transaction<'static, Postgres>,
-    tenant_id: TenantId,
-) -> Result<bool, IndexError> {
+pub(super) async fn stays(transaction: &mut Tx, tenant_id: TenantId) -> Result<bool, IndexError> {
     let status: Option<String> = sqlx::query_scalar(LOCK_STATUS)
         .bind(tenant_id.uuid())
         .fetch_optional(&mut **transaction)

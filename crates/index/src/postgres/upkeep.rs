@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::pool::Connection;
 use async_trait::async_trait;
 use keepsake_core::{BlobKey, DirPath, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::Row;
-use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
 use super::PostgresIndex;
@@ -98,7 +98,7 @@ impl UpkeepIndex for PostgresIndex {
         store_id: StoreId,
         mends: bool,
     ) -> Result<Option<StoreCount>, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         if mends {
             sqlx::query(LOCK_TENANT)
                 .bind(tenant_id.uuid())
@@ -136,7 +136,7 @@ impl UpkeepIndex for PostgresIndex {
         tenant_id: TenantId,
         mends: bool,
     ) -> Result<Option<TenantCount>, IndexError> {
-        let mut transaction = self.jobs.begin().await?;
+        let mut transaction = self.jobs.begin(None).await?;
         if mends {
             sqlx::query(LOCK_TENANT)
                 .bind(tenant_id.uuid())
@@ -244,7 +244,7 @@ fn scope_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
 
 /// Counts a tenant's stores and grants, in one statement.
 async fn count_tenant(
-    connection: &mut PgConnection,
+    connection: &mut Connection,
     tenant_id: TenantId,
 ) -> Result<Option<TenantCount>, IndexError> {
     let row = sqlx::query(TENANT_COUNT)
@@ -268,7 +268,7 @@ async fn count_tenant(
 
 /// Counts what a store holds; also what its wrong directories must be.
 async fn count_store(
-    connection: &mut PgConnection,
+    connection: &mut Connection,
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<(StoreCount, Wrong)>, IndexError> {
@@ -323,7 +323,7 @@ async fn count_store(
 }
 
 async fn count_memories(
-    connection: &mut PgConnection,
+    connection: &mut Connection,
     tenant: Uuid,
     store: Uuid,
 ) -> Result<Recount, IndexError> {
@@ -350,7 +350,7 @@ async fn count_memories(
 
 /// Writes what was counted, under the locks of tenant and store.
 async fn mend_store(
-    connection: &mut PgConnection,
+    connection: &mut Connection,
     tenant_id: TenantId,
     store_id: StoreId,
     count: &StoreCount,

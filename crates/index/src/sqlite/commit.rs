@@ -173,7 +173,7 @@ impl MemoryIndex for SqliteIndex {
             commit: commit.clone(),
             answer,
         });
-        let died = || IndexError::Unavailable(sqlx::Error::WorkerCrashed);
+        let died = || IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed);
         let mut writer = tokio::select! {
             biased;
             outcome = &mut outcome => return outcome.map_err(|_| died())?,
@@ -280,7 +280,7 @@ async fn run_batch(writer: &mut Writer, batch: Vec<Waiting>) {
     for (answer, outcome) in answers {
         // Whoever asked may be gone; the commit stands all the same.
         let outcome = if failed {
-            Err(IndexError::Unavailable(sqlx::Error::WorkerCrashed))
+            Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed))
         } else {
             outcome
         };

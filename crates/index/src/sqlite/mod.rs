@@ -164,6 +164,10 @@ impl Index for SqliteIndex {
         Ok(())
     }
 
+    fn is_shared(&self) -> bool {
+        false // the process that serves has a lock on the file
+    }
+
     async fn close(&self) {
         self.readers.close().await;
         let mut writer = self.writer.lock().await;

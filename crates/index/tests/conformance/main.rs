@@ -7,6 +7,7 @@ mod batches;
 mod blobs;
 mod claims;
 mod commits;
+mod connections;
 mod cost;
 mod credentials;
 mod deletions;

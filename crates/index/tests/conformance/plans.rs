@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use keepsake_index::PostgresIndex;
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::place::Place;
 use crate::subject::{Raw, postgres_index};
@@ -31,7 +31,8 @@ async fn plan(index: &PostgresIndex, place: &Place, query: &str, variables: &[Va
     }
     let types: Vec<_> = variables.iter().map(|(_, of_type, _)| *of_type).collect();
     let values: Vec<_> = variables.iter().map(|(_, _, value)| *value).collect();
-    let mut transaction = index.app_pool().begin().await.unwrap();
+    let mut session = index.app_session().await.unwrap();
+    let mut transaction = session.begin().await.unwrap();
     let set_tenant = format!(
         "SELECT set_config('keepsake.tenant', '{}', true)",
         place.tenant_id.uuid()

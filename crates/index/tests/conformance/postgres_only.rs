@@ -106,7 +106,7 @@ async fn query_without_its_tenant_finds_nothing() {
     assert!(tables.len() >= 12, "{tables:?}");
     let everyone = BTreeSet::from([mine.tenant_id.uuid(), theirs.tenant_id.uuid()]);
 
-    let mut app = index.app_pool().acquire().await.unwrap();
+    let mut app = index.app_session().await.unwrap();
     for table in &tables {
         let all = tenants_seen(&mut raw.acquire().await.unwrap(), table).await;
         assert_eq!(all, everyone, "the test has no rows in {table}");
@@ -152,7 +152,7 @@ async fn rows_of_another_tenant_cannot_be_written() {
         place_with_everything(&index, &raw).await,
     );
     let (me, them) = (mine.tenant_id.uuid(), theirs.tenant_id.uuid());
-    let mut app = index.app_pool().acquire().await.unwrap();
+    let mut app = index.app_session().await.unwrap();
     for table in tenant_tables(&raw).await {
         let is_append_only = table == "audit";
         let untouched = if is_append_only {
@@ -415,7 +415,7 @@ async fn owner_without_superpowers_migrates_and_serves() {
     place.create("/d/a", 1).await;
     assert_eq!(place.directory("/", 10).await.total_entries, 2);
     // The login is in both roles; what serves has the rights of one.
-    let mut app = index.app_pool().acquire().await.unwrap();
+    let mut app = index.app_session().await.unwrap();
     assert_eq!(tenants_seen(&mut app, "memory").await, BTreeSet::new());
 }
 

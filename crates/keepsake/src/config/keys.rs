@@ -71,6 +71,7 @@ pub(crate) fn all() -> Vec<Key> {
         key("index.migrate_url", None, IndexUrl),
         key("index.jobs_url", None, IndexUrl),
         key("index.max_connections", Some("16"), Plain),
+        key("index.call_timeout_seconds", Some("10"), Plain),
         key("blobs.url", None, BlobUrl),
         key("blobs.endpoint", None, Endpoint),
         key("blobs.region", None, Plain),

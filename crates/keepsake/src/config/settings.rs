@@ -122,6 +122,8 @@ pub(crate) struct IndexSettings {
     pub(crate) jobs_url: Option<SecretString>,
     /// Connections that serve requests, at most.
     pub(crate) max_connections: u32,
+    /// How long a request waits for the answer to one statement.
+    pub(crate) call_timeout: Duration,
 }
 
 /// Where content is.
@@ -250,11 +252,13 @@ fn read_index(reader: &mut Reader<'_>) -> Option<IndexSettings> {
         let number = number(1)(value)?;
         u32::try_from(number).map_err(|_| "must be a number of connections".to_owned())
     });
+    let call_timeout = reader.get("index.call_timeout_seconds", number(1));
     Some(IndexSettings {
         url: url?,
         migrate_url,
         jobs_url,
         max_connections: max_connections?,
+        call_timeout: Duration::from_secs(call_timeout?),
     })
 }
 
@@ -334,6 +338,13 @@ fn read_log(reader: &mut Reader<'_>) -> Option<LogSettings> {
 pub(super) fn check_together(reader: &mut Reader<'_>, settings: Option<&Settings>) {
     let Some(settings) = settings else { return };
     let is_sqlite = matches!(settings.index.url, IndexUrl::Sqlite { .. });
+    // SQLite has no such wait.
+    if !is_sqlite && settings.index.call_timeout >= settings.server.request_deadline {
+        reader.refuse(
+            "index.call_timeout_seconds",
+            "must be less than server.request_deadline_seconds",
+        );
+    }
     if is_sqlite && settings.role != Role::All {
         reader.refuse(
             "role",

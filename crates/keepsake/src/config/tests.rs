@@ -32,6 +32,7 @@ url = "postgres://app:hunter2@db:5433/keepsake?sslmode=require"
 migrate_url = "postgres://owner:hunter2@db:5433/keepsake"
 jobs_url = "postgres://jobs:hunter2@db:5433/keepsake"
 max_connections = 17
+call_timeout_seconds = 12
 
 [blobs]
 url = "s3://memories/prefix"
@@ -178,6 +179,7 @@ fn every_key_is_read_from_a_file() {
         ["https://app.example.com:443", "http://localhost:*"]
     );
     assert_eq!(settings.index.max_connections, 17);
+    assert_eq!(settings.index.call_timeout, Duration::from_secs(12));
     assert_eq!(settings.blobs.url.to_string(), "s3://memories/prefix");
     let s3 = settings.blobs.s3;
     assert_eq!(s3.endpoint.as_deref(), Some("https://s3.example.com"));
@@ -333,7 +335,7 @@ fn unknown_keys_are_named_with_where_they_are() {
          KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
          KEEPSAKE_SECRETS_*, KEEPSAKE_TELEMETRY_*, KEEPSAKE_LOG_*",
         "unknown variable KEEPSAKE_INDEX_ULR; there are KEEPSAKE_INDEX_URL, KEEPSAKE_INDEX_MIGRATE_URL, \
-         KEEPSAKE_INDEX_JOBS_URL, KEEPSAKE_INDEX_MAX_CONNECTIONS",
+         KEEPSAKE_INDEX_JOBS_URL, KEEPSAKE_INDEX_MAX_CONNECTIONS, KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS",
         "unknown variable KEEPSAKE_PORT; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
          KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
          KEEPSAKE_SECRETS_*, KEEPSAKE_TELEMETRY_*, KEEPSAKE_LOG_*",
@@ -403,6 +405,21 @@ fn variables_of_a_kubernetes_service_and_of_tests_are_ignored() {
             "{found:?}"
         );
     }
+}
+
+#[test]
+fn call_timeout_of_a_server_is_less_than_the_request_deadline() {
+    let deadline = ("KEEPSAKE_SERVER_REQUEST_DEADLINE_SECONDS", "10");
+    let postgres = "index.url = 'postgres://db'\nblobs.url = 'file:///blobs'\n";
+    let expected = ["index.call_timeout_seconds (default) must be less than server.request_deadline_seconds"];
+    assert_eq!(problems(postgres, &[deadline]), expected);
+    settings(
+        postgres,
+        &[deadline, ("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", "9")],
+    )
+    .unwrap();
+    let sqlite = "index.url = 'sqlite:///index.db'\nblobs.url = 'file:///blobs'\n";
+    settings(sqlite, &[deadline]).unwrap();
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use keepsake_core::{DirPath, ErasureId, MemoryPath, StoreId, TenantId, Timestamp};
-use sqlx::{Postgres, Transaction};
 use uuid::Uuid;
 
+use super::super::pool::Tx;
 use super::super::purge::{end_store, purge_batch};
 use super::super::reads::unsigned;
 use super::uuids;
@@ -64,7 +64,7 @@ const TAKE_CALLS: &str = "DELETE FROM idempotency i WHERE i.tenant_id = $1 AND i
 
 /// The transaction of a step.
 pub(super) struct Step<'a> {
-    pub(super) transaction: &'a mut Transaction<'static, Postgres>,
+    pub(super) transaction: &'a mut Tx,
     pub(super) tenant_id: TenantId,
 }
 

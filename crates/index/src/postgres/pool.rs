@@ -1,0 +1,237 @@
+//! Connections to Postgres.
+//!
+//! The driver waits for an answer without a bound, and its own pool does too
+//! when a connection comes back to it. Here every wait has a limit, a
+//! connection is checked before it is used, and one whose state is in doubt is
+//! closed:
+//!
+//! - A statement is answered within the call limit, or its connection is closed.
+//! - A connection that was idle, or that was last used before another one broke,
+//!   is pinged before it is used. After a ping or a call that timed out, idle
+//!   connections that were last used before it are dropped without a ping.
+//! - A connection that its user dropped in the middle of a statement or of a
+//!   transaction goes back to the pool only after a rollback, which is bounded.
+
+mod connection;
+mod manager;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use deadpool::managed::{self, QueueMode};
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
+use keepsake_core::TenantId;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
+use sqlx::{AssertSqlSafe, Either, Execute, Executor, Postgres, SqlStr};
+
+pub(super) use connection::{Connection, Tx};
+
+use manager::Manager;
+
+/// How long an unused connection is kept.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
+/// How often unused connections are looked for.
+const REAP_INTERVAL: Duration = Duration::from_mins(1);
+
+/// How a pool connects, and the limits of its waits.
+#[derive(Debug, Clone)]
+pub(super) struct PoolOptions {
+    pub(super) connect: PgConnectOptions,
+    /// Statements that a new connection runs first.
+    pub(super) session: String,
+    pub(super) max_connections: u32,
+    /// How long a call waits for a connection.
+    pub(super) acquire_timeout: Duration,
+    /// How long a call waits for the answer to a statement.
+    pub(super) call_timeout: Duration,
+}
+
+/// A pool of connections; cheap to clone.
+///
+/// It is an [`Executor`]: each statement takes a connection from the pool. A
+/// stream of rows ([`Executor::fetch`]) is read completely before it yields the
+/// first row; to read row by row, use a connection or a transaction.
+#[derive(Clone)]
+pub struct Pool {
+    connections: managed::Pool<Manager>,
+    acquire_timeout: Duration,
+    call_timeout: Duration,
+    reaped_at: Arc<Mutex<Instant>>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("status", &self.connections.status())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// A pool that connects when it is first used.
+    pub(super) fn new(options: PoolOptions) -> sqlx::Result<Self> {
+        let (acquire_timeout, call_timeout) = (options.acquire_timeout, options.call_timeout);
+        let max_connections = usize::try_from(options.max_connections).unwrap_or(usize::MAX);
+        let connections = managed::Pool::builder(Manager::new(options))
+            .max_size(max_connections)
+            // The connection that was used last is the one least in need of a ping.
+            .queue_mode(QueueMode::Lifo)
+            .build()
+            .map_err(|error| sqlx::Error::Configuration(Box::new(error)))?;
+        Ok(Self {
+            connections,
+            acquire_timeout,
+            call_timeout,
+            reaped_at: Arc::new(Mutex::new(Instant::now())),
+        })
+    }
+
+    /// Opens a connection outside the pool, with the same session settings.
+    pub(super) async fn connect(&self) -> sqlx::Result<PgConnection> {
+        self.connections.manager().connect().await
+    }
+
+    /// Takes a connection, which goes back when it is dropped.
+    pub(super) async fn acquire(&self) -> sqlx::Result<Connection> {
+        self.reap();
+        let taken = tokio::time::timeout(self.acquire_timeout, self.connections.get()).await;
+        match taken {
+            Ok(Ok(object)) => Ok(Connection::new(object, self.call_timeout)),
+            Ok(Err(managed::PoolError::Backend(error))) => Err(Failure::NotConnected(error).into()),
+            Ok(Err(managed::PoolError::Closed)) => Err(sqlx::Error::PoolClosed),
+            Err(_)
+            | Ok(Err(
+                managed::PoolError::Timeout(_)
+                | managed::PoolError::NoRuntimeSpecified
+                | managed::PoolError::PostCreateHook(_),
+            )) => Err(sqlx::Error::PoolTimedOut),
+        }
+    }
+
+    /// Begins a transaction, which sees one tenant or, with `None`, what the
+    /// pool's role sees. Dropping it rolls it back.
+    ///
+    /// This is the only way to begin one. It may be cancelled: a connection
+    /// counts as inside a transaction before `BEGIN` is sent.
+    pub(super) async fn begin(&self, tenant_id: Option<TenantId>) -> sqlx::Result<Tx> {
+        let connection = self.acquire().await?;
+        Tx::begin(connection, tenant_id).await
+    }
+
+    /// Closes idle connections now, and the others when they come back.
+    pub(super) fn close(&self) {
+        self.connections.close();
+    }
+
+    /// Drops connections that were idle for [`IDLE_TIMEOUT`].
+    fn reap(&self) {
+        {
+            let mut reaped_at = self.reaped_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if reaped_at.elapsed() < REAP_INTERVAL {
+                return;
+            }
+            *reaped_at = Instant::now();
+        }
+        self.connections
+            .retain(|session, _| session.status.used_at.elapsed() < IDLE_TIMEOUT);
+    }
+}
+
+impl<'p> Executor<'p> for &'p Pool {
+    type Database = Postgres;
+
+    fn execute<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<PgQueryResult>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        Box::pin(async move { self.acquire().await?.execute(query).await })
+    }
+
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Either<PgQueryResult, PgRow>>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let rows = async move {
+            let mut connection = self.acquire().await?;
+            let rows: Vec<_> = connection.fetch_many(query).try_collect().await?;
+            Ok::<_, sqlx::Error>(stream::iter(rows.into_iter().map(Ok)))
+        };
+        stream::once(rows).try_flatten().boxed()
+    }
+
+    fn fetch_all<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Vec<PgRow>>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        Box::pin(async move { self.acquire().await?.fetch_all(query).await })
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<PgRow>>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        Box::pin(async move { self.acquire().await?.fetch_optional(query).await })
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [PgTypeInfo],
+    ) -> BoxFuture<'e, sqlx::Result<PgStatement>>
+    where
+        'p: 'e,
+    {
+        Box::pin(async move { self.acquire().await?.prepare_with(sql, parameters).await })
+    }
+}
+
+/// What the pool knows of an error beside what the driver says; carried as
+/// [`sqlx::Error::Configuration`].
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// There was no connection to send the statement on.
+    #[error("no connection could be opened: {0}")]
+    NotConnected(#[source] sqlx::Error),
+    /// The connection was lost inside a transaction, before its `COMMIT` was sent.
+    #[error("the transaction was not committed: {0}")]
+    NotCommitted(#[source] sqlx::Error),
+}
+
+impl From<Failure> for sqlx::Error {
+    fn from(failure: Failure) -> Self {
+        Self::Configuration(Box::new(failure))
+    }
+}
+
+/// Whether an error of the driver means that the connection cannot be used again.
+pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
+            true
+        }
+        // Connection exceptions, and a server that ends the session.
+        sqlx::Error::Database(answer) => answer
+            .code()
+            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P")),
+        _ => false,
+    }
+}
+
+/// The statement that begins a transaction; one round trip.
+fn begin_statement(tenant_id: Option<TenantId>) -> AssertSqlSafe<String> {
+    AssertSqlSafe(match tenant_id {
+        // An id has no character that SQL would read otherwise.
+        Some(tenant_id) => format!(
+            "BEGIN; SELECT set_config('keepsake.tenant', '{}', true)",
+            tenant_id.uuid()
+        ),
+        None => "BEGIN".to_owned(),
+    })
+}

@@ -1,0 +1,272 @@
+//! A connection on loan from the pool, and a transaction on one.
+
+use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
+
+use deadpool::managed::Object;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
+use keepsake_core::TenantId;
+use sqlx::postgres::{PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
+use sqlx::{Connection as _, Either, Execute, Executor, Postgres, SqlStr};
+
+use super::manager::{Manager, Session, Status};
+use super::{Failure, begin_statement, is_connection_lost};
+use crate::error::no_answer_within;
+
+/// How long a connection that was dropped in the middle of a call has to become
+/// usable again.
+const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A connection on loan from the pool.
+///
+/// Each statement is answered within the call limit, or the connection is
+/// closed. Dropping it gives it back; in the middle of a statement or of a
+/// transaction, once it was cleaned up.
+#[derive(Debug)]
+pub(in crate::postgres) struct Connection {
+    /// Gone only while this is dropped.
+    object: Option<Object<Manager>>,
+    call_timeout: Duration,
+}
+
+impl Connection {
+    pub(super) fn new(object: Object<Manager>, call_timeout: Duration) -> Self {
+        Self {
+            object: Some(object),
+            call_timeout,
+        }
+    }
+
+    fn parts(&mut self) -> (&mut PgConnection, &mut Status, Duration) {
+        let object = self.object.as_mut().expect("only dropping takes the connection");
+        let Session { raw, status } = &mut **object;
+        (raw, status, self.call_timeout)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Some(object) = self.object.take() else {
+            return;
+        };
+        let status = &object.status;
+        if status.is_lost {
+            drop(Object::take(object));
+        } else if status.is_busy || status.is_in_transaction {
+            clean_up_later(object);
+        }
+    }
+}
+
+/// Has a connection cleaned up in a task, and closes it where that fails.
+fn clean_up_later(object: Object<Manager>) {
+    // Closed too where the task is dropped, or there is none any more.
+    let mut dirty = ClosedOnDrop(Some(object));
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        return;
+    };
+    runtime.spawn(async move {
+        let Some(object) = &mut dirty.0 else {
+            return;
+        };
+        match tokio::time::timeout(CLEAN_UP_TIMEOUT, clean_up(object)).await {
+            Ok(Ok(())) => drop(dirty.0.take()),
+            Ok(Err(error)) => {
+                if is_connection_lost(&error) {
+                    object.status.failures.connection_lost();
+                }
+            }
+            // Perhaps it only waits for a lock.
+            Err(_) => object.status.failures.connection_lost(),
+        }
+    });
+}
+
+/// Ends the statement or transaction that was dropped on a connection.
+async fn clean_up(session: &mut Session) -> sqlx::Result<()> {
+    // Both first read the rest of the answer to an earlier statement.
+    if session.status.is_in_transaction {
+        session.raw.execute("ROLLBACK").await?;
+    } else {
+        session.raw.ping().await?;
+    }
+    let status = &mut session.status;
+    (status.is_busy, status.is_in_transaction) = (false, false);
+    status.used_at = Instant::now();
+    Ok(())
+}
+
+/// A connection that is closed when it is dropped.
+struct ClosedOnDrop(Option<Object<Manager>>);
+
+impl Drop for ClosedOnDrop {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            drop(Object::take(object));
+        }
+    }
+}
+
+impl Status {
+    /// Waits for the answer to a call, at most `limit`, and notes how it ended.
+    async fn bounded<T>(
+        &mut self,
+        limit: Duration,
+        call: impl Future<Output = sqlx::Result<T>>,
+    ) -> sqlx::Result<T> {
+        let began_at = Instant::now();
+        self.is_busy = true;
+        let error = match tokio::time::timeout(limit, call).await {
+            Ok(Ok(answer)) => {
+                self.used_at = Instant::now();
+                return Ok(answer);
+            }
+            Ok(Err(error)) if is_connection_lost(&error) => {
+                self.failures.connection_lost();
+                error
+            }
+            Ok(Err(error)) => {
+                self.used_at = Instant::now();
+                self.is_busy = false;
+                return Err(error);
+            }
+            Err(_) => {
+                self.failures.timed_out(began_at);
+                no_answer_within(limit)
+            }
+        };
+        self.is_lost = true;
+        Err(error)
+    }
+
+    /// The same for a call whose one answer is all of it.
+    async fn whole<T>(
+        &mut self,
+        limit: Duration,
+        call: impl Future<Output = sqlx::Result<T>>,
+    ) -> sqlx::Result<T> {
+        let answer = self
+            .bounded(limit, call)
+            .await
+            .map_err(|error| self.in_transaction(error))?;
+        self.is_busy = false;
+        Ok(answer)
+    }
+
+    /// An error as it stands for what the transaction did, if one is open.
+    fn in_transaction(&self, error: sqlx::Error) -> sqlx::Error {
+        if self.is_lost && self.is_in_transaction {
+            Failure::NotCommitted(error).into()
+        } else {
+            error
+        }
+    }
+}
+
+impl<'c> Executor<'c> for &'c mut Connection {
+    type Database = Postgres;
+
+    fn execute<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<PgQueryResult>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let (raw, status, limit) = self.parts();
+        Box::pin(status.whole(limit, raw.execute(query)))
+    }
+
+    /// Each row is waited for within the call limit.
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Either<PgQueryResult, PgRow>>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let (raw, status, limit) = self.parts();
+        let rows = Some((raw.fetch_many(query), status));
+        let next = move |rows: Option<(BoxStream<'e, _>, &'e mut Status)>| async move {
+            let (mut rows, status) = rows?;
+            match status.bounded(limit, rows.try_next()).await {
+                Ok(Some(row)) => Some((Ok(row), Some((rows, status)))),
+                Ok(None) => {
+                    status.is_busy = false;
+                    None
+                }
+                Err(error) => Some((Err(status.in_transaction(error)), None)),
+            }
+        };
+        stream::unfold(rows, next).boxed()
+    }
+
+    fn fetch_all<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Vec<PgRow>>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let (raw, status, limit) = self.parts();
+        Box::pin(status.whole(limit, raw.fetch_all(query)))
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<PgRow>>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let (raw, status, limit) = self.parts();
+        Box::pin(status.whole(limit, raw.fetch_optional(query)))
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [PgTypeInfo],
+    ) -> BoxFuture<'e, sqlx::Result<PgStatement>>
+    where
+        'c: 'e,
+    {
+        let (raw, status, limit) = self.parts();
+        Box::pin(status.whole(limit, raw.prepare_with(sql, parameters)))
+    }
+}
+
+/// A transaction. Dropping it rolls it back, or closes its connection.
+#[derive(Debug)]
+pub(in crate::postgres) struct Tx(Connection);
+
+impl Tx {
+    pub(super) async fn begin(mut connection: Connection, tenant_id: Option<TenantId>) -> sqlx::Result<Self> {
+        let (_, status, _) = connection.parts();
+        status.is_in_transaction = true;
+        connection
+            .execute(sqlx::raw_sql(begin_statement(tenant_id)))
+            .await?;
+        Ok(Self(connection))
+    }
+
+    /// Commits it.
+    ///
+    /// # Errors
+    /// [`sqlx::Error`]. After a lost connection or a timeout it may or may not
+    /// have been committed.
+    pub(in crate::postgres) async fn commit(mut self) -> sqlx::Result<()> {
+        let (raw, status, limit) = self.0.parts();
+        status.bounded(limit, raw.execute("COMMIT")).await?;
+        (status.is_busy, status.is_in_transaction) = (false, false);
+        Ok(())
+    }
+}
+
+impl Deref for Tx {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.0
+    }
+}
+
+impl DerefMut for Tx {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.0
+    }
+}

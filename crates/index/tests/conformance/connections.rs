@@ -1,0 +1,201 @@
+//! Connections to Postgres that break, go silent, or are left in the middle.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use keepsake_index::postgres::PostgresOptions;
+use keepsake_index::{
+    Index, IndexError, MaintenanceIndex as _, MeasuredIndex, OperatorIndex as _, PostgresIndex, Tenant,
+    TenantStatus,
+};
+use keepsake_telemetry::Metrics;
+use keepsake_testkit::FaultProxy;
+use sqlx::postgres::PgPool;
+use uuid::Uuid;
+
+use crate::place::{NOW, audited, next_uuid};
+use crate::subject::{OwnDatabase, postgres_index};
+
+/// Long enough for an answer, short enough to wait for.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Connections that a test opens before it breaks them.
+const CONNECTIONS: usize = 6;
+
+/// An index behind a proxy, and a way past both.
+struct Proxied {
+    index: PostgresIndex,
+    measured: MeasuredIndex,
+    proxy: FaultProxy,
+    raw: PgPool,
+    _database: OwnDatabase,
+}
+
+impl Proxied {
+    async fn start(call_timeout: Duration) -> Self {
+        let (_direct, raw, database) = postgres_index().await;
+        let (proxy, url) = FaultProxy::before_url(&database.database.url()).await;
+        let options = PostgresOptions {
+            call_timeout,
+            ..PostgresOptions::new(url)
+        };
+        let index = PostgresIndex::connect(&options).await.unwrap();
+        let measured = MeasuredIndex::new(Arc::new(index.clone()), Metrics::default());
+        Self {
+            index,
+            measured,
+            proxy,
+            raw,
+            _database: database,
+        }
+    }
+
+    /// Has the pool open several connections, and leaves them idle.
+    async fn open_connections(&self) {
+        let sleep = || async {
+            sqlx::query("SELECT pg_sleep(0.1)")
+                .execute(self.index.app_pool())
+                .await
+                .unwrap();
+        };
+        join_all((0..CONNECTIONS).map(|_| sleep())).await;
+        assert!(self.proxy.connections().len() >= CONNECTIONS);
+    }
+
+    async fn beat(&self, replica: Uuid) -> Result<(), IndexError> {
+        self.index.heartbeat(replica, "gateway", NOW, NOW).await
+    }
+
+    async fn number(&self, query: &'static str, id: Uuid) -> i64 {
+        sqlx::query_scalar(query)
+            .bind(id)
+            .fetch_one(&self.raw)
+            .await
+            .unwrap()
+    }
+}
+
+fn new_tenant() -> Tenant {
+    Tenant {
+        tenant_id: keepsake_core::TenantId::from_uuid(next_uuid()),
+        external_id: None,
+        name: "t".to_owned(),
+        status: TenantStatus::Active,
+        limits: keepsake_core::limits::LimitOverrides::default(),
+        created_at: NOW,
+    }
+}
+
+/// A heartbeat inside a leaked transaction would be rolled back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_transactions_swallow_no_later_write() {
+    let proxied = Proxied::start(Duration::from_secs(10)).await;
+    proxied.beat(next_uuid()).await.unwrap();
+    proxied.proxy.delay(Duration::from_millis(75));
+    let (tenant, audited) = (new_tenant(), audited());
+    for millis in (30..1_000).step_by(40) {
+        let call = proxied.index.create_tenant(&tenant, &audited);
+        // Whether it came to its end does not matter.
+        drop(tokio::time::timeout(Duration::from_millis(millis), call).await);
+    }
+    proxied.proxy.heal().await;
+    let replicas: Vec<Uuid> = (0..16).map(|_| next_uuid()).collect();
+    for beat in join_all(replicas.iter().map(|replica| proxied.beat(*replica))).await {
+        beat.unwrap();
+    }
+    for replica in replicas {
+        let stored = proxied
+            .number("SELECT count(*) FROM replica WHERE id = $1", replica)
+            .await;
+        assert_eq!(stored, 1, "a heartbeat that was acknowledged is not stored");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_connections_cost_one_timeout() {
+    let proxied = Proxied::start(CALL_TIMEOUT).await;
+    proxied.open_connections().await;
+    proxied.proxy.silence_connections();
+    let began_at = Instant::now();
+    let mut failed = 0;
+    for _ in 0..2 * CONNECTIONS {
+        match proxied.measured.check().await {
+            Ok(()) => {}
+            Err(IndexError::Unavailable(_)) => failed += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(failed <= 1, "{failed} calls failed");
+    let took = began_at.elapsed();
+    assert!(took < CALL_TIMEOUT * 3, "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_on_silent_connections_end_and_say_whether_they_may_have_landed() {
+    let proxied = Proxied::start(CALL_TIMEOUT).await;
+    proxied.beat(next_uuid()).await.unwrap();
+    proxied.proxy.silence_connections();
+    let landed = proxied.beat(next_uuid()).await;
+    assert!(matches!(landed, Err(IndexError::OutcomeUnknown(_))), "{landed:?}");
+
+    // Silent before its COMMIT: nothing of it can have landed.
+    proxied.beat(next_uuid()).await.unwrap();
+    proxied.proxy.silence_connections();
+    let made = proxied.index.create_tenant(&new_tenant(), &audited()).await;
+    assert!(matches!(made, Err(IndexError::Unavailable(_))), "{made:?}");
+    proxied
+        .index
+        .create_tenant(&new_tenant(), &audited())
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_connections_cost_no_read_and_no_transaction() {
+    let proxied = Proxied::start(CALL_TIMEOUT).await;
+    proxied.open_connections().await;
+    proxied.proxy.reset_connections();
+    for check in join_all((0..2 * CONNECTIONS).map(|_| proxied.measured.check())).await {
+        check.unwrap();
+    }
+    proxied.beat(next_uuid()).await.unwrap();
+    proxied.proxy.reset_connections();
+    let made = proxied.measured.create_tenant(&new_tenant(), &audited()).await;
+    assert!(made.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_call_waits_long_for_a_server_that_does_not_answer() {
+    let proxied = Proxied::start(CALL_TIMEOUT).await;
+    proxied.open_connections().await;
+    proxied.proxy.silence_all();
+    let began_at = Instant::now();
+    let calls = join_all((0..40).map(|_| proxied.measured.check()));
+    for check in calls.await {
+        assert!(matches!(check, Err(IndexError::Unavailable(_))), "{check:?}");
+    }
+    let took = began_at.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    let close = tokio::time::timeout(Duration::from_secs(1), proxied.index.close());
+    close.await.unwrap();
+}
+
+/// The sessions on the server that are inside a transaction and wait.
+const IDLE_IN_TRANSACTION: &str = "SELECT count(*) FROM pg_stat_activity \
+    WHERE datname = current_database() AND state LIKE 'idle in transaction%' AND $1 IS NOT NULL";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_are_dropped_are_rolled_back() {
+    let proxied = Proxied::start(Duration::from_secs(10)).await;
+    proxied.proxy.delay(Duration::from_millis(20));
+    for millis in (10..400).step_by(13) {
+        let (tenant, audited) = (new_tenant(), audited());
+        let call = proxied.index.create_tenant(&tenant, &audited);
+        drop(tokio::time::timeout(Duration::from_millis(millis), call).await);
+    }
+    let is_clean = async { while proxied.number(IDLE_IN_TRANSACTION, next_uuid()).await > 0 {} };
+    // Sooner than the server's own limit for such sessions.
+    tokio::time::timeout(Duration::from_secs(5), is_clean)
+        .await
+        .unwrap();
+}
