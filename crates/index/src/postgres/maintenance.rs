@@ -14,6 +14,14 @@ use crate::statements::operator::INSERT_OPERATOR_AUDIT;
 use crate::statements::upkeep::{JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN};
 use crate::{FAILED_RUN_RESTS, IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
+/// Locks stores against the removal of their memories' rows, which takes the
+/// store's row `FOR UPDATE`: a row that is written under this lock is seen and
+/// removed by a removal that comes after it. Commits take another lock and do
+/// not wait. In the order of everything that locks several stores.
+const LOCK_STORES_AGAINST_REMOVAL: &str = "SELECT FROM store s \
+    WHERE (s.tenant_id, s.store_id) IN (SELECT * FROM unnest($1::uuid[], $2::uuid[])) AND s.deleted_at IS NULL \
+    ORDER BY s.tenant_id, s.store_id FOR KEY SHARE";
+
 #[async_trait]
 impl MaintenanceIndex for PostgresIndex {
     async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError> {
@@ -26,6 +34,12 @@ impl MaintenanceIndex for PostgresIndex {
         let times: Vec<_> = sorted.iter().map(|row| row.read_at.as_micros()).collect();
         let readers: Vec<_> = sorted.iter().map(|row| row.read_by.id()).collect();
         let kinds: Vec<_> = sorted.iter().map(|row| row.read_by.kind()).collect();
+        let mut transaction = self.shared.begin(None).await?;
+        sqlx::query(LOCK_STORES_AGAINST_REMOVAL)
+            .bind(&tenants)
+            .bind(&stores)
+            .execute(&mut *transaction)
+            .await?;
         sqlx::query(
             "INSERT INTO memory_access AS a (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at, \
                  last_read_by_type) \
@@ -50,8 +64,9 @@ impl MaintenanceIndex for PostgresIndex {
         .bind(times)
         .bind(readers)
         .bind(kinds)
-        .execute(&self.shared)
+        .execute(&mut *transaction)
         .await?;
+        transaction.commit().await?;
         Ok(())
     }
 

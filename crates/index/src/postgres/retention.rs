@@ -18,9 +18,10 @@ use crate::retention::{
 use crate::statements::expiry::COUNT_OUTDATED;
 use crate::statements::retention::{DELETIONS, HISTORIES, PAST};
 
-/// The lock of a store's commits; none of a store that is deleted.
+/// The lock of a store's commits and of writers of access times; none of a
+/// store that is deleted.
 const LOCK_STORE: &str = "SELECT seq FROM store \
-    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE";
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL FOR UPDATE";
 
 const PLACES_OF: &str = "SELECT v.seq, v.memory_id FROM version v \
     WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id = ANY($3) ORDER BY v.memory_id, v.seq LIMIT $4";

@@ -34,10 +34,10 @@ const LOCK_TENANT: &str = "SELECT tenant_id FROM tenant WHERE tenant_id = $1 FOR
 const LOCK_DELETION: &str = "SELECT row_counts FROM tenant_deletion \
     WHERE tenant_id = $1 AND ended_at IS NULL FOR UPDATE";
 
-/// Stores that commits still find, under the lock that commits take; by id, as
-/// everything that locks several does.
+/// Stores that commits still find, under a lock against commits and writers of
+/// access times; by id, as everything that locks several does.
 const LOCK_STORES: &str = "SELECT store_id FROM store WHERE tenant_id = $1 AND deleted_at IS NULL \
-    ORDER BY store_id LIMIT $2 FOR NO KEY UPDATE";
+    ORDER BY store_id LIMIT $2 FOR UPDATE";
 
 #[async_trait]
 impl TenantDeletionIndex for PostgresIndex {

@@ -8,6 +8,7 @@ use keepsake_core::{BlobKey, TenantId, Timestamp, VersionId};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{
     AccessRow, Idempotency, Index as _, IndexError, KeyCreation, MaintenanceIndex as _, PostgresIndex,
+    PurgeIndex as _,
 };
 use keepsake_testkit::fresh_database;
 use sqlx::postgres::{PgConnection, PgPool};
@@ -454,4 +455,65 @@ async fn migration_steps_back_from_a_table_in_use_and_tries_again() {
     };
     let (migrated, ()) = tokio::join!(PostgresIndex::migrate(&url), in_use_until_it_tries_again);
     migrated.unwrap();
+}
+
+/// Sessions of the index that wait for a lock.
+const WAITING_FOR_LOCKS: &str = "SELECT count(*) FROM pg_stat_activity \
+    WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'keepsake'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
+    let (index, raw, database) = postgres_index().await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
+    let (tenant_id, store_id) = (place.tenant_id, place.store_id);
+    let memory_id = place.create("/a", 1).await.memory_id;
+    let watching = postgres_pool(&database.database.url()).await;
+    let waiting = async || -> i64 {
+        sqlx::query_scalar(WAITING_FOR_LOCKS)
+            .fetch_one(&watching)
+            .await
+            .unwrap()
+    };
+
+    // The flush has looked whether the memory is there, and waits for this row.
+    let mut in_the_way = raw.begin().await.unwrap();
+    sqlx::query(
+        "INSERT INTO memory_access (tenant_id, store_id, memory_id, last_read_at, last_read_by, active_at) \
+         VALUES ($1, $2, $3, 1, 'x', 1)",
+    )
+    .bind(tenant_id.uuid())
+    .bind(store_id.uuid())
+    .bind(memory_id.uuid())
+    .execute(&mut *in_the_way)
+    .await
+    .unwrap();
+    let read = AccessRow {
+        tenant_id,
+        store_id,
+        memory_id,
+        read_at: NOW,
+        read_by: actor(),
+    };
+    let flushing = index.clone();
+    let flush = tokio::spawn(async move { flushing.flush_access(&[read]).await });
+    while waiting().await == 0 {}
+    assert!(index.delete_store(tenant_id, store_id, NOW).await.unwrap());
+    let purging = index.clone();
+    let purge = tokio::spawn(async move {
+        while !purging
+            .purge_store(tenant_id, store_id, NOW, 100)
+            .await
+            .unwrap()
+            .is_done
+        {}
+    });
+    while waiting().await < 2 && !purge.is_finished() {}
+    in_the_way.rollback().await.unwrap();
+    flush.await.unwrap().unwrap();
+    purge.await.unwrap();
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM memory_access")
+        .fetch_one(&raw)
+        .await
+        .unwrap();
+    assert_eq!(left, 0, "a row names who read a memory that is gone");
 }

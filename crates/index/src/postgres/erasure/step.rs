@@ -112,7 +112,7 @@ impl Ground for Step<'_> {
 
     async fn lock_store(&mut self, store_id: StoreId) -> Result<Option<bool>, IndexError> {
         Ok(sqlx::query_scalar(
-            "SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE",
+            "SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2 FOR UPDATE",
         )
         .bind(self.tenant_id.uuid())
         .bind(store_id.uuid())
