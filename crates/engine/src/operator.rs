@@ -51,6 +51,17 @@ impl<'a> Operator<'a> {
         })
     }
 
+    /// Runs a change in a separate task, so that it completes even if the client
+    /// disconnects. Every change by the operator uses this.
+    async fn change<T, F>(&self, change: impl FnOnce(Engine, Audited) -> F) -> Result<T, EngineError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, EngineError>> + Send + 'static,
+    {
+        let change = change(self.engine.clone(), self.audited());
+        self.engine.run_to_end(change).await
+    }
+
     /// Changes the key that signs tokens, on every replica.
     ///
     /// # Errors
@@ -58,9 +69,7 @@ impl<'a> Operator<'a> {
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.rotate_token_key", level = "debug", skip_all)]
     pub async fn rotate_token_key(&self, why: Rotation) -> Result<RotatedKey, EngineError> {
-        let (engine, audited) = (self.engine.clone(), self.audited());
-        self.engine
-            .run_to_end(async move { engine.rotate_token_key(why, &audited).await })
+        self.change(|engine, audited| async move { engine.rotate_token_key(why, &audited).await })
             .await
     }
 
@@ -77,13 +86,12 @@ impl<'a> Operator<'a> {
             name: name.to_owned(),
             ..StoreDraft::default()
         })?;
-        let made = self
-            .engine
-            .0
-            .index
-            .create_store_for(tenant_id, &store, limit, &self.audited())
-            .await?;
-        self.engine.made_store(tenant_id, &store, limit, made).await
+        self.change(|engine, audited| async move {
+            let index = &engine.0.index;
+            let made = index.create_store_for(tenant_id, &store, limit, &audited).await?;
+            engine.made_store(tenant_id, &store, limit, made).await
+        })
+        .await
     }
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::Timestamp;
-use keepsake_index::{JobRun, RunPlace};
+use keepsake_index::{Audited, JobRun, RunPlace};
 
 use super::Operator;
 use crate::cursor::Query;
 use crate::jobs::{Job, RunRequest, carry_out, claim, fleet_jobs};
-use crate::{EngineError, Page, PageRequest};
+use crate::{Engine, EngineError, Page, PageRequest};
 
 /// A job, and its last run.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,39 +84,48 @@ impl Operator<'_> {
                 rule: format!("must not be true: {name} cannot tell what it would do without doing it"),
             });
         }
-        let request = RunRequest::manual(dry_run);
-        let (engine, name) = (self.engine.clone(), job.name());
-        let Some(claimed) = claim(&engine, &*job, request).await? else {
-            return Err(EngineError::Conflict(
-                "the job is running already: wait for the end of that run",
-            ));
-        };
-        let index = &self.engine.0.index;
-        let audited = self.audited();
-        let noted = index.note_manual_run(name, claimed.slot, dry_run, &audited);
-        if let Err(error) = noted.await {
-            index.release_run(name, claimed.fence).await?;
-            return Err(error.into());
-        }
-        let owner = self.engine.0.replica;
-        self.engine.0.writes.spawn(async move {
-            let stopping = engine.0.stopping.clone();
-            if let Err(error) = carry_out(&engine, job, request, claimed, &stopping).await {
-                tracing::error!(job.name = name, error = %error, "job.run could not be recorded");
-            }
-        });
-        Ok(JobRun {
-            slot: claimed.slot,
-            started_at: claimed.started_at,
-            ended_at: None,
-            is_running: true,
-            by_hand: true,
-            is_dry_run: dry_run,
-            owner: Some(owner),
-            counts: None,
-            error: None,
-        })
+        self.change(|engine, audited| async move { begin_run(&engine, job, dry_run, &audited).await })
+            .await
     }
+}
+
+/// Takes the lease of a run that was asked for, notes it, and has it go on.
+async fn begin_run(
+    engine: &Engine,
+    job: Arc<dyn Job>,
+    is_dry_run: bool,
+    audited: &Audited,
+) -> Result<JobRun, EngineError> {
+    let (request, name) = (RunRequest::manual(is_dry_run), job.name());
+    let Some(claimed) = claim(engine, &*job, request).await? else {
+        return Err(EngineError::Conflict(
+            "the job is running already: wait for the end of that run",
+        ));
+    };
+    let index = &engine.0.index;
+    let noted = index.note_manual_run(name, claimed.slot, is_dry_run, audited);
+    if let Err(error) = noted.await {
+        index.release_run(name, claimed.fence).await?;
+        return Err(error.into());
+    }
+    let runner = engine.clone();
+    engine.0.writes.spawn(async move {
+        let stopping = runner.0.stopping.clone();
+        if let Err(error) = carry_out(&runner, job, request, claimed, &stopping).await {
+            tracing::error!(job.name = name, error = %error, "job.run could not be recorded");
+        }
+    });
+    Ok(JobRun {
+        slot: claimed.slot,
+        started_at: claimed.started_at,
+        ended_at: None,
+        is_running: true,
+        by_hand: true,
+        is_dry_run,
+        owner: Some(engine.0.replica),
+        counts: None,
+        error: None,
+    })
 }
 
 fn job_called(name: &str) -> Result<Arc<dyn Job>, EngineError> {

@@ -110,7 +110,9 @@ impl Operator<'_> {
     /// [`EngineError::Index`].
     pub async fn create_key(&self, new: NewKey) -> Result<(ApiKey, ApiKeySecret), EngineError> {
         check_text("name", &new.name)?;
-        let made = self.engine.make_key(new, None, &self.audited()).await?;
+        let made = self
+            .change(|engine, audited| async move { engine.make_key(new, None, &audited).await })
+            .await?;
         let secret = made
             .secret
             .ok_or(EngineError::Internal("a key without its secret"))?;
@@ -124,14 +126,13 @@ impl Operator<'_> {
     /// [`EngineError::StoreNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.issue_key", level = "debug", skip_all)]
     pub async fn issue_key(&self, tenant_id: TenantId, draft: KeyDraft) -> Result<MadeKey, EngineError> {
-        let audited = self.audited();
-        draft.check(audited.at)?;
+        draft.check(self.engine.now())?;
         self.tenant(tenant_id).await?;
         self.engine
             .check_stores(tenant_id, draft.store_ids.as_deref())
             .await?;
-        self.engine
-            .make_key(draft.of_tenant(tenant_id), None, &audited)
+        let new = draft.of_tenant(tenant_id);
+        self.change(|engine, audited| async move { engine.make_key(new, None, &audited).await })
             .await
     }
 
@@ -170,14 +171,12 @@ impl Operator<'_> {
         tenant_id: TenantId,
         api_key_id: ApiKeyId,
     ) -> Result<IssuedKey, EngineError> {
-        let audited = self.audited();
-        let revoked = self
-            .engine
-            .0
-            .index
-            .revoke_api_key(tenant_id, api_key_id, &audited)
-            .await?;
-        revoked.ok_or(EngineError::KeyNotFound)
+        self.change(|engine, audited| async move {
+            let index = &engine.0.index;
+            let revoked = index.revoke_api_key(tenant_id, api_key_id, &audited).await?;
+            revoked.ok_or(EngineError::KeyNotFound)
+        })
+        .await
     }
 }
 

@@ -86,20 +86,22 @@ impl Operator<'_> {
     pub async fn create_tenant(&self, new: NewTenant) -> Result<Tenant, EngineError> {
         check_text("name", &new.name)?;
         check_external_id(new.external_id.as_deref())?;
-        let audited = self.audited();
-        let tenant = Tenant {
-            tenant_id: TenantId::from_uuid(self.engine.0.ids.uuid(audited.at)),
-            external_id: new.external_id,
-            name: new.name,
-            status: TenantStatus::Active,
-            limits: new.limits.replacing(&LimitOverrides::default(), audited.at),
-            created_at: audited.at,
-        };
-        if self.engine.0.index.create_tenant(&tenant, &audited).await? {
-            Ok(tenant)
-        } else {
-            Err(EngineError::TenantExists)
-        }
+        self.change(|engine, audited| async move {
+            let tenant = Tenant {
+                tenant_id: TenantId::from_uuid(engine.0.ids.uuid(audited.at)),
+                external_id: new.external_id,
+                name: new.name,
+                status: TenantStatus::Active,
+                limits: new.limits.replacing(&LimitOverrides::default(), audited.at),
+                created_at: audited.at,
+            };
+            if engine.0.index.create_tenant(&tenant, &audited).await? {
+                Ok(tenant)
+            } else {
+                Err(EngineError::TenantExists)
+            }
+        })
+        .await
     }
 
     /// Finds a tenant; one that is about to be gone is still there.
@@ -148,7 +150,7 @@ impl Operator<'_> {
             limits: edit.limits,
             status: None,
         };
-        self.change(tenant_id, &change).await
+        self.change_tenant(tenant_id, change).await
     }
 
     /// Serves a tenant no more, until it is resumed; keeps all it has.
@@ -176,17 +178,19 @@ impl Operator<'_> {
             status: Some(status),
             ..TenantChange::default()
         };
-        self.change(tenant_id, &change).await
+        self.change_tenant(tenant_id, change).await
     }
 
-    async fn change(&self, tenant_id: TenantId, change: &TenantChange) -> Result<Tenant, EngineError> {
-        let index = &self.engine.0.index;
-        match index.update_tenant(tenant_id, change, &self.audited()).await? {
-            TenantUpdate::Done(tenant) => Ok(*tenant),
-            TenantUpdate::ExternalIdTaken => Err(EngineError::TenantExists),
-            TenantUpdate::Deleting => Err(EngineError::Conflict("the tenant is being deleted")),
-            TenantUpdate::NoTenant => Err(EngineError::TenantNotFound),
-        }
+    async fn change_tenant(&self, tenant_id: TenantId, change: TenantChange) -> Result<Tenant, EngineError> {
+        self.change(|engine, audited| async move {
+            match engine.0.index.update_tenant(tenant_id, &change, &audited).await? {
+                TenantUpdate::Done(tenant) => Ok(*tenant),
+                TenantUpdate::ExternalIdTaken => Err(EngineError::TenantExists),
+                TenantUpdate::Deleting => Err(EngineError::Conflict("the tenant is being deleted")),
+                TenantUpdate::NoTenant => Err(EngineError::TenantNotFound),
+            }
+        })
+        .await
     }
 
     /// Begins to delete a tenant: served no more at once, its rows and blobs
@@ -198,9 +202,11 @@ impl Operator<'_> {
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.delete_tenant", level = "debug", skip_all)]
     pub async fn delete_tenant(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
-        let audited = self.audited();
-        let begun = self.engine.0.index.delete_tenant(tenant_id, &audited).await?;
-        begun.ok_or(EngineError::TenantNotFound)
+        self.change(|engine, audited| async move {
+            let begun = engine.0.index.delete_tenant(tenant_id, &audited).await?;
+            begun.ok_or(EngineError::TenantNotFound)
+        })
+        .await
     }
 
     /// How far a tenant's deletion is, and what it removed.
