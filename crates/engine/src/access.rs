@@ -3,12 +3,17 @@
 //! A read never waits for, nor causes, a write. A crash may forget the reads
 //! since the last flush, no more; and not those in the last tenth of a life,
 //! which are written at once.
+//!
+//! Other replicas wait with expiry for the reads that this one has not written,
+//! but not for long after its last heartbeat. So it refuses credentials once its
+//! last successful heartbeat is too old, whether later ones failed, hang, or were
+//! never sent: the clock decides.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp};
 use keepsake_index::{AccessRow, FORGOTTEN_AFTER, IndexError, MemoryTarget};
@@ -18,6 +23,14 @@ use crate::{Clock, Engine, EngineError, Principal};
 
 /// Rows of one batch.
 const BATCH_ROWS: usize = 1000;
+
+/// How long a flush may take, the wait for another one included: less than the
+/// time between two.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a heartbeat may take.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(8);
+/// The same for one that a request waits for.
+const URGENT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Key = (TenantId, StoreId, MemoryId);
 
@@ -34,17 +47,17 @@ const WITHOUT_PERIOD: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct Log {
     reads: Mutex<HashMap<Key, (Timestamp, Actor)>>,
-    /// Held by whoever flushes, so that a heartbeat never claims rows that
-    /// another flush took and has not written yet.
+    /// Held by whoever flushes: a flush that finds nothing noted must not claim
+    /// what another one took and has not written yet.
     flushing: tokio::sync::Mutex<()>,
     /// Until when all reads are written, in microseconds since 1970.
     flushed_through: AtomicI64,
     /// Whether a flush is about to begin that will take what was noted so far.
     flush_is_near: AtomicBool,
-    /// When this replica last told that it lives.
-    heard_of_at: AtomicI64,
-    /// Whether it could not since.
-    is_unheard: AtomicBool,
+    /// When the last heartbeat was sent that arrived; 0: none has.
+    heartbeat_at: AtomicI64,
+    /// When the last heartbeat that a request waited for ended.
+    urgent_heartbeat: tokio::sync::Mutex<Option<Instant>>,
     /// Stores that had no period of expiry, and until when that is believed.
     without_period: Mutex<HashMap<(TenantId, StoreId), Timestamp>>,
 }
@@ -66,8 +79,8 @@ impl Log {
             flushing: tokio::sync::Mutex::default(),
             flushed_through: AtomicI64::new(now.as_micros()),
             flush_is_near: AtomicBool::new(false),
-            heard_of_at: AtomicI64::new(now.as_micros()),
-            is_unheard: AtomicBool::new(false),
+            heartbeat_at: AtomicI64::new(0),
+            urgent_heartbeat: tokio::sync::Mutex::default(),
             without_period: Mutex::default(),
         }
     }
@@ -82,18 +95,11 @@ impl Log {
         });
     }
 
-    /// Whether the others may soon take this replica for dead, and no longer wait
-    /// for the reads it has not written: then it must not serve any.
-    pub(crate) fn is_cut_off(&self, now: Timestamp) -> bool {
-        let heard_of_at = Timestamp::from_micros(self.heard_of_at.load(Ordering::Acquire));
-        self.is_unheard.load(Ordering::Acquire) && heard_of_at.plus(FORGOTTEN_AFTER / 2) <= now
-    }
-
-    fn told(&self, at: Timestamp, was_heard: bool) {
-        if was_heard {
-            self.heard_of_at.store(at.as_micros(), Ordering::Release);
-        }
-        self.is_unheard.store(!was_heard, Ordering::Release);
+    /// Whether the others may soon stop waiting for the reads that are not
+    /// written here.
+    fn is_cut_off(&self, now: Timestamp) -> bool {
+        let heartbeat_at = Timestamp::from_micros(self.heartbeat_at.load(Ordering::Acquire));
+        heartbeat_at.plus(FORGOTTEN_AFTER / 2) <= now
     }
 
     fn reads(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, Actor)>> {
@@ -122,8 +128,8 @@ impl Log {
         self.reads().get(key).cloned()
     }
 
-    /// Takes what is noted, and when it was taken.
-    fn take(&self, clock: &dyn Clock) -> (Vec<AccessRow>, Timestamp) {
+    /// Takes the noted reads out of the log.
+    fn take(&self, clock: &dyn Clock) -> Taken<'_> {
         let mut reads = self.reads();
         let (taken, at) = (std::mem::take(&mut *reads), clock.now());
         drop(reads);
@@ -139,7 +145,12 @@ impl Log {
                 },
             )
             .collect();
-        (rows, at)
+        Taken {
+            log: self,
+            rows,
+            written: 0,
+            at,
+        }
     }
 
     fn put_back(&self, rows: &[AccessRow]) {
@@ -161,6 +172,23 @@ impl Log {
             known.clear();
         }
         known.insert(store, now.plus(WITHOUT_PERIOD_FOR));
+    }
+}
+
+/// Reads on their way to the index. Dropping it puts those back that were not
+/// written, also where the flush failed or was given up.
+struct Taken<'a> {
+    log: &'a Log,
+    rows: Vec<AccessRow>,
+    /// How many of the rows are written, from the first on.
+    written: usize,
+    /// When they were taken: earlier reads are among them.
+    at: Timestamp,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.log.put_back(&self.rows[self.written..]);
     }
 }
 
@@ -258,17 +286,16 @@ impl Engine {
         }
         let engine = self.clone();
         tokio::spawn(async move {
-            let log = &engine.0.access;
-            let _flushing = log.flushing.lock().await;
-            log.flush_is_near.store(false, Ordering::Release);
             if let Err(error) = engine.write_access().await {
                 tracing::warn!(error = %error, "engine.flush_access failed; tried again at the next tick");
             }
+            // Also where it never had its turn.
+            engine.0.access.flush_is_near.store(false, Ordering::Release);
         });
     }
 
     /// Writes the access times noted so far, this replica's heartbeat, and when
-    /// keys were used.
+    /// keys were used. Every part has a time limit.
     ///
     /// Answers how many memories' times were written.
     ///
@@ -278,40 +305,82 @@ impl Engine {
     /// them.
     #[tracing::instrument(name = "engine.flush_access", level = "debug", skip_all)]
     pub async fn flush_access(&self) -> Result<usize, IndexError> {
-        let log = &self.0.access;
-        let _flushing = log.flushing.lock().await;
         let written = self.write_access().await;
-        let flushed_through = Timestamp::from_micros(log.flushed_through.load(Ordering::Acquire));
         // Also where nothing was written: others must wait for what is noted here.
-        let (index, now) = (&self.0.index, self.now());
-        let heard = index
-            .heartbeat(self.0.replica, self.0.role, now, flushed_through)
-            .await;
-        log.told(now, heard.is_ok());
-        heard?;
+        within(HEARTBEAT_TIMEOUT, self.heartbeat()).await?;
         let written = written?;
         // Last: nothing that expires waits for them.
-        self.write_key_use().await?;
-        if let Err(error) = self.write_events().await {
+        within(FLUSH_TIMEOUT, self.write_key_use()).await?;
+        if let Err(error) = within(FLUSH_TIMEOUT, self.write_events()).await {
             tracing::warn!(error = %error, "engine.write_events failed; tried again at the next tick");
         }
         Ok(written)
     }
 
+    /// Tells the others that this replica lives, and through when its reads are
+    /// written.
+    async fn heartbeat(&self) -> Result<(), IndexError> {
+        let (log, now) = (&self.0.access, self.now());
+        // A flush that is under way moves this only after it has written.
+        let flushed_through = Timestamp::from_micros(log.flushed_through.load(Ordering::Acquire));
+        self.0
+            .index
+            .heartbeat(self.0.replica, self.0.role, now, flushed_through)
+            .await?;
+        log.heartbeat_at.fetch_max(now.as_micros(), Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Whether other replicas may soon expire memories that this one serves. Never
+    /// true for an index of one process, which writes its reads before it expires.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.0.index.is_shared() && self.0.access.is_cut_off(self.now())
+    }
+
+    /// Sends a heartbeat at once where the last one is too old, as after an outage.
+    pub(crate) async fn end_cut_off(&self) {
+        if !self.is_cut_off() {
+            return;
+        }
+        let asked_at = Instant::now();
+        // All who come meanwhile wait for one attempt.
+        let mut ended_at = self.0.access.urgent_heartbeat.lock().await;
+        if ended_at.is_some_and(|ended_at| asked_at < ended_at) {
+            return;
+        }
+        if let Err(error) = within(URGENT_HEARTBEAT_TIMEOUT, self.heartbeat()).await {
+            tracing::warn!(error = %error, "engine.heartbeat failed: no reads are served until one succeeds");
+        }
+        *ended_at = Some(Instant::now());
+    }
+
     /// Writes what is noted; once all of it is written, it is known through when.
     async fn write_access(&self) -> Result<usize, IndexError> {
         let log = &self.0.access;
-        let (rows, taken_at) = log.take(&*self.0.clock);
-        for (position, batch) in rows.chunks(BATCH_ROWS).enumerate() {
-            if let Err(error) = self.0.index.flush_access(batch).await {
-                log.put_back(&rows[position * BATCH_ROWS..]);
-                return Err(error);
+        within(FLUSH_TIMEOUT, async {
+            let _flushing = log.flushing.lock().await;
+            log.flush_is_near.store(false, Ordering::Release);
+            let mut taken = log.take(&*self.0.clock);
+            while taken.written < taken.rows.len() {
+                let end = taken.rows.len().min(taken.written + BATCH_ROWS);
+                self.0.index.flush_access(&taken.rows[taken.written..end]).await?;
+                taken.written = end;
             }
-        }
-        // Memories of a session's stores live on by it, as if they were read.
-        self.write_session_use().await?;
-        log.flushed_through
-            .fetch_max(taken_at.as_micros(), Ordering::AcqRel);
-        Ok(rows.len())
+            // Memories of a session's stores live on by it, as if they were read.
+            self.write_session_use().await?;
+            log.flushed_through
+                .fetch_max(taken.at.as_micros(), Ordering::AcqRel);
+            Ok(taken.written)
+        })
+        .await
     }
+}
+
+/// Waits for a call of the index, at most `limit`.
+async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, IndexError>>,
+) -> Result<T, IndexError> {
+    let ended = tokio::time::timeout(limit, call).await;
+    ended.unwrap_or_else(|_| Err(IndexError::timed_out(limit)))
 }

@@ -130,8 +130,9 @@ fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {
 
 impl Engine {
     /// Checks that the others wait for what is read here, before it expires.
-    pub(crate) fn require_touch(&self) -> Result<(), EngineError> {
-        if self.0.access.is_cut_off(self.now()) {
+    pub(crate) async fn require_touch(&self) -> Result<(), EngineError> {
+        self.end_cut_off().await;
+        if self.is_cut_off() {
             return Err(EngineError::CutOff);
         }
         Ok(())

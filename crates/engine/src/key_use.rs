@@ -42,17 +42,29 @@ impl Log {
 impl Engine {
     /// Writes the uses noted so far; those that could not be are kept.
     pub(crate) async fn write_key_use(&self) -> Result<(), IndexError> {
-        let uses = self.0.key_use.take();
-        for (position, batch) in uses.chunks(BATCH_ROWS).enumerate() {
-            if let Err(error) = self.0.index.flush_key_use(batch).await {
-                for used in &uses[position * BATCH_ROWS..] {
-                    self.0
-                        .key_use
-                        .record(used.tenant_id, used.api_key_id, used.used_at);
-                }
-                return Err(error);
-            }
+        let mut taken = Taken {
+            log: &self.0.key_use,
+            uses: self.0.key_use.take(),
+        };
+        while !taken.uses.is_empty() {
+            let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
+            self.0.index.flush_key_use(&taken.uses[batch..]).await?;
+            taken.uses.truncate(batch);
         }
         Ok(())
+    }
+}
+
+/// Uses that are not written yet; dropping it puts them back.
+struct Taken<'a> {
+    log: &'a Log,
+    uses: Vec<KeyUse>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        for used in &self.uses {
+            self.log.record(used.tenant_id, used.api_key_id, used.used_at);
+        }
     }
 }

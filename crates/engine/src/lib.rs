@@ -49,7 +49,7 @@ use std::time::Duration;
 use keepsake_blobs::{BlobStore, MeasuredBlobs};
 use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
-use keepsake_index::{Index, MeasuredIndex};
+use keepsake_index::{Index, IndexError, MeasuredIndex};
 use keepsake_telemetry::{Cache, Metrics};
 use keepsake_tokens::{Issuers, Vault};
 use tokio_util::sync::CancellationToken;
@@ -132,6 +132,9 @@ impl Default for EngineOptions {
         }
     }
 }
+
+/// How long the last access times may take on their way to the index.
+pub const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// Serves every operation; cheap to clone.
 #[derive(Debug, Clone)]
@@ -248,7 +251,8 @@ impl Engine {
     }
 
     /// Waits for writes under way, at most `deadline`, writes access times, and
-    /// tells the others that this replica is gone.
+    /// tells the others that this replica is gone, which takes [`LAST_WRITES`] at
+    /// most.
     ///
     /// No new operation may be begun. Answers whether all writes ended in time.
     pub async fn shut_down(&self, deadline: Duration) -> bool {
@@ -260,7 +264,8 @@ impl Engine {
             // Only now: until then its access times are waited for.
             self.0.index.retire(self.0.replica).await
         };
-        if let Err(error) = last.await {
+        let last = tokio::time::timeout(LAST_WRITES, last).await;
+        if let Err(error) = last.unwrap_or_else(|_| Err(IndexError::timed_out(LAST_WRITES))) {
             tracing::warn!(error = %error, "engine.flush_access failed at shutdown: the last minute's reads are lost");
         }
         ended

@@ -37,7 +37,16 @@ impl Engine {
         {
             return readiness;
         }
-        let (index, blobs) = tokio::join!(self.0.index.check(), self.0.blobs.check());
+        let (index, blobs) = tokio::join!(
+            async {
+                let index = self.0.index.check().await;
+                if index.is_ok() {
+                    self.end_cut_off().await;
+                }
+                index
+            },
+            self.0.blobs.check()
+        );
         if let Err(error) = &index {
             tracing::warn!(error = %error, "engine.readiness: the index cannot serve");
         }
@@ -45,10 +54,11 @@ impl Engine {
             tracing::warn!(error = %error, "engine.readiness: the object store cannot be reached");
         }
         let readiness = Readiness {
-            has_index: index.is_ok() && !self.0.access.is_cut_off(now),
+            has_index: index.is_ok() && !self.is_cut_off(),
             has_blobs: blobs.is_ok(),
         };
-        *last = Some((self.now(), readiness));
+        // The first answer after an outage is not one from before its end.
+        *last = readiness.has_index.then(|| (self.now(), readiness));
         readiness
     }
 }

@@ -15,6 +15,20 @@ pub struct TestDatabase {
     is_dropped: bool,
 }
 
+/// A locked table; see [`TestDatabase::lock_table`].
+#[derive(Debug)]
+pub struct TableLock(PgConnection);
+
+impl TableLock {
+    /// Unlocks it.
+    ///
+    /// # Panics
+    /// When the connection broke.
+    pub async fn unlock(mut self) {
+        self.0.execute("ROLLBACK").await.expect("the lock was lost");
+    }
+}
+
 /// Creates an empty database on the test server.
 ///
 /// # Panics
@@ -70,6 +84,21 @@ impl TestDatabase {
         execute(&self.url(), statement.to_owned())
             .await
             .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+
+    /// Locks a table against every other use until the value is dropped.
+    ///
+    /// # Panics
+    /// When the server refuses.
+    pub async fn lock_table(&self, table: &str) -> TableLock {
+        let lock = async {
+            let mut connection = PgConnection::connect(&self.url()).await?;
+            let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(lock))).await?;
+            Ok::<_, sqlx::Error>(TableLock(connection))
+        };
+        lock.await
+            .unwrap_or_else(|error| panic!("locking {table}: {error}"))
     }
 
     /// Drops it, cutting connections that are still open.

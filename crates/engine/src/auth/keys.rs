@@ -95,7 +95,7 @@ impl Engine {
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.authenticate_key", level = "debug", skip_all)]
     pub async fn authenticate_key(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
-        self.require_touch()?;
+        self.require_touch().await?;
         let secret = ApiKeySecret::parse(presented)
             .map_err(|_| EngineError::Unauthenticated("the API key is malformed"))?;
         let now = self.now();

@@ -67,7 +67,7 @@ impl Tokens {
 impl Engine {
     /// Finds out who presents a token.
     pub(super) async fn authenticate_token(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
-        self.require_touch()?;
+        self.require_touch().await?;
         let now = self.now();
         let verified = self.verified(presented, now).await?;
         if verified.refused_from <= now {

@@ -122,6 +122,20 @@ impl Activity {
     }
 }
 
+/// Uses that are not written yet; dropping it puts them back.
+struct TakenUses<'a> {
+    activity: &'a Activity,
+    uses: Vec<SessionUse>,
+}
+
+impl Drop for TakenUses<'_> {
+    fn drop(&mut self) {
+        for used in &self.uses {
+            self.activity.used(used.tenant_id, used.session_id, used.used_at);
+        }
+    }
+}
+
 impl Engine {
     pub(crate) fn note_event(&self, event: SessionEvent) {
         self.0.sessions.note(event);
@@ -130,14 +144,14 @@ impl Engine {
     /// Writes when sessions were used; what could not be written is kept.
     pub(crate) async fn write_session_use(&self) -> Result<(), IndexError> {
         let activity = &self.0.sessions;
-        let uses = activity.take_used();
-        for (position, batch) in uses.chunks(BATCH_ROWS).enumerate() {
-            if let Err(error) = self.0.index.flush_session_use(batch).await {
-                for used in &uses[position * BATCH_ROWS..] {
-                    activity.used(used.tenant_id, used.session_id, used.used_at);
-                }
-                return Err(error);
-            }
+        let mut taken = TakenUses {
+            activity,
+            uses: activity.take_used(),
+        };
+        while !taken.uses.is_empty() {
+            let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
+            self.0.index.flush_session_use(&taken.uses[batch..]).await?;
+            taken.uses.truncate(batch);
         }
         Ok(())
     }
@@ -161,7 +175,9 @@ impl Engine {
             }
             match self.0.index.flush_session_events(&first).await {
                 Ok(()) => {}
-                Err(error @ IndexError::Unavailable(_)) => return Err(error),
+                Err(error @ (IndexError::Unavailable(_) | IndexError::OutcomeUnknown(_))) => {
+                    return Err(error);
+                }
                 Err(_) => self.write_one_by_one(&first).await?,
             }
             events().written(&first);
@@ -179,7 +195,9 @@ impl Engine {
                 .await
             {
                 Ok(()) => {}
-                Err(error @ IndexError::Unavailable(_)) => return Err(error),
+                Err(error @ (IndexError::Unavailable(_) | IndexError::OutcomeUnknown(_))) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::error!(
                         tenant.id = %event.tenant_id, session.id = %event.session_id, error = %error,

@@ -12,6 +12,7 @@ use keepsake_engine::{
 };
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
+use keepsake_testkit::postgres::TableLock;
 use keepsake_testkit::{HookedBlobs, TestDatabase, VersionedPlace, fresh_database, fresh_s3, versioned_s3};
 use serde_json::{Value, json};
 
@@ -91,6 +92,14 @@ impl Bed {
             panic!("only a server has an owner");
         };
         database.execute(statement).await;
+    }
+
+    /// Locks a table of the database, on Postgres.
+    pub(crate) async fn lock_table(&self, table: &str) -> TableLock {
+        let Ground::Database(database) = &self.ground else {
+            panic!("only a server locks a table");
+        };
+        database.lock_table(table).await
     }
 
     /// Another replica: the same backends, caches and queues of its own.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected ends there")]
 
+mod access;
 mod agent_tools;
 mod any_life;
 mod api;
