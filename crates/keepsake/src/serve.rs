@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use keepsake_engine::jobs::Runner;
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, SystemClock};
@@ -18,8 +19,15 @@ use crate::dev;
 use crate::failure::Failure;
 use crate::{logs, signals};
 
-/// How long the last metrics and spans may take on their way.
-const LAST_EXPORT: Duration = Duration::from_secs(5);
+/// How long the last metrics and the last spans may take on their way, each.
+const LAST_EXPORT: Duration = Duration::from_millis(500);
+/// How long the index may take to close.
+const LAST_CLOSE: Duration = Duration::from_millis(500);
+/// How long the process lives beyond the shutdown deadline, at most: time for the
+/// last access times ([`keepsake_engine::LAST_WRITES`]), metrics and spans.
+const LAST_STEPS: Duration = Duration::from_secs(4);
+/// What the process ends with where something did not end in time.
+const LATE_EXIT_CODE: i32 = 1;
 
 /// Serves until a signal asks it to end.
 ///
@@ -36,6 +44,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let folder = sources.data_dir.clone();
     let merged = sources.merge();
     let settings = merged.settings()?;
+    let ending = Ending::of(&lifecycle, settings.server.shutdown_deadline);
     let telemetry = start_telemetry(&settings)?;
     logs::start(&settings.log, Some(&telemetry));
     if let Some(folder) = &folder {
@@ -58,10 +67,11 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
         settings: &settings,
         telemetry: &telemetry,
         lifecycle,
+        ending: &ending,
     };
     let dev_folder = folder.filter(|_| args.dev);
     let served = serving.run(&opened, dev_folder.as_deref()).await;
-    end(&engine, &opened, settings.server.shutdown_deadline).await;
+    end(&engine, &opened, ending.left()).await;
     end_telemetry(telemetry).await;
     served
 }
@@ -94,6 +104,7 @@ struct Serving<'a> {
     settings: &'a Settings,
     telemetry: &'a Telemetry,
     lifecycle: Lifecycle,
+    ending: &'a Ending,
 }
 
 impl Serving<'_> {
@@ -121,7 +132,7 @@ impl Serving<'_> {
             .map_err(Failure::of("the scheduled jobs cannot be started"))?;
         tokio::spawn(stop_after(self.lifecycle.clone(), self.drain()));
         let served = tokio::try_join!(self.serve_public(listener), self.serve_operator(operator));
-        runner.stop(settings.server.shutdown_deadline).await;
+        runner.stop(self.ending.left()).await;
         served.map(|_| ())
     }
 
@@ -182,6 +193,39 @@ impl Serving<'_> {
     }
 }
 
+/// The one deadline of all that is waited for once the process is to stop.
+#[derive(Debug)]
+struct Ending {
+    deadline: Duration,
+    stopped_at: Arc<OnceLock<Instant>>,
+}
+
+impl Ending {
+    /// Starts the countdown when the process is asked to stop, and exits if the
+    /// process has not ended by itself [`LAST_STEPS`] after the deadline.
+    fn of(lifecycle: &Lifecycle, deadline: Duration) -> Self {
+        let stopped_at = Arc::new(OnceLock::new());
+        let (stopping, noted) = (lifecycle.stopping.clone(), Arc::clone(&stopped_at));
+        tokio::spawn(async move {
+            stopping.cancelled().await;
+            noted.get_or_init(Instant::now);
+            // A thread: whatever the tasks of the runtime do, it goes on.
+            std::thread::spawn(move || {
+                std::thread::sleep(deadline + LAST_STEPS);
+                tracing::error!("keepsake ends before its work did: the shutdown deadline passed");
+                std::process::exit(LATE_EXIT_CODE);
+            });
+        });
+        Self { deadline, stopped_at }
+    }
+
+    /// What is left of the deadline; all of it before the process is to stop.
+    fn left(&self) -> Duration {
+        let passed = self.stopped_at.get().map(Instant::elapsed);
+        self.deadline.saturating_sub(passed.unwrap_or_default())
+    }
+}
+
 /// Lets a process that was asked to end serve on for a while first.
 async fn stop_after(lifecycle: Lifecycle, drain: Duration) {
     lifecycle.draining.cancelled().await;
@@ -215,7 +259,12 @@ async fn end(engine: &Engine, backends: &Backends, deadline: Duration) {
     if !engine.shut_down(deadline).await {
         tracing::warn!("keepsake ended before all writes did: the shutdown deadline passed");
     }
-    backends.index.close().await;
+    if tokio::time::timeout(LAST_CLOSE, backends.index.close())
+        .await
+        .is_err()
+    {
+        tracing::warn!("index.close did not end in time");
+    }
 }
 
 /// Exports what has not been exported yet.

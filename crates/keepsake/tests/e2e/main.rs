@@ -18,6 +18,7 @@ mod cli;
 mod conformance;
 mod credentials;
 mod dashboard;
+mod database_faults;
 mod dev_mode;
 mod directories;
 mod edges;

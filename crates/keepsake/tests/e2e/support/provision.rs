@@ -28,7 +28,11 @@ impl Deployment {
     /// Opens the deployment for making what a server is to find; on SQLite it
     /// must be closed before a server starts.
     pub(crate) async fn provision(&self) -> Provision {
-        let index = self.index().await;
+        self.provision_on(self.index().await).await
+    }
+
+    /// The same with another index.
+    pub(crate) async fn provision_on(&self, index: Arc<dyn Index>) -> Provision {
         let engine = Engine::new(Arc::clone(&index), self.blobs().await, EngineOptions::default());
         Provision { engine, index }
     }

@@ -1,0 +1,187 @@
+//! Postgres restarts, or its connections go silent or slow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_index::PostgresIndex;
+use keepsake_index::postgres::PostgresOptions;
+use keepsake_testkit::keepsake_server::free_port;
+use keepsake_testkit::{FaultProxy, OwnedPostgres, StopMode};
+use reqwest::Method;
+use serde_json::json;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::support::client::{send, try_send};
+use crate::support::deployment::ServerConfig;
+use crate::support::{Client, Deployment, Pair, Server, Tenant, eventually, secrets};
+
+/// How soon after a fault everything works.
+const FULL_SERVICE_WITHIN: Duration = Duration::from_secs(15);
+/// How much longer than drain and shutdown deadline a process may take to end.
+const END_MARGIN: Duration = Duration::from_secs(5);
+
+async fn readiness(client: &Client) -> u16 {
+    send(client.bare(Method::GET, "/readyz")).await.status
+}
+
+/// A server that reaches Postgres through a proxy.
+async fn start_behind_proxy(
+    deployment: &Deployment,
+    config: &ServerConfig,
+    variables: &[(&str, &str)],
+) -> (Server, FaultProxy) {
+    let (proxy, url) = FaultProxy::before_url(&deployment.postgres_url()).await;
+    let command = deployment.command(config).env("KEEPSAKE_INDEX_URL", &url);
+    let command = variables
+        .iter()
+        .fold(command, |command, (name, value)| command.env(name, value));
+    (Server::start(command).await, proxy)
+}
+
+/// Uses several connections at once, and answers the statuses.
+async fn use_connections(client: &Client, tenant: &Tenant) -> Vec<u16> {
+    let store = format!("/v1/memory_stores/{}", tenant.store_id);
+    let reads = (0..12).map(|_| client.get(&store));
+    let writes = (0..4).map(|_| {
+        let path = format!("/memories/{}", Uuid::new_v4());
+        let input = json!({"command": "create", "path": path, "file_text": "x"});
+        async move { client.call(tenant.store_id, &input).await }
+    });
+    let (reads, writes) = tokio::join!(join_all(reads), join_all(writes));
+    reads.iter().chain(&writes).map(|answer| answer.status).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_are_replaced_and_a_silent_database_does_not_keep_the_process() {
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let tenant = deployment.tenant().await;
+    let variables = [("KEEPSAKE_SERVER_SHUTDOWN_DEADLINE_SECONDS", "2")];
+    let (mut server, proxy) = start_behind_proxy(&deployment, &ServerConfig::default(), &variables).await;
+    let client = server.client(&tenant);
+    assert!(
+        use_connections(&client, &tenant)
+            .await
+            .iter()
+            .all(|status| *status == 200)
+    );
+
+    proxy.silence_connections();
+    let silent_since = Instant::now();
+    // Requests that meet silent connections are answered all the same.
+    for status in use_connections(&client, &tenant).await {
+        assert!(matches!(status, 200 | 503), "{status}");
+    }
+    eventually("everything works", FULL_SERVICE_WITHIN, async || {
+        let statuses = use_connections(&client, &tenant).await;
+        readiness(&client).await == 200 && statuses.iter().all(|status| *status == 200)
+    })
+    .await;
+    let took = silent_since.elapsed();
+    assert!(took <= FULL_SERVICE_WITHIN, "{took:?}");
+
+    proxy.silence_all();
+    let (asking, of_tenant) = (client.clone(), tenant.clone());
+    let under_way = tokio::spawn(async move {
+        let store = format!("/v1/memory_stores/{}", of_tenant.store_id);
+        drop(try_send(asking.request(Method::GET, &store)).await);
+    });
+    server.ask_to_end().await;
+    let asked_at = Instant::now();
+    server.ended().await;
+    let took = asked_at.elapsed();
+    assert!(took <= Duration::from_secs(2) + END_MARGIN, "{took:?}");
+    under_way.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restart_of_the_database_costs_no_read_and_no_probe() {
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let mut postgres = OwnedPostgres::start().await;
+    PostgresIndex::migrate(&postgres.url()).await.unwrap();
+    let index = Arc::new(
+        PostgresIndex::connect(&PostgresOptions::new(postgres.url()))
+            .await
+            .unwrap(),
+    );
+    let provision = deployment.provision_on(index.clone()).await;
+    let tenant = provision.tenant(LimitOverrides::default()).await;
+    provision.close().await;
+    let config = ServerConfig::default();
+    let command = deployment
+        .command(&config)
+        .env("KEEPSAKE_INDEX_URL", &postgres.url());
+    let mut server = Server::start(command).await;
+    let client = server.client(&tenant);
+    assert!(
+        use_connections(&client, &tenant)
+            .await
+            .iter()
+            .all(|status| *status == 200)
+    );
+
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut readers = JoinSet::new();
+    for _ in 0..4 {
+        let (client, is_over) = (client.clone(), Arc::clone(&is_over));
+        let store = format!("/v1/memory_stores/{}", tenant.store_id);
+        readers.spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                let answer = client.get(&store).await;
+                assert_eq!(answer.status, 200, "a read failed: {}", answer.text);
+            }
+        });
+    }
+    for mode in [StopMode::Fast, StopMode::Immediate] {
+        postgres.restart(mode).await;
+        assert_eq!(readiness(&client).await, 200, "the first probe after the restart");
+        assert!(
+            use_connections(&client, &tenant)
+                .await
+                .iter()
+                .all(|status| *status == 200)
+        );
+    }
+    is_over.store(true, Ordering::Relaxed);
+    while let Some(reader) = readers.join_next().await {
+        reader.unwrap();
+    }
+    server.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_change_is_made_when_its_client_leaves() {
+    const TENANTS: i64 = 12;
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let token = format!("operator-{}-x", Uuid::new_v4().simple());
+    secrets::remember(&token, "the operator's token");
+    let port = free_port();
+    let config = ServerConfig {
+        operator: Some((port, token.clone())),
+        ..ServerConfig::default()
+    };
+    let (mut server, proxy) = start_behind_proxy(&deployment, &config, &[]).await;
+    proxy.delay(Duration::from_millis(75));
+    let operator = Client::new(&format!("http://127.0.0.1:{port}"), "");
+    for number in 0..TENANTS {
+        let request = operator
+            .bare(Method::POST, "/admin/v1/tenants")
+            .bearer_auth(&token)
+            .json(&json!({"name": format!("tenant {number}")}))
+            .timeout(Duration::from_millis(100));
+        assert!(try_send(request).await.unwrap_err().is_timeout());
+    }
+    let database = deployment.database().await;
+    eventually("every tenant is made", FULL_SERVICE_WITHIN, async || {
+        database.number("SELECT count(*) FROM tenant").await == TENANTS
+    })
+    .await;
+    let audited = database.number("SELECT count(*) FROM operator_audit").await;
+    assert_eq!(audited, TENANTS);
+    database.close().await;
+    proxy.heal().await;
+    server.end().await;
+}
