@@ -188,9 +188,9 @@ impl Client {
         log: &StoreLog,
         number: u64,
         change: Change,
-        request: Request,
+        request: &Request,
     ) -> Ended {
-        let ended = self.call(&request).await;
+        let ended = self.call(request).await;
         let outcome = match ended.outcome {
             Ending::Done => Outcome::Done {
                 version_id: match change {
@@ -251,11 +251,14 @@ impl Client {
         let (outcome, body) = loop {
             attempts += 1;
             match self.attempt(request, attempts == 1).await {
-                Attempt::Answered(200, body) => match is_tool_error(&body) {
-                    true if may_have_landed => break (Ending::Unknown, body),
-                    true => break (Ending::Refused(200), body),
-                    false => break (Ending::Done, body),
-                },
+                Attempt::Answered(200, body) => {
+                    let ending = match (body["is_error"] == true, may_have_landed) {
+                        (false, _) => Ending::Done,
+                        (true, true) => Ending::Unknown,
+                        (true, false) => Ending::Refused(200),
+                    };
+                    break (ending, body);
+                }
                 // Nothing was done, and it can be sent again.
                 Attempt::Answered(429 | 529, _) => {}
                 Attempt::Answered(status @ 400..=499, body) if status != 408 => {
@@ -368,8 +371,4 @@ impl Client {
                 .push(format!("{} was not answered within {took:?}", what())),
         }
     }
-}
-
-fn is_tool_error(body: &Value) -> bool {
-    body["is_error"] == true
 }

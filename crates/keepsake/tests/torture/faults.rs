@@ -52,9 +52,11 @@ enum Network {
     /// Connections of now go silent; new ones work.
     Silence,
     SilenceOne,
+    /// Connections of now and new ones go silent.
+    SilenceAll,
 }
 
-const NETWORK: [Network; 8] = [
+const NETWORK: [Network; 9] = [
     Network::Reset,
     Network::ResetOne,
     Network::Refuse,
@@ -63,6 +65,7 @@ const NETWORK: [Network; 8] = [
     Network::Stall,
     Network::Silence,
     Network::SilenceOne,
+    Network::SilenceAll,
 ];
 
 /// Injects faults until it is stopped.
@@ -85,10 +88,14 @@ impl Controller {
         stopping: CancellationToken,
     ) {
         let gateway = &self.fleet.gateways[number];
+        let mut faults = Vec::new();
         while !stopping.is_cancelled() {
             tokio::time::sleep(Duration::from_millis(random.below(PAUSE_MILLIS))).await;
+            let Some(fault) = faults.pop() else {
+                faults = shuffled_faults(&mut random, self.fleet.pair);
+                continue;
+            };
             let _turn = self.everything.read().await;
-            let fault = choose(&mut random, self.fleet.pair);
             let since = self.inject(gateway, fault, &mut random).await;
             let recovery = self.probers[number].wait_for_service(since).await;
             self.note(fault.name(), number, recovery).await;
@@ -106,11 +113,20 @@ impl Controller {
                 () = stopping.cancelled() => return,
             }
             let _turn = self.everything.write().await;
-            let (mode, kind) = match random.percent(50) {
-                true => (StopMode::Fast, "Postgres restarted"),
-                false => (StopMode::Immediate, "Postgres crashed"),
+            let kind = match random.below(5) {
+                0 | 1 => {
+                    postgres.lock().await.restart(StopMode::Fast).await;
+                    "Postgres restarted"
+                }
+                2 | 3 => {
+                    postgres.lock().await.restart(StopMode::Immediate).await;
+                    "Postgres crashed"
+                }
+                _ => {
+                    self.fleet.fail_over().await;
+                    "Postgres failed over"
+                }
             };
-            postgres.lock().await.restart(mode).await;
             let since = self.shared.now();
             for (number, prober) in self.probers.iter().enumerate() {
                 let recovery = prober.wait_for_service(since).await;
@@ -209,7 +225,11 @@ impl Controller {
         let connections = proxy.connections();
         match network {
             Network::Reset => proxy.reset_connections(),
-            Network::ResetOne => drop(random.pick(&connections).map(|connection| connection.reset())),
+            Network::ResetOne => {
+                if let Some(connection) = random.pick(&connections) {
+                    connection.reset();
+                }
+            }
             Network::Refuse => {
                 proxy.refuse_connections().await;
                 proxy.reset_connections();
@@ -218,11 +238,16 @@ impl Controller {
             Network::Cut => proxy.cut_after(random.below(2_000)),
             Network::Stall => proxy.stall(),
             Network::Silence => proxy.silence_connections(),
-            Network::SilenceOne => drop(random.pick(&connections).map(|connection| connection.silence())),
+            Network::SilenceAll => proxy.silence_all(),
+            Network::SilenceOne => {
+                if let Some(connection) = random.pick(&connections) {
+                    connection.silence();
+                }
+            }
         }
         matches!(
             network,
-            Network::Refuse | Network::Delay | Network::Cut | Network::Stall
+            Network::Refuse | Network::Delay | Network::Cut | Network::Stall | Network::SilenceAll
         )
     }
 
@@ -237,26 +262,25 @@ impl Controller {
     }
 }
 
-/// Costly faults are rarer: each silent connection may take ten seconds.
-fn choose(random: &mut Random, pair: Pair) -> Fault {
-    match random.below(100) {
-        0..10 => return Fault::Kill,
-        10..14 => return Fault::Terminate,
-        14..16 => return Fault::TerminateAmidFault,
-        16..20 => return Fault::Pause,
-        _ => {}
-    }
+/// Every fault of a pair, in random order; kills are more frequent.
+fn shuffled_faults(random: &mut Random, pair: Pair) -> Vec<Fault> {
     let links: &[Link] = match pair {
         Pair::SqliteFiles => &[Link::Clients],
-        Pair::PostgresS3 => &[Link::Clients, Link::Postgres, Link::Postgres, Link::S3, Link::S3],
+        Pair::PostgresS3 => &[Link::Clients, Link::Postgres, Link::S3],
     };
-    let link = *random.pick(links).unwrap();
-    let mut network = *random.pick(&NETWORK).unwrap();
-    let is_silence = matches!(network, Network::Silence | Network::SilenceOne);
-    if is_silence && link != Link::Clients && random.percent(50) {
-        network = Network::Reset;
+    let mut faults = vec![
+        Fault::Kill,
+        Fault::Kill,
+        Fault::Kill,
+        Fault::Terminate,
+        Fault::TerminateAmidFault,
+        Fault::Pause,
+    ];
+    for link in links {
+        faults.extend(NETWORK.iter().map(|network| Fault::Network(*link, *network)));
     }
-    Fault::Network(link, network)
+    random.shuffle(&mut faults);
+    faults
 }
 
 impl Fault {
@@ -275,6 +299,7 @@ impl Fault {
                 "clients: stalled",
                 "clients: silent",
                 "clients: one silent",
+                "clients: all silent",
             ]),
             Self::Network(Link::Postgres, network) => network.name([
                 "Postgres: reset",
@@ -285,6 +310,7 @@ impl Fault {
                 "Postgres: stalled",
                 "Postgres: silent",
                 "Postgres: one silent",
+                "Postgres: all silent",
             ]),
             Self::Network(Link::S3, network) => network.name([
                 "S3: reset",
@@ -295,6 +321,7 @@ impl Fault {
                 "S3: stalled",
                 "S3: silent",
                 "S3: one silent",
+                "S3: all silent",
             ]),
         }
     }
@@ -302,7 +329,7 @@ impl Fault {
 
 impl Network {
     /// Its name in a list that has the order of [`NETWORK`].
-    const fn name(self, names: [&'static str; 8]) -> &'static str {
+    const fn name(self, names: [&'static str; 9]) -> &'static str {
         names[self as usize]
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_testkit::keepsake_server::free_port;
-use keepsake_testkit::{FaultProxy, OwnedPostgres, RunningServer, ServerCommand, run, s3, s3_options};
+use keepsake_testkit::{
+    FaultProxy, OwnedPostgres, RunningServer, ServerCommand, StopMode, run, s3, s3_options,
+};
 use reqwest::Method;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -36,8 +38,10 @@ pub(crate) struct Fleet {
     pub(crate) gateways: Vec<Arc<Gateway>>,
     pub(crate) postgres: Option<Mutex<OwnedPostgres>>,
     pub(crate) key: String,
-    /// For commands beside the servers, around the proxies.
+    /// For commands beside the servers, around the gateways' proxies.
     direct: ServerCommand,
+    /// Leads those commands to the Postgres of the moment; no fault is injected.
+    direct_postgres: Option<FaultProxy>,
     #[expect(dead_code, reason = "holds the folder of the SQLite pair")]
     folder: TempDir,
 }
@@ -58,6 +62,7 @@ pub(crate) struct Gateway {
 }
 
 /// Where a gateway finds its stores.
+#[derive(Debug, Clone)]
 struct Stores {
     index_url: String,
     blobs: String,
@@ -71,7 +76,13 @@ impl Fleet {
             Pair::SqliteFiles => None,
         };
         let stores = Stores::of(postgres.as_ref(), folder.path());
-        let direct = ServerCommand::new(binary(), &stores.config(free_port(), &fresh_token()));
+        let mut beside = stores.clone();
+        let mut direct_postgres = None;
+        if pair == Pair::PostgresS3 {
+            let (proxy, url) = FaultProxy::before_url(&stores.index_url).await;
+            (direct_postgres, beside.index_url) = (Some(proxy), url);
+        }
+        let direct = ServerCommand::new(binary(), &beside.config(free_port(), &fresh_token()));
         if pair == Pair::PostgresS3 {
             keepsake(&direct, &["migrate"]).await.unwrap();
         }
@@ -86,6 +97,7 @@ impl Fleet {
             postgres: postgres.map(Mutex::new),
             key,
             direct,
+            direct_postgres,
             folder,
         }
     }
@@ -117,6 +129,22 @@ impl Fleet {
         }
     }
 
+    /// Makes a standby, crashes Postgres, and leads everything to the standby.
+    pub(crate) async fn fail_over(&self) {
+        let mut postgres = self.postgres.as_ref().unwrap().lock().await;
+        let standby = postgres.start_standby().await;
+        postgres.stop(StopMode::Immediate).await;
+        standby.promote().await;
+        let gateways = self
+            .gateways
+            .iter()
+            .filter_map(|gateway| gateway.postgres.as_ref());
+        for proxy in gateways.chain(&self.direct_postgres) {
+            proxy.set_upstream(&standby.address());
+        }
+        *postgres = standby;
+    }
+
     /// What `keepsake verify` finds; on SQLite without a server.
     pub(crate) async fn verify(&self) -> Result<Value, String> {
         keepsake(&self.direct, &["verify", "--json"]).await
@@ -134,10 +162,7 @@ impl Fleet {
 impl Gateway {
     async fn start(number: usize, stores: &Stores, pair: Pair) -> Self {
         let (mut postgres, mut s3) = (None, None);
-        let mut own = Stores {
-            index_url: stores.index_url.clone(),
-            blobs: stores.blobs.clone(),
-        };
+        let mut own = stores.clone();
         if pair == Pair::PostgresS3 {
             let (proxy, url) = FaultProxy::before_url(&stores.index_url).await;
             (postgres, own.index_url) = (Some(proxy), url);

@@ -12,8 +12,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use keepsake_blobs::{BlobStore, FileBlobs};
 use keepsake_core::limits::LimitOverrides;
-use keepsake_core::{StoreId, TenantId};
-use keepsake_engine::jobs::{Job, RunOutcome, RunRequest, SweepBlobs, run_job};
+use keepsake_core::{StoreId, TenantId, Timestamp};
+use keepsake_engine::jobs::{
+    DrainDeletions, ExpireUnused, ExpireVersions, Job, Prune, RunOutcome, RunRequest, SweepBlobs, run_job,
+};
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, NewKey, NewTenant, SystemClock};
 use keepsake_index::{Index, Scope, SqliteIndex};
 use keepsake_server::{Lifecycle, ServerOptions};
@@ -242,6 +244,43 @@ async fn checker_finds_nothing_after_a_sweep_that_condemns() {
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
+/// Two days ahead: every blob is old enough to be swept as soon as it is put.
+#[derive(Debug)]
+struct ClockAhead;
+
+impl Clock for ClockAhead {
+    fn now(&self) -> Timestamp {
+        SystemClock.now().plus(Duration::from_hours(48))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_beside_clients_remove_nothing_that_is_needed() {
+    let ground = Ground::new().await;
+    let (index, blobs) = open(&ground.folder).await;
+    let options = EngineOptions {
+        clock: Arc::new(ClockAhead),
+        ..EngineOptions::default()
+    };
+    let servers = Servers::start(index, blobs, &options).await;
+    let engine = servers.engines[1].clone();
+    let jobs = tokio::spawn(async move {
+        loop {
+            run_once(&engine, SweepBlobs::default()).await;
+            run_once(&engine, DrainDeletions).await;
+            run_once(&engine, ExpireVersions).await;
+            run_once(&engine, ExpireUnused).await;
+            run_once(&engine, Prune::default()).await;
+        }
+    });
+    let logs = work(&servers, &ground.key).await;
+    assert!(!jobs.is_finished(), "a job failed");
+    jobs.abort();
+    servers.stop().await;
+    let violations = ground.check(&logs).await;
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
 /// Sweeps two days later, between the put of a slow write and its commit.
 async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
     let ground = Ground::new().await;
@@ -302,7 +341,7 @@ async fn create(client: &tokio::sync::Mutex<Client>, log: &StoreLog, number: u64
     client
         .lock()
         .await
-        .change(log, number, Change::Create { path, content }, request)
+        .change(log, number, Change::Create { path, content }, &request)
         .await;
 }
 

@@ -54,12 +54,12 @@ impl Prober {
         while !stopping.is_cancelled() {
             ticks.tick().await;
             let number = {
-                let mut probes = self.probes();
-                probes.push(Probe {
+                let mut all = self.probes();
+                all.push(Probe {
                     began: self.shared.now(),
                     ended: None,
                 });
-                probes.len() - 1
+                all.len() - 1
             };
             let prober = Arc::clone(&self);
             tokio::spawn(async move {

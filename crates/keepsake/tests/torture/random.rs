@@ -33,6 +33,14 @@ impl Random {
         items.get(usize::try_from(self.below(length)).unwrap())
     }
 
+    /// Puts the items into another order.
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for end in (1..items.len()).rev() {
+            let other = self.below(u64::try_from(end + 1).unwrap());
+            items.swap(end, usize::try_from(other).unwrap());
+        }
+    }
+
     /// Another sequence.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())

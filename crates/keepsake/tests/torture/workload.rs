@@ -134,14 +134,13 @@ impl Worker {
     }
 
     async fn choose_store(&mut self) -> Option<Arc<Store>> {
-        let current = match self.group.current() {
-            Some(store) => store,
-            None => {
-                let mut request = Request::post("/v1/memory_stores".to_owned(), json!({"name": "torture"}));
-                request.idempotency_key = Some(format!("store-{}", self.client.shared.number()));
-                let made = self.client.call(&request).await;
-                self.group.offer(made.body["id"].as_str()?)
-            }
+        let current = if let Some(store) = self.group.current() {
+            store
+        } else {
+            let mut request = Request::post("/v1/memory_stores".to_owned(), json!({"name": "torture"}));
+            request.idempotency_key = Some(format!("store-{}", self.client.shared.number()));
+            let made = self.client.call(&request).await;
+            self.group.offer(made.body["id"].as_str()?)
         };
         if !self
             .store
@@ -194,7 +193,7 @@ impl Worker {
             path,
             edit: Edit::Append { text },
         };
-        self.client.change(&store.log, number, change, request).await;
+        self.client.change(&store.log, number, change, &request).await;
     }
 
     async fn insert(&mut self, store: &Store, number: u64, path: String) {
@@ -207,7 +206,7 @@ impl Worker {
             path,
             edit: Edit::Insert { after: 0, text },
         };
-        self.client.change(&store.log, number, change, request).await;
+        self.client.change(&store.log, number, change, &request).await;
     }
 
     /// Replaces a line that was there a moment ago.
@@ -228,7 +227,7 @@ impl Worker {
             path: path.to_owned(),
             edit: Edit::Replace { old, new },
         };
-        self.client.change(&store.log, number, change, request).await;
+        self.client.change(&store.log, number, change, &request).await;
     }
 
     /// Reads a memory, and writes it back with another line under a precondition.
@@ -252,13 +251,19 @@ impl Worker {
             "precondition": {"type": "content_sha256", "content_sha256": sha256(&expected)},
         });
         let path = format!("/v1/memory_stores/{}/memories/{memory_id}", store.log.store_id);
-        let request = Request::post(path, body);
+        let mut request = Request::post(path, body);
+        // Without a key a retry could land once more, after others restored the memory.
+        if self.client.random.percent(70) {
+            request.idempotency_key = Some(format!("update-{number}"));
+        } else {
+            request.is_repeatable = false;
+        }
         let change = Change::Update {
             memory_id: memory_id.clone(),
             expected: Some(expected),
             content,
         };
-        let ended = self.client.change(&store.log, number, change, request).await;
+        let ended = self.client.change(&store.log, number, change, &request).await;
         self.note_conflict(store, &memory_id, &ended);
         store.note_version(&ended);
     }
@@ -270,7 +275,7 @@ impl Worker {
         let mut request = Request::post(format!("/v1/memory_stores/{}/memories", store.log.store_id), body);
         request.idempotency_key = Some(format!("create-{number}"));
         let change = Change::Create { path, content };
-        let ended = self.client.change(&store.log, number, change, request).await;
+        let ended = self.client.change(&store.log, number, change, &request).await;
         store.note_memory(&ended.body);
         store.note_version(&ended);
     }
@@ -281,7 +286,7 @@ impl Worker {
         let input = json!({"command": "create", "path": format!("/memories{path}"), "file_text": content});
         let request = Self::block(store, number, "memory", &input);
         let change = Change::Create { path, content };
-        self.client.change(&store.log, number, change, request).await;
+        self.client.change(&store.log, number, change, &request).await;
     }
 
     async fn delete(&mut self, store: &Store, number: u64) {
@@ -303,6 +308,7 @@ impl Worker {
         );
         let request = Request {
             method: Method::DELETE,
+            is_repeatable: false,
             ..Request::get(path)
         };
         let target = Target::Memory(memory_id.clone());
@@ -310,7 +316,7 @@ impl Worker {
             target,
             expected: Some(expected),
         };
-        let ended = self.client.change(&store.log, number, change, request).await;
+        let ended = self.client.change(&store.log, number, change, &request).await;
         self.note_conflict(store, &memory_id, &ended);
     }
 
@@ -325,7 +331,7 @@ impl Worker {
             target: Target::Path(path),
             expected: None,
         };
-        self.client.change(&store.log, number, change, request).await;
+        self.client.change(&store.log, number, change, &request).await;
     }
 
     async fn rename(&mut self, store: &Store, number: u64) {
@@ -348,7 +354,7 @@ impl Worker {
             (Target::Memory(memory_id), request)
         };
         self.client
-            .change(&store.log, number, Change::Rename { target, to }, request)
+            .change(&store.log, number, Change::Rename { target, to }, &request)
             .await;
     }
 
@@ -363,7 +369,7 @@ impl Worker {
         let mut request = Request::post(path, json!({}));
         request.idempotency_key = Some(format!("restore-{number}"));
         self.client
-            .change(&store.log, number, Change::Restore { version_id }, request)
+            .change(&store.log, number, Change::Restore { version_id }, &request)
             .await;
     }
 
@@ -377,7 +383,7 @@ impl Worker {
         );
         let request = Request::post(path, json!({}));
         self.client
-            .change(&store.log, number, Change::Redact { version_id }, request)
+            .change(&store.log, number, Change::Redact { version_id }, &request)
             .await;
     }
 
@@ -424,7 +430,8 @@ impl Worker {
         );
         let ended = self.client.call(&Request::get(path)).await;
         if ended.outcome != Ending::Done {
-            return self.client.unread().unwrap_or_default();
+            self.client.unread::<()>();
+            return;
         }
         for memory in ended.body["data"].as_array().unwrap() {
             store.note_memory(memory);
@@ -460,7 +467,7 @@ impl Worker {
             path,
             edit: Edit::Append { text },
         };
-        self.client.change(&store.log, number, change, request).await;
+        self.client.change(&store.log, number, change, &request).await;
     }
 
     async fn begin_session(&mut self, store: &Store) -> Option<(String, String, String)> {

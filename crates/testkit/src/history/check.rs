@@ -321,17 +321,16 @@ impl<'a> Checker<'a> {
             }
             // A tag of a call that landed before: it landed again.
             let again = new_tags(before.as_ref(), &after).into_iter().next_back();
-            match again.and_then(|number| self.calls.get(&number).copied()) {
-                Some(call) => self.assign(position, call, before.as_ref()),
-                None => {
-                    let similar = self.calls_on(version, before.as_ref());
-                    let detail = format!(
-                        "{}; it can be at {window:?}; calls on it: {similar:?}",
-                        describe(version)
-                    );
-                    self.report(Rule::VersionHasACall, detail);
-                }
+            if let Some(call) = again.and_then(|number| self.calls.get(&number).copied()) {
+                self.assign(position, call, before.as_ref());
+                continue;
             }
+            let similar = self.calls_on(version, before.as_ref());
+            let detail = format!(
+                "{}; it can be at {window:?}; calls on it: {similar:?}",
+                describe(version)
+            );
+            self.report(Rule::VersionHasACall, detail);
         }
     }
 

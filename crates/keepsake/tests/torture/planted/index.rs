@@ -6,7 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use keepsake_blobs::BlobStore;
+#[expect(
+    clippy::wildcard_imports,
+    reason = "the traits of the index name a hundred types"
+)]
 use keepsake_core::*;
+#[expect(
+    clippy::wildcard_imports,
+    reason = "the traits of the index name a hundred types"
+)]
 use keepsake_index::*;
 use uuid::Uuid;
 
@@ -167,7 +175,7 @@ macro_rules! pass_on {
 }
 
 macro_rules! buggy {
-    ($trait:ident: $($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
+    ($trait:ident: $($effect:ident $method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
         #[async_trait]
         impl $trait for BuggyIndex {
             $(async fn $method(&self, $($argument: $type),*) -> Result<$answer, IndexError> {
@@ -183,6 +191,10 @@ keepsake_index::for_each_index_trait!(buggy);
 impl Index for BuggyIndex {
     async fn check(&self) -> Result<(), IndexError> {
         self.inner.check().await
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
     }
 
     async fn close(&self) {
