@@ -1,5 +1,6 @@
 //! What can go wrong in the index.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use crate::postgres::{Failure, is_connection_lost};
@@ -53,10 +54,11 @@ impl IndexError {
         let (Self::Unavailable(cause) | Self::OutcomeUnknown(cause)) = self else {
             return false;
         };
-        // A call that took all of its time is not given that time again.
-        let is_timeout =
-            matches!(cause, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut);
-        is_connection_lost(cause) && !is_timeout
+        // A call that used up its time, for an answer or for a connection, is not
+        // given that time again.
+        let has_waited = matches!(cause, sqlx::Error::Io(error)
+            if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::NotConnected));
+        is_connection_lost(cause) && !has_waited
     }
 
     /// The same error of a call that changes nothing, whose outcome is never
@@ -72,7 +74,7 @@ impl IndexError {
 /// The driver's error for a call that got no answer within `limit`.
 pub(crate) fn no_answer_within(limit: Duration) -> sqlx::Error {
     let message = format!("no answer from the database within {limit:?}");
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, message))
+    sqlx::Error::Io(std::io::Error::new(ErrorKind::TimedOut, message))
 }
 
 impl From<sqlx::Error> for IndexError {
@@ -80,10 +82,10 @@ impl From<sqlx::Error> for IndexError {
         use sqlx::Error as Sql;
         match error {
             Sql::PoolTimedOut | Sql::PoolClosed => Self::Unavailable(error),
-            Sql::Configuration(cause) => match cause.downcast::<Failure>().map(|failure| *failure) {
+            Sql::Io(error) => match error.downcast::<Failure>() {
                 Ok(Failure::NotCommitted(cause)) => Self::Unavailable(cause),
                 Ok(failure @ Failure::NotConnected(_)) => Self::Unavailable(failure.into()),
-                Err(cause) => Self::Database(Sql::Configuration(cause)),
+                Err(error) => Self::OutcomeUnknown(Sql::Io(error)),
             },
             Sql::Database(ref answer) => match answer.code() {
                 _ if is_connection_lost(&error) => Self::OutcomeUnknown(error),

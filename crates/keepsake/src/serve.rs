@@ -45,6 +45,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let merged = sources.merge();
     let settings = merged.settings()?;
     let ending = Ending::of(&lifecycle, settings.server.shutdown_deadline);
+    tokio::spawn(stop_after(lifecycle.clone(), drain(&settings)));
     let telemetry = start_telemetry(&settings)?;
     logs::start(&settings.log, Some(&telemetry));
     if let Some(folder) = &folder {
@@ -130,7 +131,6 @@ impl Serving<'_> {
         let runner = Runner::start(engine, is_worker)
             .await
             .map_err(Failure::of("the scheduled jobs cannot be started"))?;
-        tokio::spawn(stop_after(self.lifecycle.clone(), self.drain()));
         let served = tokio::try_join!(self.serve_public(listener), self.serve_operator(operator));
         runner.stop(self.ending.left()).await;
         served.map(|_| ())
@@ -144,14 +144,6 @@ impl Serving<'_> {
             max_requests_in_flight: server.max_requests_in_flight,
             max_connections: server.max_connections,
             mcp: server.mcp.clone(),
-        }
-    }
-
-    /// A worker has no clients that must go elsewhere first.
-    fn drain(&self) -> Duration {
-        match self.settings.role {
-            Role::All | Role::Gateway => self.settings.server.drain,
-            Role::Worker => Duration::ZERO,
         }
     }
 
@@ -223,6 +215,14 @@ impl Ending {
     fn left(&self) -> Duration {
         let passed = self.stopped_at.get().map(Instant::elapsed);
         self.deadline.saturating_sub(passed.unwrap_or_default())
+    }
+}
+
+/// A worker has no clients that must go elsewhere first.
+fn drain(settings: &Settings) -> Duration {
+    match settings.role {
+        Role::All | Role::Gateway => settings.server.drain,
+        Role::Worker => Duration::ZERO,
     }
 }
 

@@ -93,6 +93,7 @@ const SHARED_CONNECTIONS: u32 = 4;
 /// A migration that waits for a table keeps all that come after it waiting: it
 /// steps back soon, and tries again.
 const MIGRATION_SESSION: &str = "SET lock_timeout = '3s'";
+const MIGRATION_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MIGRATION_LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 const BETWEEN_LOCKS: Duration = Duration::from_secs(2);
 /// How long a migration tries, in all.
@@ -155,10 +156,10 @@ impl PostgresIndex {
         let mut waited = Duration::ZERO;
         loop {
             // Anew each time: one that failed may hold the migrations' lock still.
-            let mut connection = options.connect().await?;
+            let mut connection = connect(&options, MIGRATION_CONNECT_TIMEOUT).await?;
             connection.execute(MIGRATION_SESSION).await?;
             let migrated = migrations::postgres().run(&mut connection).await;
-            connection.close().await?;
+            drop(connection);
             match migrated {
                 Err(error) if waited < LOCKS_AWAITED_FOR && is_lock_timeout(&error) => {
                     tracing::info!("index.migrate: a table is in use; tried again");
@@ -215,13 +216,20 @@ fn parse(url: &str) -> Result<PgConnectOptions, IndexError> {
     parsed.ok_or_else(|| IndexError::BadUrl("is not a valid postgres:// URL".to_owned()))
 }
 
+/// Opens a connection outside the pools.
+async fn connect(options: &PgConnectOptions, limit: Duration) -> Result<PgConnection, IndexError> {
+    let connected = tokio::time::timeout(limit, options.connect()).await;
+    let connected = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+    Ok(connected.map_err(|error| sqlx::Error::from(Failure::NotConnected(error)))?)
+}
+
 /// Looks at the database with a connection of its own.
 ///
 /// A pool tries again until its time is over, whatever the reason, and then
 /// tells only that it waited; this tells at once why it would be in vain.
 async fn look(options: &PostgresOptions) -> Result<(), IndexError> {
     let looked = async {
-        let mut connection = parse(&options.url)?.connect().await?;
+        let mut connection = connect(&parse(&options.url)?, options.acquire_timeout).await?;
         let found = schema_version(&mut connection).await?;
         connection.close().await?;
         Ok::<_, IndexError>(found)

@@ -192,8 +192,8 @@ impl<'p> Executor<'p> for &'p Pool {
     }
 }
 
-/// What the pool knows of an error beside what the driver says; carried as
-/// [`sqlx::Error::Configuration`].
+/// What the pool knows of an error beside what the driver says; carried inside
+/// [`sqlx::Error::Io`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// There was no connection to send the statement on.
@@ -206,7 +206,7 @@ pub(crate) enum Failure {
 
 impl From<Failure> for sqlx::Error {
     fn from(failure: Failure) -> Self {
-        Self::Configuration(Box::new(failure))
+        Self::Io(std::io::Error::new(std::io::ErrorKind::NotConnected, failure))
     }
 }
 

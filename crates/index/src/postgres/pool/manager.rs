@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use deadpool::managed::{Metrics, RecycleError, RecycleResult};
+use sqlx::error::DatabaseError;
 use sqlx::postgres::PgConnection;
 use sqlx::{ConnectOptions, Connection as _, Executor};
 
@@ -162,7 +163,7 @@ impl deadpool::managed::Manager for Manager {
 /// connections, is starting or stopping, or has too many of them.
 fn is_not_up(error: &sqlx::Error) -> bool {
     let is_starting = |error: &sqlx::Error| {
-        let code = error.as_database_error().and_then(|answer| answer.code());
+        let code = error.as_database_error().and_then(DatabaseError::code);
         code.is_some_and(|code| code.starts_with("57P") || code == "53300")
     };
     matches!(error, sqlx::Error::Io(_)) || is_starting(error) || is_connection_lost(error)
