@@ -31,7 +31,10 @@ pub struct Principal {
     /// The tenant's limits.
     pub limits: Limits,
     scopes: Vec<Scope>,
+    /// The only stores that the credential was granted; `None`: all of the tenant's.
     store_ids: Option<Vec<StoreId>>,
+    /// When the credential ends: no token issued to it may live longer.
+    pub(crate) expires_at: Option<Timestamp>,
     /// The session that the credential is a token of, and what is attached to it.
     session: Option<Arc<Attached>>,
 }
@@ -112,8 +115,14 @@ impl Principal {
     pub(crate) fn store_ids(&self) -> Option<&[StoreId]> {
         match &self.session {
             Some(session) => Some(&session.store_ids),
-            None => self.store_ids.as_deref(),
+            None => self.granted_store_ids(),
         }
+    }
+
+    /// The only stores that the credential was granted, attached at the moment or
+    /// not; for a session's token those of the credential it was issued to.
+    pub(crate) fn granted_store_ids(&self) -> Option<&[StoreId]> {
+        self.store_ids.as_deref()
     }
 
     /// Whether the credential is bound to a list of stores.

@@ -2,7 +2,9 @@
 //!
 //! A session can do no more than those who made it: whoever attaches a store, or
 //! asks for a token, may itself read what is attached, and write what is attached
-//! to be written. What is attached is looked up as keys are, so that a change of
+//! to be written. A token can do no more than the credential it was issued to,
+//! whatever is attached later, and ends with it. Every answer that shows a session
+//! needs the scope `memory:read`. What is attached is looked up as keys are, so that a change of
 //! it, or its end, is felt on every replica within five seconds.
 
 mod activity;
@@ -17,13 +19,14 @@ use std::time::Duration;
 
 use keepsake_core::{Actor, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::{
-    Access, AttachmentRefusal, Detail, Idempotency, MOST_ATTACHMENTS, Scope, Session, SessionChange,
-    SessionCreation, SessionListing, SessionRefusal, SessionUpdate,
+    Access, Attachment, AttachmentRefusal, Detail, Idempotency, MOST_ATTACHMENTS, Scope, Session,
+    SessionChange, SessionCreation, SessionListing, SessionRefusal, SessionUpdate, sees_session_of,
 };
-use keepsake_tokens::MAX_LIFE;
+use keepsake_tokens::{MAX_LIFE, TokenError};
 
+use crate::auth::tokens::SESSION_SCOPES;
 use crate::cursor::Query;
-use crate::stores::{METADATA_PAIRS, check_pairs};
+use crate::stores::{METADATA_PAIRS, check_pairs, invalid};
 use crate::{Engine, EngineError, Mounts, NewToken, Page, PageRequest, Principal};
 
 pub(crate) use activity::Activity;
@@ -101,9 +104,15 @@ impl Engine {
         draft: SessionDraft,
         idempotency: Option<Idempotency>,
     ) -> Result<MadeSession, EngineError> {
-        principal.require(Scope::SessionsWrite)?;
+        principal.require_session_change()?;
         let now = self.now();
         let new = draft.check(self, now)?;
+        if principal.is_bound_to_stores() && new.attachments.is_empty() {
+            // It would not see the session: others may attach what it may not see.
+            let rule = "must have a memory store: this credential is bound to some memory stores, and sees \
+                only sessions with them";
+            return invalid("resources", rule);
+        }
         for attachment in &new.attachments {
             may_give(principal, attachment.store_id, attachment.access)?;
         }
@@ -201,7 +210,7 @@ impl Engine {
         edit: SessionEdit,
         idempotency: Option<Idempotency>,
     ) -> Result<Session, EngineError> {
-        principal.require(Scope::SessionsWrite)?;
+        principal.require_session_change()?;
         let detail = edit.check()?;
         self.seen_session(principal, session_id).await?;
         self.change_session(principal, session_id, detail, idempotency)
@@ -222,7 +231,7 @@ impl Engine {
         principal: &Arc<Principal>,
         session_id: SessionId,
     ) -> Result<Session, EngineError> {
-        principal.require(Scope::SessionsWrite)?;
+        principal.require_session_change()?;
         self.seen_session(principal, session_id).await?;
         self.change_session(principal, session_id, Detail::Archive, None)
             .await
@@ -266,7 +275,7 @@ impl Engine {
         principal: &Principal,
         session_id: SessionId,
     ) -> Result<String, EngineError> {
-        principal.require(Scope::SessionsWrite)?;
+        principal.require_session_change()?;
         let session = self.seen_session(principal, session_id).await?;
         if session.archived_at.is_some() {
             return Err(EngineError::SessionArchived);
@@ -296,8 +305,7 @@ impl Engine {
         }
         let attached = self.attached_to(principal.tenant_id, session_id).await;
         let attached = attached?;
-        let mut stores = attached.store_ids.iter();
-        if !stores.all(|store_id| principal.require_store(*store_id).is_ok()) {
+        if !sees_session_of(principal.store_ids(), attached.store_ids.iter().copied()) {
             return Err(EngineError::SessionNotFound);
         }
         let now = self.now();
@@ -310,25 +318,22 @@ impl Engine {
         principal: &Principal,
         session_id: SessionId,
     ) -> Result<String, EngineError> {
-        let mut life = TOKEN_LIFE;
-        let mut issued_to = None;
-        // What ends a token is not a key's time: it is good for minutes.
-        if let Actor::ApiKey(api_key_id) = principal.actor {
-            issued_to = Some(api_key_id);
-            let own = self.0.index.api_key(principal.tenant_id, api_key_id).await?;
-            let ends_at = own.and_then(|own| own.key.expires_at);
-            if let Some(ends_at) = ends_at {
-                let left = ends_at.as_micros().saturating_sub(self.now().as_micros());
-                life = life.min(Duration::from_micros(u64::try_from(left).unwrap_or_default()));
+        let scopes = SESSION_SCOPES.into_iter();
+        let scopes = scopes.filter(|scope| principal.require(*scope).is_ok()).collect();
+        let (issued_to, store_ids) = match principal.actor {
+            // The key is looked up when the token is used, with its stores.
+            Actor::ApiKey(api_key_id) => (Some(api_key_id), None),
+            Actor::Session(_) | Actor::User(_) | Actor::ServiceAccount(_) => {
+                (None, principal.granted_store_ids().map(<[StoreId]>::to_vec))
             }
-        }
+        };
         self.issue_token(NewToken {
             tenant_id: principal.tenant_id,
             actor: Actor::Session(session_id),
-            scopes: vec![Scope::MemoryRead, Scope::MemoryWrite],
-            store_ids: None,
+            scopes,
+            store_ids,
             issued_to,
-            life,
+            life: principal.life_left(self.now())?.min(TOKEN_LIFE),
         })
         .await
     }
@@ -340,14 +345,13 @@ impl Engine {
         session_id: SessionId,
     ) -> Result<Session, EngineError> {
         let found = self.0.index.session(principal.tenant_id, session_id).await?;
-        let is_seen = |session: &Session| match principal.session_id() {
-            Some(own) => own == session.session_id,
-            None => session
-                .attachments
-                .iter()
-                .all(|attachment| principal.require_store(attachment.store_id).is_ok()),
-        };
-        found.filter(is_seen).ok_or(EngineError::SessionNotFound)
+        let mut session = found.ok_or(EngineError::SessionNotFound)?;
+        match principal.session_id() {
+            Some(own) if own == session_id => principal.narrow(&mut session),
+            None if session.is_within(principal.store_ids()) => {}
+            Some(_) | None => return Err(EngineError::SessionNotFound),
+        }
+        Ok(session)
     }
 
     async fn change_session(
@@ -358,9 +362,11 @@ impl Engine {
         idempotency: Option<Idempotency>,
     ) -> Result<Session, EngineError> {
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        // Once more, in the transaction: others may attach stores meanwhile.
+        let only = principal.store_ids().map(<[StoreId]>::to_vec);
         let now = self.now();
         self.run_to_end(async move {
-            let change = SessionChange { detail, now };
+            let change = SessionChange { detail, only, now };
             let index = &engine.0.index;
             let changed = index
                 .change_session(tenant_id, session_id, &change, idempotency.as_ref())
@@ -383,6 +389,41 @@ impl Engine {
             }
         })
         .await
+    }
+}
+
+impl Principal {
+    /// Checks that it may change sessions and see them, as the answer shows one.
+    fn require_session_change(&self) -> Result<(), EngineError> {
+        self.require(Scope::SessionsWrite)?;
+        self.require(Scope::MemoryRead)
+    }
+
+    /// How long a token may live that is issued to it.
+    fn life_left(&self, now: Timestamp) -> Result<Duration, EngineError> {
+        let Some(expires_at) = self.expires_at else {
+            return Ok(TOKEN_LIFE);
+        };
+        let left = expires_at.as_micros().saturating_sub(now.as_micros());
+        match u64::try_from(left) {
+            // A token of an issuer is still accepted for the leeway after its end.
+            Err(_) | Ok(0) => Err(TokenError::Expired.into()),
+            Ok(left) => Ok(Duration::from_micros(left)),
+        }
+    }
+
+    /// Takes from a session the stores that its token was not granted, and shows
+    /// all as read-only to a token that may not write.
+    fn narrow(&self, session: &mut Session) {
+        if let Some(granted) = self.granted_store_ids() {
+            let is_granted = |attachment: &Attachment| granted.contains(&attachment.store_id);
+            session.attachments.retain(is_granted);
+        }
+        if self.require(Scope::MemoryWrite).is_err() {
+            for attachment in &mut session.attachments {
+                attachment.access = Access::ReadOnly;
+            }
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::commit::Idempotency;
 pub(crate) use change::StoreToAttach;
 pub use change::{
     AttachmentName, AttachmentRefusal, Detail, MOST_ATTACHMENTS, SessionChange, SessionRefusal,
+    sees_session_of,
 };
 
 /// What a session may do with a store.

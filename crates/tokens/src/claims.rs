@@ -19,6 +19,15 @@ const MAX_SUBJECT_CHARS: usize = 255;
 /// The last second of the year 9999.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
+/// When a token ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    /// Its `exp`.
+    pub(crate) expires_at: Timestamp,
+    /// The same with the leeway.
+    pub(crate) refused_from: Timestamp,
+}
+
 /// The claims of a token, each of them once.
 #[derive(Debug)]
 pub(crate) struct Claims(HashMap<String, Value>);
@@ -82,10 +91,13 @@ impl Claims {
 
     /// Holds `exp`, `nbf` and `iat` against the time, with the leeway.
     ///
-    /// Answers from when on the token is refused.
-    pub(crate) fn check_times(&self, now: Timestamp) -> Result<Timestamp, TokenError> {
-        let expires_at = self.time("exp")?.ok_or(TokenError::MissingExpiry)?.plus(LEEWAY);
-        if expires_at <= now {
+    pub(crate) fn check_times(&self, now: Timestamp) -> Result<Expiry, TokenError> {
+        let expires_at = self.time("exp")?.ok_or(TokenError::MissingExpiry)?;
+        let expiry = Expiry {
+            expires_at,
+            refused_from: expires_at.plus(LEEWAY),
+        };
+        if expiry.refused_from <= now {
             return Err(TokenError::Expired);
         }
         for name in ["nbf", "iat"] {
@@ -93,7 +105,7 @@ impl Claims {
                 return Err(TokenError::NotYetValid);
             }
         }
-        Ok(expires_at)
+        Ok(expiry)
     }
 
     /// A claim in seconds since the epoch, with or without a fraction.

@@ -74,8 +74,10 @@ pub struct Identity {
     pub actor: Actor,
     /// The scopes, known ones or not.
     pub scopes: Vec<String>,
-    /// From when on the token is refused.
+    /// The token's `exp`: nothing issued to its holder may end later.
     pub expires_at: Timestamp,
+    /// From when on the token is refused, which is some leeway later.
+    pub refused_from: Timestamp,
 }
 
 /// The issuers that are trusted.
@@ -165,7 +167,7 @@ impl Issuers {
         let claims = Claims::of(token)?;
         let issuer = self.issuer_of(&claims)?;
         issuer.key_of(token, now).await?.verify(token)?;
-        let expires_at = claims.check_times(now)?;
+        let expiry = claims.check_times(now)?;
         let settings = &issuer.settings;
         let subject = claims.subject()?.to_owned();
         let tenant = claims.text(&settings.tenant_claim)?.unwrap_or_default();
@@ -183,7 +185,8 @@ impl Issuers {
                 Subject::ServiceAccount => Actor::ServiceAccount(subject),
             },
             scopes: claims.names(&settings.scopes_claim)?,
-            expires_at,
+            expires_at: expiry.expires_at,
+            refused_from: expiry.refused_from,
         })
     }
 

@@ -184,7 +184,7 @@ impl KeyRing {
         if !claims.is_for(OWN_ISSUER) {
             return Err(TokenError::Audience);
         }
-        let refused_from = claims.check_times(now)?;
+        let refused_from = claims.check_times(now)?.refused_from;
         Ok((own_claims(&claims)?, refused_from))
     }
 

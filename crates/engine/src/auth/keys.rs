@@ -205,6 +205,7 @@ impl Engine {
             limits: self.0.limits.with(&credential.limits),
             scopes: credential.scopes,
             store_ids: credential.store_ids,
+            expires_at: credential.expires_at,
             session: None,
         }))
     }

@@ -21,18 +21,42 @@ pub(crate) struct Attached {
 impl From<&Session> for Attached {
     fn from(session: &Session) -> Self {
         let attachments = session.attachments.iter();
-        let mounts = attachments.clone().map(|attachment| {
+        let mounts = attachments.map(|attachment| {
             let mounted = Mounted {
                 store_id: attachment.store_id,
                 is_read_only: attachment.access == Access::ReadOnly,
             };
             (attachment.slug.clone(), mounted)
         });
+        Self::new(session.session_id, mounts)
+    }
+}
+
+impl Attached {
+    fn new(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
+        let mounts = Mounts::of_session(session_id, mounts);
         Self {
-            session_id: session.session_id,
-            store_ids: attachments.map(|attachment| attachment.store_id).collect(),
-            mounts: Mounts::of_session(session.session_id, mounts),
+            session_id,
+            store_ids: mounts.iter().map(|(_, mounted)| mounted.store_id).collect(),
+            mounts,
         }
+    }
+
+    /// The same for a credential that sees only some stores, or may not write.
+    pub(super) fn narrowed(self: Arc<Self>, only: Option<&[StoreId]>, may_write: bool) -> Arc<Self> {
+        if only.is_none() && may_write {
+            return self;
+        }
+        let is_granted = |mounted: &Mounted| only.is_none_or(|only| only.contains(&mounted.store_id));
+        let mounts = self.mounts.iter().filter(|(_, mounted)| is_granted(mounted));
+        let mounts = mounts.map(|(slug, mounted)| {
+            let mounted = Mounted {
+                is_read_only: mounted.is_read_only || !may_write,
+                ..mounted
+            };
+            (slug.unwrap_or_default().to_owned(), mounted)
+        });
+        Arc::new(Self::new(self.session_id, mounts))
     }
 }
 

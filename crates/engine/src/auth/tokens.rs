@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use keepsake_core::{Actor, ApiKeyId, ContentHash, StoreId, TenantId, Timestamp};
-use keepsake_index::{Scope, TenantName, TenantStanding, TenantStatus};
+use keepsake_index::{ApiKey, IssuedKey, Scope, TenantName, TenantStanding, TenantStatus};
 use keepsake_telemetry::Cache as Looked;
 use keepsake_tokens::{Issuers, MAX_TOKEN_BYTES, TokenError, Untrusted};
 use moka::future::Cache;
@@ -19,14 +19,25 @@ use crate::{Engine, EngineError};
 /// Also the answer while it is being deleted: for its clients it is gone.
 const UNKNOWN_TENANT: EngineError = EngineError::Unauthenticated("the token's tenant is unknown");
 
+/// All that a session's token may do; its issuer may be granted less.
+pub(crate) const SESSION_SCOPES: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryWrite];
+
 /// What verified tokens say, and what their tenants may do.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     issuers: Arc<Issuers>,
     believed: Cache<[u8; 32], Verified>,
     tenants: Cache<TenantName, Standing>,
-    /// When keys that tokens were issued to were looked up and found to be good.
-    good_keys: Cache<(TenantId, ApiKeyId), Timestamp>,
+    /// Keys that tokens were issued to.
+    issuing_keys: Cache<(TenantId, ApiKeyId), IssuingKey>,
+}
+
+/// What was looked up of the key that a token was issued to.
+#[derive(Debug, Clone)]
+struct IssuingKey {
+    looked_up_at: Timestamp,
+    /// `None`: there is no such key.
+    found: Option<Arc<IssuedKey>>,
 }
 
 /// A token whose signature is good.
@@ -41,9 +52,30 @@ struct Verified {
 struct Says {
     tenant: TenantName,
     actor: Actor,
-    scopes: Vec<Scope>,
-    store_ids: Option<Vec<StoreId>>,
+    grant: Grant,
     issued_to: Option<ApiKeyId>,
+    expires_at: Timestamp,
+}
+
+/// What a credential may do, and where.
+#[derive(Debug, Clone)]
+struct Grant {
+    scopes: Vec<Scope>,
+    /// The only stores; `None`: all of the tenant's.
+    store_ids: Option<Vec<StoreId>>,
+}
+
+impl Grant {
+    /// What both this and a key grant.
+    fn within(mut self, key: &ApiKey) -> Self {
+        self.scopes.retain(|scope| key.scopes.contains(scope));
+        match (&mut self.store_ids, &key.store_ids) {
+            (Some(own), Some(of_key)) => own.retain(|store_id| of_key.contains(store_id)),
+            (own @ None, Some(of_key)) => *own = Some(of_key.clone()),
+            (_, None) => {}
+        }
+        self
+    }
 }
 
 /// What was looked up of a tenant.
@@ -59,7 +91,7 @@ impl Tokens {
             issuers,
             believed: Cache::new(REMEMBERED),
             tenants: Cache::new(REMEMBERED),
-            good_keys: Cache::new(REMEMBERED),
+            issuing_keys: Cache::new(REMEMBERED),
         }
     }
 }
@@ -81,8 +113,10 @@ impl Engine {
             TenantStatus::Suspended => return Err(EngineError::Unauthenticated(SUSPENDED)),
             TenantStatus::Deleting => return Err(UNKNOWN_TENANT),
         }
+        let mut grant = says.grant.clone();
         if let Some(api_key_id) = says.issued_to {
-            self.require_good_key(standing.tenant_id, api_key_id, now).await?;
+            let issuing = self.issuing_key(standing.tenant_id, api_key_id, now).await?;
+            grant = grant.within(&issuing.key);
         }
         let session = match &says.actor {
             // No issuer speaks of sessions: those are the server's own tokens.
@@ -92,45 +126,57 @@ impl Engine {
         if let Some(session) = &session {
             self.0.sessions.used(standing.tenant_id, session.session_id, now);
         }
-        let mut scopes = says.scopes.clone();
         if session.is_some() {
-            scopes.retain(|scope| matches!(scope, Scope::MemoryRead | Scope::MemoryWrite));
+            grant.scopes.retain(|scope| SESSION_SCOPES.contains(scope));
         }
+        let may_write = grant.scopes.contains(&Scope::MemoryWrite);
+        let session = session.map(|session| session.narrowed(grant.store_ids.as_deref(), may_write));
         Ok(Arc::new(Principal {
             tenant_id: standing.tenant_id,
             actor: says.actor.clone(),
             limits: self.0.limits.with(&standing.limits),
-            scopes,
-            store_ids: says.store_ids.clone(),
+            scopes: grant.scopes,
+            store_ids: grant.store_ids,
+            expires_at: Some(says.expires_at),
             session,
         }))
     }
 
-    /// Checks that the key a token was issued to is good still, looked up as keys
-    /// are.
-    async fn require_good_key(
+    /// The key that a token was issued to, if it is still good.
+    ///
+    /// Looked up each few seconds: the token may do no more than its key may at
+    /// the moment, and ends with it. The stores of a key are not in the token,
+    /// where a thousand would not fit.
+    async fn issuing_key(
         &self,
         tenant_id: TenantId,
         api_key_id: ApiKeyId,
         now: Timestamp,
-    ) -> Result<(), EngineError> {
-        let good_keys = &self.0.tokens.good_keys;
-        let key = (tenant_id, api_key_id);
-        if good_keys
-            .get(&key)
-            .await
-            .is_some_and(|looked_up_at| is_believed(looked_up_at, now))
-        {
-            return Ok(());
+    ) -> Result<Arc<IssuedKey>, EngineError> {
+        let issuing_keys = &self.0.tokens.issuing_keys;
+        let name = (tenant_id, api_key_id);
+        let is_fresh = |key: &IssuingKey| is_believed(key.looked_up_at, now);
+        let known = issuing_keys.get(&name).await.filter(is_fresh);
+        let found = match known {
+            Some(known) => known.found,
+            None => {
+                let found = self.0.index.api_key(tenant_id, api_key_id).await?.map(Arc::new);
+                let key = IssuingKey {
+                    looked_up_at: now,
+                    found: found.clone(),
+                };
+                issuing_keys.insert(name, key).await;
+                found
+            }
+        };
+        let revoked = "the API key that the token was issued to is revoked";
+        let expired = "the API key that the token was issued to has expired";
+        let issued = found.filter(|issued| issued.revoked_at.is_none());
+        let issued = issued.ok_or(EngineError::Unauthenticated(revoked))?;
+        if issued.key.expires_at.is_some_and(|expires_at| expires_at <= now) {
+            return Err(EngineError::Unauthenticated(expired));
         }
-        let found = self.0.index.api_key(tenant_id, api_key_id).await?;
-        if found.is_none_or(|found| found.revoked_at.is_some()) {
-            return Err(EngineError::Unauthenticated(
-                "the API key that the token was issued to is revoked",
-            ));
-        }
-        good_keys.insert(key, now).await;
-        Ok(())
+        Ok(issued)
     }
 
     async fn verified(&self, presented: &str, now: Timestamp) -> Result<Verified, EngineError> {
@@ -170,9 +216,12 @@ impl Engine {
         let says = Says {
             tenant: TenantName::Id(claims.tenant_id),
             actor: claims.actor,
-            scopes: known_scopes(&claims.scopes),
-            store_ids: claims.store_ids,
+            grant: Grant {
+                scopes: known_scopes(&claims.scopes),
+                store_ids: claims.store_ids,
+            },
             issued_to: claims.issued_to,
+            expires_at: claims.expires_at,
         };
         Ok((says, refused_from))
     }
@@ -186,11 +235,14 @@ impl Engine {
         let says = Says {
             tenant: TenantName::parse(&identity.tenant),
             actor: identity.actor,
-            scopes: known_scopes(&identity.scopes),
-            store_ids: None,
+            grant: Grant {
+                scopes: known_scopes(&identity.scopes),
+                store_ids: None,
+            },
             issued_to: None,
+            expires_at: identity.expires_at,
         };
-        Ok((says, identity.expires_at))
+        Ok((says, identity.refused_from))
     }
 
     /// What a tenant may do, looked up each few seconds it is asked for.

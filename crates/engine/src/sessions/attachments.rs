@@ -116,7 +116,7 @@ impl Engine {
         draft: AttachmentDraft,
         idempotency: Option<Idempotency>,
     ) -> Result<Attachment, EngineError> {
-        principal.require(Scope::SessionsWrite)?;
+        principal.require_session_change()?;
         let new = draft.check(self, self.now())?;
         self.seen_session(principal, session_id).await?;
         may_give(principal, new.store_id, new.access)?;
@@ -142,7 +142,7 @@ impl Engine {
         edit: AttachmentEdit,
         idempotency: Option<Idempotency>,
     ) -> Result<Attachment, EngineError> {
-        principal.require(Scope::SessionsWrite)?;
+        principal.require_session_change()?;
         edit.instructions.as_deref().map_or(Ok(()), check_instructions)?;
         let session = self.seen_session(principal, session_id).await?;
         let before = attachment_of(&session, name)?;

@@ -97,12 +97,8 @@ impl Engine {
             None => None,
         };
         let listing = EventListing {
-            // What another store holds is nothing to who does not see that store; what
-            // was attached once may be attached no more.
-            only: principal
-                .store_ids()
-                .filter(|_| principal.session_id().is_none())
-                .map(<[StoreId]>::to_vec),
+            // Those granted, not those attached: a store may have been detached since.
+            only: principal.granted_store_ids().map(<[StoreId]>::to_vec),
             from: query.from,
             to: query.to,
             newest_first: query.newest_first,

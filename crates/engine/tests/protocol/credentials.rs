@@ -146,7 +146,7 @@ async fn change_of_a_tenant_is_felt_within_five_seconds(bed: Bed) {
     }
 }
 
-fn trusting(key: &IssuerKey, actor: Subject) -> Arc<Issuers> {
+pub(crate) fn trusting(key: &IssuerKey, actor: Subject) -> Arc<Issuers> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key.pem");
     std::fs::write(&file, key.pem()).unwrap();

@@ -2,6 +2,7 @@
 
 mod attaching;
 mod events;
+mod grants;
 mod keeping;
 mod tokens;
 

@@ -35,10 +35,10 @@ const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.store_id, r.pos
     WHERE r.tenant_id = $1 AND r.session_id = ANY($2) AND EXISTS (SELECT FROM store t \
         WHERE t.tenant_id = $1 AND t.store_id = r.store_id AND t.deleted_at IS NULL)";
 
-/// That a session has no store but some.
-const ONLY: &str = "$10::uuid[] IS NULL OR NOT EXISTS (SELECT FROM session_resource o JOIN store t \
+/// That a session has stores, and none but some.
+const ONLY: &str = "$10::uuid[] IS NULL OR (SELECT bool_and(o.store_id = ANY($10)) FROM session_resource o JOIN store t \
     ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
-    WHERE o.tenant_id = $1 AND o.session_id = s.session_id AND o.store_id <> ALL($10))";
+    WHERE o.tenant_id = $1 AND o.session_id = s.session_id)";
 
 /// That an event led into some stores alone.
 const ONLY_EVENTS: &str = "$8::uuid[] IS NULL OR store_id = ANY($8)";
@@ -163,6 +163,9 @@ impl SessionIndex for PostgresIndex {
         let Some(before) = find(&mut transaction, LOCK_SESSION, tenant_id, session_id).await? else {
             return Ok(SessionUpdate::NoSession);
         };
+        if !before.is_within(change.only.as_deref()) {
+            return Ok(SessionUpdate::NoSession);
+        }
         if let Some(call) = idempotency
             && let Some(earlier) =
                 earlier_call(&mut *transaction, tenant_id, &call.scope_sha256, call.since).await?

@@ -14,6 +14,8 @@ pub const MOST_ATTACHMENTS: usize = 8;
 pub struct SessionChange {
     /// What is to change.
     pub detail: Detail,
+    /// The only stores that the caller sees; `None`: all of the tenant's.
+    pub only: Option<Vec<StoreId>>,
     /// When.
     pub now: Timestamp,
 }
@@ -131,7 +133,25 @@ impl SessionChange {
     }
 }
 
+/// Whether a credential that sees only some stores sees a session of `stores`.
+///
+/// It sees one that has stores, all of them its own. A session without stores may
+/// be anybody's, and whatever is attached to it next may be foreign.
+pub fn sees_session_of(only: Option<&[StoreId]>, stores: impl IntoIterator<Item = StoreId>) -> bool {
+    let Some(only) = only else {
+        return true;
+    };
+    let mut stores = stores.into_iter().peekable();
+    stores.peek().is_some() && stores.all(|store_id| only.contains(&store_id))
+}
+
 impl Session {
+    /// Whether a credential that sees only some stores sees the session.
+    pub fn is_within(&self, only: Option<&[StoreId]>) -> bool {
+        let stores = self.attachments.iter().map(|attachment| attachment.store_id);
+        sees_session_of(only, stores)
+    }
+
     /// Attaches a store; `store` is what was found of it.
     pub(crate) fn attach(
         &mut self,

@@ -29,11 +29,11 @@ const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.store_id, r.pos
     FROM json_each($2) c CROSS JOIN session_resource r ON r.tenant_id = $1 AND r.session_id = unhex(c.value) \
     WHERE EXISTS (SELECT 1 FROM store t WHERE t.tenant_id = $1 AND t.store_id = r.store_id AND t.deleted_at IS NULL)";
 
-/// That a session has no store but some.
-const ONLY: &str = "$10 IS NULL OR NOT EXISTS (SELECT 1 FROM session_resource o JOIN store t \
+/// That a session has stores, and none but some.
+const ONLY: &str = "$10 IS NULL OR (SELECT min(o.store_id IN (SELECT unhex(value) FROM json_each($10))) \
+    FROM session_resource o JOIN store t \
     ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
-    WHERE o.tenant_id = $1 AND o.session_id = s.session_id \
-    AND o.store_id NOT IN (SELECT unhex(value) FROM json_each($10)))";
+    WHERE o.tenant_id = $1 AND o.session_id = s.session_id)";
 
 /// That an event led into some stores alone.
 const ONLY_EVENTS: &str = "$8 IS NULL OR store_id IN (SELECT unhex(value) FROM json_each($8))";
@@ -154,6 +154,9 @@ impl SessionIndex for SqliteIndex {
         let Some(before) = find(connection, tenant_id, session_id).await? else {
             return Ok(SessionUpdate::NoSession);
         };
+        if !before.is_within(change.only.as_deref()) {
+            return Ok(SessionUpdate::NoSession);
+        }
         if let Some(call) = idempotency
             && let Some(earlier) =
                 earlier_call(&mut *connection, tenant_id, &call.scope_sha256, call.since).await?

@@ -244,6 +244,7 @@ hold_on_both_databases! {
     sessions: [
         session_is_found_as_it_was_made_by_its_tenant_alone,
         sessions_made_at_one_moment_are_paged_once_each,
+        bound_credential_sees_sessions_of_its_own_stores_only,
         attachments_at_the_same_time_are_none_too_many,
         store_that_is_deleted_is_attached_no_longer,
         events_are_kept_once_in_their_order,

@@ -68,6 +68,7 @@ async fn found(place: &Place, session_id: SessionId) -> Option<Session> {
 async fn change(place: &Place, session_id: SessionId, detail: Detail) -> SessionUpdate {
     let change = SessionChange {
         detail,
+        only: None,
         now: after_seconds(1),
     };
     let changed = place
@@ -214,6 +215,31 @@ pub(crate) async fn sessions_made_at_one_moment_are_paged_once_each(subject: &Su
     assert_eq!(listed(&place, &bound(vec![place.store_id])).await.len(), 5);
     let nothing = bound(vec![StoreId::from_uuid(next_uuid())]);
     assert_eq!(listed(&place, &nothing).await, []);
+}
+
+pub(crate) async fn bound_credential_sees_sessions_of_its_own_stores_only(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let other = Place::of_tenant(subject, place.tenant_id).await.store_id;
+    let own = open(&place).await;
+    let foreign = make(&place, &new_session(&[other], NOW)).await;
+    let mixed = make(&place, &new_session(&[place.store_id, other], NOW)).await;
+    let bare = make(&place, &new_session(&[], NOW)).await;
+    let bound = SessionListing {
+        only: Some(vec![place.store_id]),
+        ..listing()
+    };
+    assert_eq!(listed(&place, &bound).await, [own.session_id]);
+    for hidden in [foreign, mixed, bare] {
+        let change = SessionChange {
+            detail: Detail::Archive,
+            only: Some(vec![place.store_id]),
+            now: after_seconds(1),
+        };
+        let (tenant_id, session_id) = (place.tenant_id, hidden.session_id);
+        let outcome = place.index.change_session(tenant_id, session_id, &change, None);
+        assert_eq!(outcome.await.unwrap(), SessionUpdate::NoSession);
+        assert_eq!(found(&place, session_id).await, Some(hidden));
+    }
 }
 
 pub(crate) async fn attachments_at_the_same_time_are_none_too_many(subject: &Subject) {

@@ -19,7 +19,8 @@ async fn identity_is_what_the_claims_say() {
     assert_eq!(identity.tenant, "acme");
     assert_eq!(identity.actor, Actor::User("ada".to_owned()));
     assert_eq!(identity.scopes, ["memory:read", "memory:write"]);
-    assert_eq!(identity.expires_at, at(NOW_SECS + 300 + 60));
+    assert_eq!(identity.expires_at, at(NOW_SECS + 300));
+    assert_eq!(identity.refused_from, at(NOW_SECS + 300 + 60));
 }
 
 #[tokio::test]
@@ -51,6 +52,28 @@ async fn issuer_and_audience_are_compared_letter_for_letter() {
         );
     }
     answer(json!({"aud": ["other", AUDIENCE]})).await.unwrap();
+}
+
+#[tokio::test]
+async fn audience_that_only_resembles_the_configured_one_is_refused() {
+    let shorter = &AUDIENCE[..AUDIENCE.len() - 1];
+    for near in [
+        shorter.to_owned(),
+        String::new(),
+        format!("{AUDIENCE}.evil.org"),
+        format!("{AUDIENCE}/"),
+        format!("{AUDIENCE} "),
+        format!("x{AUDIENCE}"),
+        AUDIENCE.to_uppercase(),
+    ] {
+        for audience in [json!(near), json!([near]), json!(["other", near])] {
+            assert_eq!(
+                answer(json!({"aud": audience})).await,
+                Err(TokenError::Audience),
+                "{audience}"
+            );
+        }
+    }
 }
 
 #[tokio::test]
