@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use axum::Extension;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use keepsake_engine::{Engine, Principal};
@@ -34,13 +34,20 @@ impl Workspace {
     }
 }
 
-/// Who makes the request.
+/// Who makes a request without a body.
+///
+/// Found before a body is read, which may take a minute: handlers that read one
+/// take the principal that comes with it.
 pub(crate) struct Caller(pub(crate) Arc<Principal>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        if parts.method == Method::POST || parts.method == Method::PATCH {
+            tracing::error!("http.request has a body, and its handler took the principal of before it");
+            return Err(ApiError::internal());
+        }
         let principal = Extension::<Arc<Principal>>::from_request_parts(parts, state).await;
         principal
             .map(|Extension(principal)| Self(principal))

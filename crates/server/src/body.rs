@@ -44,6 +44,8 @@ pub(crate) const EMPTY_OBJECT: &[u8] = b"{}";
 
 /// A JSON body, read no further than the tenant's limits allow.
 pub(crate) struct JsonBody<T> {
+    /// Who makes the request, looked up again where the body was slow.
+    pub(crate) principal: Arc<Principal>,
     pub(crate) body: T,
     /// The call's name, where the request gave it a key.
     pub(crate) call: Option<Idempotency>,
@@ -51,6 +53,8 @@ pub(crate) struct JsonBody<T> {
 
 /// A JSON body of which everything may be left out, the body itself included.
 pub(crate) struct OptionalBody<T> {
+    /// Who makes the request, looked up again where the body was slow.
+    pub(crate) principal: Arc<Principal>,
     pub(crate) body: T,
     /// The call's name, where the request gave it a key.
     pub(crate) call: Option<Idempotency>,
@@ -108,7 +112,12 @@ impl<T: DeserializeOwned> FromRequest<Engine> for JsonBody<T> {
         let received = Received::read(request, engine).await?;
         let body = parse(&received.bytes)?;
         let call = received.call(engine)?;
-        Ok(Self { body, call })
+        let principal = received.principal;
+        Ok(Self {
+            principal,
+            body,
+            call,
+        })
     }
 }
 
@@ -122,13 +131,20 @@ impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
         }
         let body = parse(&received.bytes)?;
         let call = received.call(engine)?;
-        Ok(Self { body, call })
+        let principal = received.principal;
+        Ok(Self {
+            principal,
+            body,
+            call,
+        })
     }
 }
 
 /// A request of JSON that another protocol reads: its head, and its body within
 /// the tenant's bound.
 pub(crate) struct RawJson {
+    /// Who makes the request, looked up again where the body was slow.
+    pub(crate) principal: Arc<Principal>,
     pub(crate) head: Parts,
     pub(crate) body: Bytes,
 }
@@ -141,8 +157,12 @@ impl FromRequest<Engine> for RawJson {
             return Err(ApiError::unsupported_media_type());
         }
         let (received, head) = Received::read_with_head(request, engine).await?;
-        let body = received.bytes;
-        Ok(Self { head, body })
+        let Received { principal, bytes, .. } = received;
+        Ok(Self {
+            principal,
+            head,
+            body: bytes,
+        })
     }
 }
 
@@ -166,7 +186,7 @@ impl Received {
         let begun = Instant::now();
         let extensions = request.extensions();
         let principal = extensions.get::<Arc<Principal>>().cloned();
-        let principal = principal.ok_or_else(ApiError::internal)?;
+        let mut principal = principal.ok_or_else(ApiError::internal)?;
         let uri = extensions.get().map_or(request.uri(), |OriginalUri(uri)| uri);
         let path = uri.path().to_owned();
         // A PATCH may be sent again as it is; the protocol gives keys to POST.
@@ -180,9 +200,9 @@ impl Received {
         let (parts, body) = request.into_parts();
         let bytes = read(body, limit_bytes, deadline).await?;
         if begun.elapsed() > BELIEVED_FOR {
-            // Whoever sends slowly is asked again: what was revoked meanwhile is
-            // good for nothing.
-            principal_of(engine, &parts.headers).await?;
+            // The credential may have been revoked or narrowed meanwhile: the request
+            // is served with what it may do now.
+            principal = principal_of(engine, &parts.headers).await?;
         }
         let received = Self {
             principal,

@@ -312,6 +312,60 @@ async fn body_that_never_ends_is_answered_as_any_other() {
 }
 
 #[tokio::test]
+async fn access_that_is_revoked_while_the_body_comes_is_gone() {
+    let server = Arc::new(Server::new().await);
+    let store_id = server.store.rsplit('/').next().unwrap();
+    let session = json!({"agent": "a", "environment_id": "e", "resources": [
+        {"type": "memory_store", "memory_store_id": store_id},
+    ]});
+    let session = server.call("POST", "/v1/sessions", Some(session)).await.body;
+    let token = session["token"].as_str().unwrap();
+    let session = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    let by_tool = json!({"command": "create", "path": "/memories/notes/b.md", "file_text": "x"});
+    let by_mcp = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "memory", "arguments": by_tool}});
+    for (uri, body) in [
+        (
+            format!("{}/memories", server.store),
+            json!({"path": "/a.md", "content": "x"}),
+        ),
+        (format!("{session}/tool_calls"), by_tool),
+        ("/mcp".to_owned(), by_mcp),
+    ] {
+        let resource = format!("{session}/resources/{store_id}");
+        let access = |access: &str| Some(json!({"access": access}));
+        let allowed = server.call("POST", &resource, access("read_write")).await;
+        assert_eq!(allowed.status, StatusCode::OK, "{}", allowed.body);
+        let (narrowing, body) = (Arc::clone(&server), body.to_string());
+        // Asked for once the credential was found to be good.
+        let body = Body::from_stream(stream::once(async move {
+            let narrowed = narrowing.call("POST", &resource, access("read_only")).await;
+            assert_eq!(narrowed.status, StatusCode::OK, "{}", narrowed.body);
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(2)).await;
+            tokio::time::resume();
+            Ok::<_, std::io::Error>(body)
+        }));
+        let request = Request::builder().method("POST").uri(&uri);
+        let request = request
+            .header("authorization", format!("Bearer {token}"))
+            .header("host", "localhost")
+            .header("accept", "application/json, text/event-stream")
+            .header("content-type", "application/json");
+        let answer = server.send(request, body).await;
+        let text = answer.body.to_string();
+        assert!(
+            text.contains("read-only") || answer.status == StatusCode::FORBIDDEN,
+            "{uri}: {text}"
+        );
+    }
+    let listed = server
+        .call("GET", &format!("{}/memories", server.store), None)
+        .await;
+    assert_eq!(listed.body["data"], json!([]));
+}
+
+#[tokio::test]
 async fn what_is_too_large_for_any_route_is_refused() {
     let server = Server::new().await;
     let of = |bytes: usize| "x".repeat(bytes);

@@ -131,8 +131,11 @@ impl From<MadeKey> for NewApiKey {
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
-    JsonBody { body, call }: JsonBody<CreateApiKey>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<CreateApiKey>,
 ) -> Result<Json<NewApiKey>, ApiError> {
     let made = engine.create_api_key(&principal, body.draft()?, call).await?;
     Ok(Json(made.into()))
@@ -192,9 +195,8 @@ pub(crate) async fn retrieve(
 )]
 pub(crate) async fn revoke(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     InKey(api_key_id): InKey,
-    OptionalBody { .. }: OptionalBody<Empty>,
+    OptionalBody { principal, .. }: OptionalBody<Empty>,
 ) -> Result<Json<ApiKey>, ApiError> {
     Ok(Json(engine.revoke_api_key(&principal, api_key_id).await?.into()))
 }

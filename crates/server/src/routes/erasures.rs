@@ -201,8 +201,11 @@ impl From<&KeptStep> for Step {
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
-    JsonBody { body, call }: JsonBody<CreateErasure>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<CreateErasure>,
 ) -> Result<Json<Erasure>, ApiError> {
     let request = ErasureRequest {
         store_id: body.memory_store_id,

@@ -12,11 +12,10 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use keepsake_core::slug::slug_of;
-use keepsake_engine::{Engine, Mounts, Principal};
+use keepsake_engine::{Engine, Mounts};
 use keepsake_mcp::{Access, HttpService};
 
 use crate::admission::Holder;
-use crate::auth::Caller;
 use crate::body::RawJson;
 use crate::envelope::InItsOwnForm;
 use crate::error::ApiError;
@@ -44,10 +43,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) async fn of_session(
     Extension(service): Extension<HttpService>,
     Extension(holder): Extension<Holder>,
-    Caller(principal): Caller,
     request: RawJson,
 ) -> Result<Response, ApiError> {
-    let Some(mounts) = principal.mounts().cloned() else {
+    let Some(mounts) = request.principal.mounts().cloned() else {
         return Err(ApiError::invalid_request(
             "only a session's token says which stores are meant: with another credential ask /mcp/{memory_store_id}",
         ));
@@ -56,7 +54,7 @@ pub(crate) async fn of_session(
         .iter()
         .filter_map(|(slug, _)| slug.map(str::to_owned))
         .collect();
-    answer(&service, principal, mounts, slugs, holder, request).await
+    answer(&service, mounts, slugs, holder, request).await
 }
 
 /// Ask by MCP, of a store
@@ -80,31 +78,25 @@ pub(crate) async fn of_store(
     State(engine): State<Engine>,
     Extension(service): Extension<HttpService>,
     Extension(holder): Extension<Holder>,
-    Caller(principal): Caller,
     InStore(store_id): InStore,
     request: RawJson,
 ) -> Result<Response, ApiError> {
-    let store = engine.store(&principal, store_id).await?;
+    let store = engine.store(&request.principal, store_id).await?;
     let slugs = [slug_of(&store.name, &[])];
-    answer(
-        &service,
-        principal,
-        store_id.into(),
-        slugs.into(),
-        holder,
-        request,
-    )
-    .await
+    answer(&service, store_id.into(), slugs.into(), holder, request).await
 }
 
 /// Has MCP answer a request of somebody who was let in.
 async fn answer(
     service: &HttpService,
-    principal: Arc<Principal>,
     mounts: Mounts,
     slugs: Arc<[String]>,
     Holder(held): Holder,
-    RawJson { mut head, body }: RawJson,
+    RawJson {
+        principal,
+        mut head,
+        body,
+    }: RawJson,
 ) -> Result<Response, ApiError> {
     let access = Access {
         principal,

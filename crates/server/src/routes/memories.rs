@@ -245,11 +245,14 @@ impl From<ShownItem> for MemoryListItem {
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     InStore(store_id): InStore,
     Asked(asked): Asked<Viewed>,
     headers: HeaderMap,
-    JsonBody { body, call }: JsonBody<CreateMemory>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<CreateMemory>,
 ) -> Result<Json<Memory>, ApiError> {
     let new = NewMemory {
         path: body.path,
@@ -342,10 +345,13 @@ pub(crate) async fn retrieve(
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     InMemory(store_id, memory_id): InMemory,
     Asked(asked): Asked<Viewed>,
-    JsonBody { body, call }: JsonBody<UpdateMemory>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<UpdateMemory>,
 ) -> Result<Json<Memory>, ApiError> {
     let edit = MemoryEdit {
         content: body.content,

@@ -167,8 +167,11 @@ impl From<Store> for MemoryStore {
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
-    JsonBody { body, call }: JsonBody<CreateMemoryStore>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<CreateMemoryStore>,
 ) -> Result<Json<MemoryStore>, ApiError> {
     let draft = StoreDraft {
         name: body.name,
@@ -241,9 +244,12 @@ pub(crate) async fn retrieve(
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     InStore(store_id): InStore,
-    JsonBody { body, call }: JsonBody<UpdateMemoryStore>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<UpdateMemoryStore>,
 ) -> Result<Json<MemoryStore>, ApiError> {
     let edit = StoreEdit {
         name: body.name,
@@ -271,9 +277,8 @@ pub(crate) async fn update(
 )]
 pub(crate) async fn archive(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     InStore(store_id): InStore,
-    OptionalBody { .. }: OptionalBody<Empty>,
+    OptionalBody { principal, .. }: OptionalBody<Empty>,
 ) -> Result<Json<MemoryStore>, ApiError> {
     Ok(Json(engine.archive_store(&principal, store_id).await?.into()))
 }

@@ -290,9 +290,8 @@ pub(crate) async fn retrieve(
 )]
 pub(crate) async fn redact(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     InVersion(store_id, version_id): InVersion,
-    OptionalBody { .. }: OptionalBody<Empty>,
+    OptionalBody { principal, .. }: OptionalBody<Empty>,
 ) -> Result<Json<RedactedMemoryVersion>, ApiError> {
     let redacted = engine.redact_version(&principal, store_id, version_id).await?;
     Ok(Json(redacted.into()))
@@ -317,10 +316,13 @@ pub(crate) async fn redact(
 )]
 pub(crate) async fn restore(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     InVersion(store_id, version_id): InVersion,
     Asked(asked): Asked<Viewed>,
-    OptionalBody { body, call }: OptionalBody<RestoreMemoryVersion>,
+    OptionalBody {
+        principal,
+        body,
+        call,
+    }: OptionalBody<RestoreMemoryVersion>,
 ) -> Result<Json<Memory>, ApiError> {
     let restoration = Restoration {
         precondition: body.precondition.map(Into::into),

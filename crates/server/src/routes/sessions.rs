@@ -289,8 +289,11 @@ pub(crate) fn within(
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
-    JsonBody { body, call }: JsonBody<CreateSession>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<CreateSession>,
 ) -> Result<Json<NewSession>, ApiError> {
     let made = engine.create_session(&principal, body.draft()?, call).await?;
     Ok(Json(made.into()))
@@ -347,9 +350,12 @@ pub(crate) async fn retrieve(
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     OfSession(session_id): OfSession,
-    JsonBody { body, call }: JsonBody<UpdateSession>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<UpdateSession>,
 ) -> Result<Json<Session>, ApiError> {
     refuse("agent", body.agent.as_ref())?;
     refuse("vault_ids", body.vault_ids.as_ref())?;
@@ -377,9 +383,8 @@ pub(crate) async fn update(
 )]
 pub(crate) async fn archive(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     OfSession(session_id): OfSession,
-    OptionalBody { .. }: OptionalBody<Empty>,
+    OptionalBody { principal, .. }: OptionalBody<Empty>,
 ) -> Result<Json<Session>, ApiError> {
     Ok(Json(engine.archive_session(&principal, session_id).await?.into()))
 }
@@ -423,9 +428,8 @@ pub(crate) async fn delete(
 )]
 pub(crate) async fn token(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     OfSession(session_id): OfSession,
-    OptionalBody { .. }: OptionalBody<Empty>,
+    OptionalBody { principal, .. }: OptionalBody<Empty>,
 ) -> Result<Json<SessionToken>, ApiError> {
     let token = engine.session_token(&principal, session_id).await?;
     Ok(Json(SessionToken {
@@ -450,9 +454,12 @@ pub(crate) async fn token(
 )]
 pub(crate) async fn call_tool(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     OfSession(session_id): OfSession,
-    JsonBody { body, call }: JsonBody<Map<String, Value>>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<Map<String, Value>>,
 ) -> Result<Json<ToolResult>, ApiError> {
     let mounts = engine.session_mounts(&principal, session_id).await?;
     answer(&engine, &principal, mounts, body, call).await

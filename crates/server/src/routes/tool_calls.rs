@@ -107,9 +107,9 @@ fn names() -> impl Iterator<Item = &'static str> {
 )]
 pub(crate) async fn call(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     InStore(store_id): InStore,
     JsonBody {
+        principal,
         body,
         call: idempotency,
     }: JsonBody<Map<String, Value>>,

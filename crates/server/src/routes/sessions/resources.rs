@@ -187,9 +187,12 @@ impl FromQuery for ListResources {
 )]
 pub(crate) async fn add(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     OfSession(session_id): OfSession,
-    JsonBody { body, call }: JsonBody<AttachStore>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<AttachStore>,
 ) -> Result<Json<Resource>, ApiError> {
     let attached = engine.attach(&principal, session_id, body.draft(), call).await?;
     Ok(Json(attached.into()))
@@ -261,9 +264,12 @@ pub(crate) async fn retrieve(
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
-    Caller(principal): Caller,
     InResource(session_id, name): InResource,
-    JsonBody { body, call }: JsonBody<UpdateResource>,
+    JsonBody {
+        principal,
+        body,
+        call,
+    }: JsonBody<UpdateResource>,
 ) -> Result<Json<Resource>, ApiError> {
     refuse("authorization_token", body.authorization_token.as_ref())?;
     let access = body.access.as_deref().map(parse_access::<serde_json::Error>);
