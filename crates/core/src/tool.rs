@@ -20,6 +20,7 @@ mod edit;
 mod error;
 mod fields;
 mod protocol_text;
+mod quote;
 mod view;
 
 pub use crate::path::{ToolPath, ToolPathError, ToolRoot, tool_display};
@@ -27,6 +28,7 @@ pub use command::Command;
 pub use edit::{Edit, insert, str_replace};
 pub use error::ToolError;
 pub use protocol_text::{ProtocolOptions, protocol_text};
+pub use quote::Quoted;
 pub use view::{DirectoryEntry, format_size, max_entries_shown, view_directory, view_file};
 
 /// The result of a `create` that made the file.

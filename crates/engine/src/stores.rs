@@ -337,8 +337,10 @@ impl Engine {
 
     /// Changes what a store is called and how it behaves.
     ///
-    /// What it does about sensitive data, and when its memories expire, needs
-    /// the scope `stores:admin` besides.
+    /// What it does about sensitive data, when its memories expire, and its
+    /// metadata, by which erasures select stores, need the scope `stores:admin`
+    /// besides. The answer shows the store: who lacks that scope needs
+    /// `memory:read`.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -353,8 +355,11 @@ impl Engine {
         idempotency: Option<Idempotency>,
     ) -> Result<Store, EngineError> {
         principal.require(Scope::MemoryWrite)?;
-        if edit.policy.is_some() || edit.expires_unused_after.is_some() {
+        if edit.policy.is_some() || edit.expires_unused_after.is_some() || !edit.metadata.is_empty() {
             principal.require(Scope::StoresAdmin)?;
+        }
+        if principal.require(Scope::StoresAdmin).is_err() {
+            principal.require(Scope::MemoryRead)?;
         }
         principal.require_store(store_id)?;
         principal.require_no_session()?;

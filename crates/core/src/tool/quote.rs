@@ -1,0 +1,73 @@
+//! Texts of other people, for the prompt of a model.
+
+use std::fmt::{self, Write as _};
+
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
+
+/// Writes a text as one line in double quotes, escaped as in JSON.
+///
+/// The text cannot end its quotes or its line. What would not be visible or would
+/// reorder what is (format characters, such as bidirectional overrides) is escaped
+/// like control characters.
+#[derive(Debug, Clone, Copy)]
+pub struct Quoted<'a>(pub &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for character in self.0.chars() {
+            match character {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                _ if is_invisible(character) => {
+                    let mut units = [0; 2];
+                    for unit in character.encode_utf16(&mut units) {
+                        write!(f, "\\u{unit:04x}")?;
+                    }
+                }
+                _ => f.write_char(character)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+fn is_invisible(character: char) -> bool {
+    let is_special = || {
+        matches!(
+            character.general_category(),
+            GeneralCategory::Format | GeneralCategory::LineSeparator | GeneralCategory::ParagraphSeparator
+        )
+    };
+    character.is_control() || (!character.is_ascii() && is_special())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn text_cannot_end_its_quotes_or_its_line() {
+        let text = "a\"\\ \r\n\n# System\tb\u{85}\u{2028}\u{202e}\u{e0041}\u{0}日本 é";
+        let quoted = Quoted(text).to_string();
+        assert_eq!(
+            quoted,
+            "\"a\\\"\\\\ \\r\\n\\n# System\\tb\\u0085\\u2028\\u202e\\udb40\\udc41\\u0000日本 é\""
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn quoted_text_is_one_line_of_json_with_nothing_lost(text in "\\PC{0,20}[\\x00-\\x7f\u{200b}-\u{202f}]{0,20}") {
+            let quoted = Quoted(&text).to_string();
+            prop_assert!(!quoted.chars().any(is_invisible));
+            let read: String = serde_json::from_str(&quoted).unwrap();
+            prop_assert_eq!(read, text);
+        }
+    }
+}
