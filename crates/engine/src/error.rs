@@ -65,7 +65,7 @@ pub enum EngineError {
         why: &'static str,
         /// The memory that was compared, where there is one.
         memory_id: Option<MemoryId>,
-        /// The hash of what it holds.
+        /// The hash of what it holds; `None`: the caller may not read it.
         current_sha256: Option<ContentHash>,
     },
     /// A memory is in the way of a path.
@@ -73,7 +73,8 @@ pub enum EngineError {
     PathConflict {
         /// How it is in the way.
         why: &'static str,
-        /// The memory in the way; `None`: it is gone already.
+        /// The memory in the way; `None`: it is gone already, or the caller may not
+        /// read it.
         conflicting_memory_id: Option<MemoryId>,
         /// Where it stands.
         conflicting_path: String,
@@ -140,13 +141,14 @@ pub enum EngineError {
     },
     /// The store, or all stores of the tenant, would hold too many bytes.
     #[error(
-        "{whose} would hold {size_bytes} bytes, the limit is {limit_bytes} bytes: delete or shorten memories"
+        "{whose} would hold {}the limit of {limit_bytes} bytes: delete or shorten memories",
+        .size_bytes.map_or_else(|| "more than ".to_owned(), |size_bytes| format!("{size_bytes} bytes, over "))
     )]
     TooManyBytes {
         /// Whose limit it is.
         whose: &'static str,
-        /// How many bytes it would hold.
-        size_bytes: u64,
+        /// How many bytes it would hold; `None`: the caller may not read them.
+        size_bytes: Option<u64>,
         /// How many it may hold.
         limit_bytes: u64,
     },

@@ -61,7 +61,9 @@ pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use cursor::{Page, PageRequest};
 pub use erasures::ErasureRequest;
 pub use error::EngineError;
-pub use memories::{MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, ShownItem, ShownMemory, View};
+pub use memories::{
+    MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Receipt, ShownItem, ShownMemory, View,
+};
 pub use mounts::{Mounted, Mounts};
 pub use operator::{
     JobState, KeyDraft, MadeKey, NewKey, NewTenant, Operator, TenantEdit, TenantQuery, UsageReport, limits_of,

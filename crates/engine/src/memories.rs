@@ -2,6 +2,7 @@
 //! what every change shares in `writer`.
 
 mod changes;
+mod receipt;
 mod writer;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::cursor::Query;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
 pub use changes::{MemoryEdit, NewMemory, OnTaken, Precondition};
+pub use receipt::Receipt;
 pub(crate) use writer::{Past, Seen, Try, Writer, content_differs};
 
 /// Contents fetched at the same time for one listing.
@@ -47,6 +49,8 @@ pub struct ShownMemory {
     pub last_accessed_at: Option<Timestamp>,
     /// When it would expire if it were never read again; `None`: never.
     pub expires_at: Option<Timestamp>,
+    /// What of it may be shown; `None`: all.
+    pub receipt: Option<Receipt>,
 }
 
 /// One item of a listing.
@@ -241,6 +245,7 @@ impl Engine {
             last_accessed_at,
             memory,
             content: None,
+            receipt: None,
         }
     }
 

@@ -4,7 +4,7 @@
 //! asks for a token, may itself read what is attached, and write what is attached
 //! to be written. A token can do no more than the credential it was issued to,
 //! whatever is attached later, and ends with it. Every answer that shows a session
-//! needs the scope `memory:read`. What is attached is looked up as keys are, so that a change of
+//! needs the scope `memory:read`. Attachments are looked up as keys are, so that a change of
 //! it, or its end, is felt on every replica within five seconds.
 
 mod activity;

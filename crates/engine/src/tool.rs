@@ -207,16 +207,16 @@ impl Engine {
                 let tool_use_id = call.tool_use_id.as_deref()?;
                 Some(self.tool_call_key(session_id, store_id, tool_use_id, &call.input))
             });
-            let (engine, principal) = (self.clone(), Arc::clone(principal));
+            let (engine, owner) = (self.clone(), Arc::clone(principal));
             self.run_to_end(
-                async move { settle(engine.change(&principal, store_id, command, idempotency).await) },
+                async move { settle(engine.change(&owner, store_id, command, idempotency).await) },
             )
             .await?
         } else {
             principal.require(Scope::MemoryRead)?;
             settle(self.view(principal, store_id, &command).await)?
         };
-        Ok(outcome.into())
+        Ok(principal.shown_outcome(outcome).into())
     }
 
     /// Checks that a store is there: a missing one is the caller's to mend.

@@ -169,7 +169,9 @@ impl Engine {
         version_id: VersionId,
         restoration: Restoration,
     ) -> Result<ShownMemory, EngineError> {
-        principal.require_write(store_id, restoration.view)?;
+        principal.require_writable(store_id)?;
+        // The answer shows path, hash and size of what the version holds.
+        principal.require(Scope::MemoryRead)?;
         principal.require_no_session()?;
         let (engine, owner) = (self.clone(), Arc::clone(principal));
         self.run_to_end(async move {

@@ -70,6 +70,12 @@ described! {
         .pattern(Some("^(/[^/\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]+){1,20}$"))
         .max_length(Some(1024))
         .examples(["/projects/keepsake.md"]);
+    MemoryVersionIdOrEmpty = text("The id of a memory version; empty where it may not be shown.")
+        .pattern(Some("^(memver_[0-7][0-9A-HJKMNP-TV-Z]{25})?$"));
+    MemoryPathOrEmpty = text("A memory's path; empty where it may not be shown.")
+        .max_length(Some(1024));
+    ContentSha256OrEmpty = text("SHA-256 of a content, as `ContentSha256`; empty where it may not be shown.")
+        .pattern(Some("^([0-9a-f]{64})?$"));
     SelectedMetadata = pairs("Pairs that a store has all of; at least one.", Type::String.into()).min_properties(Some(1));
     DirectoryPath = text("A directory: begins and ends with `/`.")
         .pattern(Some("^/([^/]+/)*$"))

@@ -76,25 +76,27 @@ pub enum ToolError {
     },
     /// A file is at a path that was to be free.
     #[error(
-        "Error: The precondition `not_exists` does not hold: {path} exists, with content_sha256 {current}. \
-         Nothing was changed. Read it, then decide whether to edit it."
+        "Error: The precondition `not_exists` does not hold: {path} exists{}. \
+         Nothing was changed. Read it, then decide whether to edit it.",
+        Known(", with content_sha256 ", .current, "")
     )]
     Exists {
         /// What was to be made.
         path: String,
-        /// What is there.
-        current: ContentHash,
+        /// What is there; `None`: the caller may not read it.
+        current: Option<ContentHash>,
     },
     /// A file holds other content than the call expects.
     #[error(
-        "Error: The precondition does not hold: {path} has content_sha256 {current}. Nothing was changed. \
-         Read it again, then decide what to do with what others changed."
+        "Error: The precondition does not hold: {path} has {}. Nothing was changed. \
+         Read it again, then decide what to do with what others changed.",
+        Known("content_sha256 ", .current, "other content")
     )]
     ContentDiffers {
         /// What was to be changed.
         path: String,
-        /// What is there.
-        current: ContentHash,
+        /// What is there; `None`: the caller may not read it.
+        current: Option<ContentHash>,
     },
     /// `memory_delete` of a directory with the hash of a file.
     #[error(
@@ -204,10 +206,13 @@ pub enum ToolError {
         to: String,
     },
     /// `rename` of a directory: the new path of a file in it breaks a rule.
-    #[error("Error: Cannot rename the directory: the new path of {path} {rule}. Nothing was renamed.")]
+    #[error(
+        "Error: Cannot rename the directory: the new path of {} {rule}. Nothing was renamed.",
+        Known("", .path, "a file in it")
+    )]
     PathBelowBreaksRule {
-        /// Where the file is now.
-        path: String,
+        /// Where the file is now; `None`: the caller may not read it.
+        path: Option<String>,
         /// The rule that its new path breaks.
         rule: PathError,
     },
@@ -266,14 +271,15 @@ pub enum ToolError {
     },
     /// The file would be over the limit of bytes.
     #[error(
-        "Error: File {path} would be {size_bytes} bytes, over the limit of {limit_bytes} bytes per file. \
-         Nothing was changed. Shorten it, or split it into several files."
+        "Error: File {path} would be {} the limit of {limit_bytes} bytes per file. \
+         Nothing was changed. Shorten it, or split it into several files.",
+        Over(.size_bytes, "over")
     )]
     FileTooLarge {
         /// The file.
         path: String,
-        /// What it would measure.
-        size_bytes: u64,
+        /// What it would measure; `None`: the caller may not read it.
+        size_bytes: Option<u64>,
         /// What it may measure.
         limit_bytes: u64,
     },
@@ -310,23 +316,26 @@ pub enum ToolError {
     },
     /// The store's files would measure more than they may.
     #[error(
-        "Error: The memory store would hold {size_bytes} bytes, over its limit of {limit_bytes} bytes. \
-         Nothing was changed. Delete or shorten files that are no longer needed."
+        "Error: The memory store would hold {} its limit of {limit_bytes} bytes. \
+         Nothing was changed. Delete or shorten files that are no longer needed.",
+        Over(.size_bytes, "more than")
     )]
     StoreFull {
-        /// What the store's files would measure.
-        size_bytes: u64,
+        /// What the store's files would measure; `None`: the caller may not read them.
+        size_bytes: Option<u64>,
         /// What they may measure.
         limit_bytes: u64,
     },
     /// The files of all the tenant's stores would measure more than they may.
     #[error(
-        "Error: All memory stores together would hold {size_bytes} bytes, over their limit of \
-         {limit_bytes} bytes. Nothing was changed. Delete or shorten files that are no longer needed."
+        "Error: All memory stores together would hold {} their limit of \
+         {limit_bytes} bytes. Nothing was changed. Delete or shorten files that are no longer needed.",
+        Over(.size_bytes, "more than")
     )]
     TenantFull {
-        /// What the files of all the stores would measure.
-        size_bytes: u64,
+        /// What the files of all the stores would measure; `None`: the caller may not
+        /// read them.
+        size_bytes: Option<u64>,
         /// What they may measure.
         limit_bytes: u64,
     },
@@ -345,6 +354,33 @@ pub enum ToolError {
 }
 
 impl ToolError {
+    /// The same for a caller that may write and not read: without what it tells of
+    /// the content that is there.
+    #[must_use]
+    pub fn concealed(self) -> Self {
+        match self {
+            Self::Exists { path, .. } => Self::Exists { path, current: None },
+            Self::ContentDiffers { path, .. } => Self::ContentDiffers { path, current: None },
+            Self::PathBelowBreaksRule { rule, .. } => Self::PathBelowBreaksRule { path: None, rule },
+            Self::FileTooLarge {
+                path, limit_bytes, ..
+            } => Self::FileTooLarge {
+                path,
+                size_bytes: None,
+                limit_bytes,
+            },
+            Self::StoreFull { limit_bytes, .. } => Self::StoreFull {
+                size_bytes: None,
+                limit_bytes,
+            },
+            Self::TenantFull { limit_bytes, .. } => Self::TenantFull {
+                size_bytes: None,
+                limit_bytes,
+            },
+            other => other,
+        }
+    }
+
     /// The same of one of several edits.
     pub(crate) fn in_edit(self, number: usize, total: usize) -> Self {
         Self::InEdit {
@@ -362,6 +398,31 @@ impl fmt::Display for WithoutLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.to_string();
         f.write_str(text.strip_prefix("Error: ").unwrap_or(&text))
+    }
+}
+
+/// Writes what is known with a text before it, else another text.
+struct Known<'a, T>(&'static str, &'a Option<T>, &'static str);
+
+impl<T: fmt::Display> fmt::Display for Known<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(before, known, unknown) = self;
+        match known {
+            Some(known) => write!(f, "{before}{known}"),
+            None => f.write_str(unknown),
+        }
+    }
+}
+
+/// Writes that a size is over the limit that follows, with the size if it is known.
+struct Over<'a>(&'a Option<u64>, &'static str);
+
+impl fmt::Display for Over<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self(Some(size_bytes), _) => write!(f, "{size_bytes} bytes, over"),
+            Self(None, unknown) => f.write_str(unknown),
+        }
     }
 }
 

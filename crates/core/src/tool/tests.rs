@@ -132,7 +132,7 @@ fn error_messages_of_ours_say_what_was_met_and_what_to_do() {
         ),
         (
             ToolError::PathBelowBreaksRule {
-                path: path(),
+                path: Some(path()),
                 rule: PathError::TooLong {
                     bytes: 1025,
                     limit: 1024,
@@ -147,7 +147,7 @@ fn error_messages_of_ours_say_what_was_met_and_what_to_do() {
         (
             ToolError::FileTooLarge {
                 path: path(),
-                size_bytes: 102_401,
+                size_bytes: Some(102_401),
                 limit_bytes: 102_400,
             },
             vec!["/memories/a/b", "102401 bytes", "102400 bytes", "Shorten it"],
@@ -162,14 +162,14 @@ fn error_messages_of_ours_say_what_was_met_and_what_to_do() {
         ),
         (
             ToolError::StoreFull {
-                size_bytes: 11,
+                size_bytes: Some(11),
                 limit_bytes: 10,
             },
             vec!["store would", "11 bytes", "10 bytes", "Delete or shorten"],
         ),
         (
             ToolError::TenantFull {
-                size_bytes: 11,
+                size_bytes: Some(11),
                 limit_bytes: 10,
             },
             vec!["All memory stores", "11 bytes", "10 bytes", "Delete or shorten"],
@@ -185,5 +185,51 @@ fn error_messages_of_ours_say_what_was_met_and_what_to_do() {
         for part in parts {
             assert!(text.contains(part), "{text} lacks {part}");
         }
+    }
+}
+
+#[test]
+fn concealed_error_tells_nothing_of_the_content_that_is_there() {
+    let path = || "/memories/a/b".to_owned();
+    let current = Some(crate::ContentHash::of(b"secret"));
+    for error in [
+        ToolError::Exists {
+            path: path(),
+            current,
+        },
+        ToolError::ContentDiffers {
+            path: path(),
+            current,
+        },
+        ToolError::PathBelowBreaksRule {
+            path: Some("/memories/hidden".to_owned()),
+            rule: PathError::Format,
+        },
+        ToolError::FileTooLarge {
+            path: path(),
+            size_bytes: Some(777),
+            limit_bytes: 10,
+        },
+        ToolError::StoreFull {
+            size_bytes: Some(777),
+            limit_bytes: 10,
+        },
+        ToolError::TenantFull {
+            size_bytes: Some(777),
+            limit_bytes: 10,
+        },
+    ] {
+        let secrets = [
+            "777".to_owned(),
+            "hidden".to_owned(),
+            current.unwrap().to_string(),
+        ];
+        let tells = |text: &str| secrets.iter().any(|secret| text.contains(secret));
+        assert!(tells(&error.to_string()), "{error}");
+        let concealed = error.concealed().to_string();
+        assert!(
+            !tells(&concealed) && concealed.starts_with("Error: "),
+            "{concealed}"
+        );
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId};
 use keepsake_index::{FoundMemory, Head, Idempotency, Memory, MemoryTarget, Scope, Target};
 
+use super::receipt::Sent;
 use super::writer::{Past, Seen, Try, Writer, content_differs};
 use super::{ShownMemory, View};
 use crate::claims::Patience;
@@ -95,14 +96,20 @@ impl Engine {
         principal.require_write(store_id, new.view)?;
         let path = parse_path(&new.path)?;
         let content = parse_content(principal, new.content)?;
+        let sent = Sent {
+            is_creation: new.on_taken != OnTaken::Replace,
+            path: Some(path.clone()),
+            content: Some(content.hash()),
+            pinned: None,
+        };
         let (engine, owner) = (self.clone(), Arc::clone(principal));
-        self.run_to_end(async move {
+        let outcome = self.run_to_end(async move {
             let writer = Writer::new(&engine, &owner, store_id, new.idempotency.as_ref());
             let _turn = writer.turn_of_call().await;
             let outcome = writer.create(&path, &content, new.on_taken).await;
             writer.conclude(outcome, new.view).await
-        })
-        .await
+        });
+        principal.shown_write(outcome.await, &sent, self.now())
     }
 
     /// Changes a memory's content, path or pin, in one version at most.
@@ -131,20 +138,30 @@ impl Engine {
             pinned: edit.pinned,
             precondition: edit.precondition,
         };
+        if edit.content.is_none() && edit.path.is_none() && edit.pinned.is_none() {
+            // It would only show the memory.
+            principal.require(Scope::MemoryRead)?;
+        }
         if edit.precondition == Some(Precondition::NotExists) && edit.path.is_none() {
             return Err(EngineError::Invalid {
                 field: "precondition",
                 rule: "of type `not_exists` is about a new path: send `path` with it".to_owned(),
             });
         }
+        let sent = Sent {
+            is_creation: false,
+            path: edit.path.clone(),
+            content: edit.content.as_ref().map(Content::hash),
+            pinned: edit.pinned,
+        };
         let (engine, owner) = (self.clone(), Arc::clone(principal));
-        self.run_to_end(async move {
+        let outcome = self.run_to_end(async move {
             let writer = Writer::new(&engine, &owner, store_id, idempotency.as_ref());
             let _turn = writer.turn_of_call().await;
             let outcome = writer.update(memory_id, &edit).await;
             writer.conclude(outcome, view).await
-        })
-        .await
+        });
+        principal.shown_write(outcome.await, &sent, self.now())
     }
 
     /// Deletes a memory; its versions stay.
@@ -165,11 +182,12 @@ impl Engine {
     ) -> Result<(), EngineError> {
         principal.require_writable(store_id)?;
         let (engine, owner) = (self.clone(), Arc::clone(principal));
-        self.run_to_end(async move {
+        let outcome = self.run_to_end(async move {
             let writer = Writer::new(&engine, &owner, store_id, None);
             writer.delete(memory_id, expected).await
-        })
-        .await
+        });
+        let refusal = |error| principal.shown_refusal(error, None);
+        outcome.await.map_err(refusal)
     }
 }
 

@@ -174,7 +174,7 @@ impl<'a> Writer<'a> {
         let too_many_bytes = |whose, size_bytes, limit_bytes| {
             Err(EngineError::TooManyBytes {
                 whose,
-                size_bytes,
+                size_bytes: Some(size_bytes),
                 limit_bytes,
             })
         };

@@ -77,16 +77,20 @@ impl Engine {
                 let tool_use_id = call.tool_use_id.as_deref()?;
                 Some(self.agent_call_key(session_id, store_id, tool, tool_use_id, &call.input))
             });
-            let (engine, principal) = (self.clone(), Arc::clone(principal));
+            let (engine, owner) = (self.clone(), Arc::clone(principal));
             self.run_to_end(async move {
-                let changed = engine.change_for_agent(&principal, store_id, agent_call, idempotency);
+                let changed = engine.change_for_agent(&owner, store_id, agent_call, idempotency);
                 settle(changed.await)
             })
             .await?
         } else {
             settle(self.show_to_agent(principal, store_id, agent_call).await)?
         };
-        Ok(outcome.into())
+        let outcome = outcome.map(|result| match principal.may_read() {
+            true => result,
+            false => result.concealed(),
+        });
+        Ok(principal.shown_outcome(outcome).into())
     }
 
     /// A block's id with its name and input names the call.

@@ -1,6 +1,6 @@
 //! The five commands that change something.
 
-use keepsake_core::sensitive::{Listed, Redacted};
+use keepsake_core::sensitive::{Finding, Listed, Redacted};
 use keepsake_core::tool::{
     Command, Edit, ToolError, ToolPath, created_message, deleted_message, insert, renamed_message,
     str_replace,
@@ -216,7 +216,7 @@ impl Call<'_> {
             Target::Memory(head) if expected.is_some_and(|expected| expected != head.sha256) => {
                 return Err(ToolError::ContentDiffers {
                     path: path.display().to_owned(),
-                    current: head.sha256,
+                    current: Some(head.sha256),
                 }
                 .into());
             }
@@ -346,7 +346,7 @@ impl Call<'_> {
                     limit_bytes,
                 } => ToolError::FileTooLarge {
                     path,
-                    size_bytes,
+                    size_bytes: Some(size_bytes),
                     limit_bytes,
                 },
             }
@@ -361,7 +361,9 @@ impl Call<'_> {
         before: Option<&str>,
         edit: Edit,
     ) -> Result<(Edit, Option<SensitiveDataPolicy>), Stop> {
-        let (redacted, policy) = self.judge_text(path, before, &edit.content).await?;
+        let (redacted, policy) = self
+            .judge_text(path, before, &edit.content, std::convert::identity)
+            .await?;
         let edit = match redacted {
             Some(redacted) => edit.redacted(redacted),
             None => edit,
@@ -371,11 +373,14 @@ impl Call<'_> {
 
     /// What is to be kept instead of a new content, if it is another text, and
     /// the policy to be committed under.
+    ///
+    /// `in_lines_sent` converts the findings' line numbers to lines of the request.
     pub(super) async fn judge_text(
         &self,
         path: &ToolPath,
         before: Option<&str>,
         text: &str,
+        in_lines_sent: impl FnOnce(Vec<Finding>) -> Vec<Finding>,
     ) -> Result<(Option<Redacted>, Option<SensitiveDataPolicy>), Stop> {
         let verdict = self
             .engine
@@ -386,7 +391,7 @@ impl Call<'_> {
             Verdict::Redact(redacted) => Ok((Some(redacted), Some(SensitiveDataPolicy::Redact))),
             Verdict::Refuse(findings) => Err(ToolError::Sensitive {
                 path: path.display().to_owned(),
-                found: Listed(&findings).to_string(),
+                found: Listed(&in_lines_sent(findings)).to_string(),
             }
             .into()),
         }
@@ -436,11 +441,11 @@ impl Call<'_> {
                 limit: limits.memories_per_store,
             },
             WriteRefusal::StoreFull { size_bytes } => ToolError::StoreFull {
-                size_bytes,
+                size_bytes: Some(size_bytes),
                 limit_bytes: limits.bytes_per_store,
             },
             WriteRefusal::TenantFull { size_bytes } => ToolError::TenantFull {
-                size_bytes,
+                size_bytes: Some(size_bytes),
                 limit_bytes: limits.bytes_per_tenant,
             },
         }
@@ -454,7 +459,7 @@ fn rebase(before: Head, old_path: &ToolPath, new_path: &ToolPath) -> Result<Prop
         .path
         .rebased(&old_path.dir(), &new_path.dir())
         .map_err(|rule| ToolError::PathBelowBreaksRule {
-            path: old_path.display_of(&before.path),
+            path: Some(old_path.display_of(&before.path)),
             rule,
         })?;
     Ok(Proposed::rename(before, to))

@@ -20,6 +20,7 @@ mod sensitive;
 mod sessions;
 mod tenants;
 mod upkeep;
+mod write_only;
 mod writes;
 
 /// Makes one test per fact and pair of backends.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use keepsake_core::{ContentHash, MemoryId, StoreId, Timestamp, VersionId};
+use keepsake_core::{ContentHash, MemoryId, StoreId, Timestamp};
 use keepsake_engine::{
-    Engine, MemoryEdit, MemoryQuery, NewMemory, OnTaken, PageRequest, ShownItem, ShownMemory, View,
+    Engine, MemoryEdit, MemoryQuery, NewMemory, OnTaken, PageRequest, Receipt, ShownItem, ShownMemory, View,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -70,16 +70,19 @@ pub(crate) struct Memory {
     r#type: MemoryType,
     #[schema(value_type = schemas::MemoryStoreId)]
     memory_store_id: StoreId,
-    /// The version that holds what it is now.
-    #[schema(value_type = schemas::MemoryVersionId)]
-    memory_version_id: VersionId,
-    #[schema(value_type = schemas::MemoryPath)]
+    /// The version that holds what it is now. Empty, as are `path` and
+    /// `content_sha256`, where a credential without the scope `memory:read` has
+    /// written it and has not sent it itself.
+    #[schema(value_type = schemas::MemoryVersionIdOrEmpty)]
+    memory_version_id: String,
+    #[schema(value_type = schemas::MemoryPathOrEmpty)]
     path: String,
     /// Null with `view=basic`.
     #[schema(value_type = Option<schemas::Content>, required)]
     content: Option<Arc<str>>,
+    /// 0 where `content_sha256` is empty.
     content_size_bytes: u64,
-    #[schema(value_type = schemas::ContentSha256)]
+    #[schema(value_type = schemas::ContentSha256OrEmpty)]
     content_sha256: String,
     #[schema(value_type = schemas::Time)]
     created_at: String,
@@ -93,8 +96,10 @@ pub(crate) struct Memory {
     /// When it would expire if it were never read again; null: never.
     #[schema(value_type = Option<schemas::Time>, required)]
     expires_at: Option<String>,
-    /// Whether it never expires.
-    pinned: bool,
+    /// Whether it never expires; null where a credential without `memory:read` has
+    /// written the memory and not set it.
+    #[schema(required)]
+    pinned: Option<bool>,
 }
 
 /// A directory with memories somewhere below it.
@@ -194,21 +199,31 @@ impl FromQuery for DeleteMemory {
 impl From<ShownMemory> for Memory {
     fn from(shown: ShownMemory) -> Self {
         let memory = shown.memory;
+        let shows = |part: fn(&Receipt) -> bool| shown.receipt.as_ref().is_none_or(part);
+        let shows_content = shows(|receipt| receipt.has_content);
+        let or_empty = |is_shown: bool, text: String| if is_shown { text } else { String::new() };
+        let size_bytes = if shows_content { memory.head.size_bytes } else { 0 };
         Self {
             id: memory.head.memory_id,
             r#type: MemoryType::Memory,
             memory_store_id: shown.store_id,
-            memory_version_id: memory.head.version_id,
-            path: memory.head.path.as_str().to_owned(),
+            memory_version_id: or_empty(
+                shows(|receipt| receipt.is_new),
+                memory.head.version_id.to_string(),
+            ),
+            path: or_empty(
+                shows(|receipt| receipt.has_path),
+                memory.head.path.as_str().to_owned(),
+            ),
+            pinned: shows(|receipt| receipt.has_pin).then_some(memory.is_pinned),
             content: shown.content,
-            content_size_bytes: memory.head.size_bytes,
-            content_sha256: memory.head.sha256.to_string(),
+            content_size_bytes: size_bytes,
+            content_sha256: or_empty(shows_content, memory.head.sha256.to_string()),
             created_at: memory.created_at.to_rfc3339(),
             updated_at: memory.updated_at.to_rfc3339(),
-            size_bytes: memory.head.size_bytes,
+            size_bytes,
             last_accessed_at: shown.last_accessed_at.map(Timestamp::to_rfc3339),
             expires_at: shown.expires_at.map(Timestamp::to_rfc3339),
-            pinned: memory.is_pinned,
         }
     }
 }

@@ -18,7 +18,6 @@ use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema};
 use utoipa::openapi::{RefOr, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::path::InStore;

@@ -30,7 +30,9 @@ pub struct AgentEdit {
     /// The first and last line of each change that the result shows, in their
     /// order; none touches another.
     shown_lines: Vec<(usize, usize)>,
-    /// What was redacted of it.
+    /// Lines of the content that precede the text of the request.
+    lines_before: usize,
+    /// The redactions, with line numbers of the request's text.
     pub findings: Vec<Finding>,
 }
 
@@ -45,8 +47,19 @@ impl AgentEdit {
                 .map(|&(first, last)| (after(first), after(last)))
                 .collect(),
             content: redacted.text,
-            findings: redacted.findings,
+            lines_before: self.lines_before,
+            findings: self.in_lines_sent(redacted.findings),
         }
+    }
+
+    /// Converts the findings' line numbers from lines of the file to lines of the
+    /// request: the former reveal the file's length to a write-only caller.
+    #[must_use]
+    pub fn in_lines_sent(&self, mut findings: Vec<Finding>) -> Vec<Finding> {
+        for finding in &mut findings {
+            finding.line = finding.line.saturating_sub(self.lines_before).max(1);
+        }
+        findings
     }
 
     /// The changed lines with two more on either side, at most `max_chars`
@@ -93,6 +106,7 @@ pub fn written(content: String) -> AgentEdit {
     AgentEdit {
         content,
         shown_lines: Vec::new(),
+        lines_before: 0,
         findings: Vec::new(),
     }
 }
@@ -115,6 +129,7 @@ pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Res
     Ok(AgentEdit {
         shown_lines: changed.iter().map(|range| lines_of(&content, range)).collect(),
         content,
+        lines_before: 0,
         findings: Vec::new(),
     })
 }
@@ -168,7 +183,10 @@ pub fn append(content: &str, text: &str) -> AgentEdit {
     }
     appended.push_str(text);
     appended.push('\n');
-    written(appended)
+    AgentEdit {
+        lines_before: content.lines().count(),
+        ..written(appended)
+    }
 }
 
 /// A part of a content, from the character `offset` on.

@@ -123,9 +123,10 @@ pub struct WrittenFile {
     pub outcome: WriteOutcome,
     /// The memory's id in the API.
     pub memory_id: String,
-    /// SHA-256 of what it holds; none where that was removed since.
+    /// SHA-256 of what it holds; none where that was removed since, or the caller
+    /// may not know it.
     pub content_sha256: Option<String>,
-    /// Bytes of what it holds; none where that was removed since.
+    /// Bytes of what it holds; none as for the hash.
     pub content_size_bytes: Option<u64>,
     /// What was replaced in what was sent.
     pub redactions: Vec<Redaction>,
@@ -189,6 +190,19 @@ pub fn redactions(findings: &[Finding]) -> Vec<Redaction> {
 }
 
 impl AgentResult {
+    /// The same for a caller that may write and not read: hash and size of a file
+    /// that was added to tell of what was there before.
+    #[must_use]
+    pub fn concealed(mut self) -> Self {
+        if let Self::Write(file) = &mut self
+            && file.outcome == WriteOutcome::Appended
+        {
+            file.content_sha256 = None;
+            file.content_size_bytes = None;
+        }
+        self
+    }
+
     /// What the model reads.
     pub fn to_text(&self) -> String {
         match self {
@@ -330,7 +344,7 @@ impl EditedFile {
 fn push_state(text: &mut String, size_bytes: Option<u64>, sha256: Option<&str>) {
     let _ = match size_bytes.zip(sha256) {
         Some((size_bytes, sha256)) => write!(text, " ({size_bytes} bytes, content_sha256 {sha256})."),
-        None => write!(text, "; what it held then was removed since."),
+        None => write!(text, "; its size and content_sha256 cannot be shown."),
     };
 }
 

@@ -228,7 +228,10 @@ impl Call<'_> {
         before: Option<&str>,
         edit: AgentEdit,
     ) -> Result<(AgentEdit, Option<SensitiveDataPolicy>), Stop> {
-        let (redacted, policy) = self.judge_text(path, before, &edit.content).await?;
+        let in_lines_sent = |findings| edit.in_lines_sent(findings);
+        let (redacted, policy) = self
+            .judge_text(path, before, &edit.content, in_lines_sent)
+            .await?;
         let edit = match redacted {
             Some(redacted) => edit.redacted(redacted),
             None => edit,
@@ -262,13 +265,13 @@ fn hold(
     match (precondition, head) {
         (Some(FilePrecondition::NotExists), Some(head)) => Err(ToolError::Exists {
             path: named(),
-            current: head.sha256,
+            current: Some(head.sha256),
         }),
         (Some(FilePrecondition::ContentSha256(_)), None) => Err(missing(path)),
         (Some(FilePrecondition::ContentSha256(expected)), Some(head)) if expected != head.sha256 => {
             Err(ToolError::ContentDiffers {
                 path: named(),
-                current: head.sha256,
+                current: Some(head.sha256),
             })
         }
         _ => Ok(()),

@@ -4,7 +4,9 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use super::conventions::routes;
-use super::support::{Place, STORES, Store, all, delete, not_found, ok, patch, refused, strings, text};
+use super::support::{
+    PREVIEW, Place, STORES, Store, all, delete, not_found, ok, patch, post_with, refused, strings, text,
+};
 use crate::support::Client;
 use crate::support::client::send;
 
@@ -199,7 +201,6 @@ pub(super) async fn each_route_asks_for_its_scope(place: Place) {
         ),
         (WRITE, Method::POST, at.clone(), &json!({"content": "x"})),
         (WRITE, Method::PATCH, at.clone(), &json!({"content": "y"})),
-        (WRITE, Method::POST, format!("{version}/restore"), &empty),
         (WRITE, Method::DELETE, store.memory(&doomed), &empty),
         (ADMIN, Method::POST, STORES.to_owned(), &json!({"name": "a"})),
         (ADMIN, Method::POST, format!("{old}/redact"), &empty),
@@ -227,6 +228,9 @@ pub(super) async fn each_route_asks_for_its_scope(place: Place) {
     // Who may only write is not shown what is there.
     let full = format!("{at}?view=full");
     for answer in [
+        patch(&place.writer, &at, &empty).await,
+        place.writer.post(&format!("{version}/restore"), &empty).await,
+        place.reader.post(&format!("{version}/restore"), &empty).await,
         place.writer.post(&full, &json!({"path": "/renamed"})).await,
         patch(&place.writer, &full, &json!({})).await,
         place
@@ -237,6 +241,157 @@ pub(super) async fn each_route_asks_for_its_scope(place: Place) {
         refused(&answer, 403, "permission_error");
     }
     assert_eq!(store.read(&memory).await["path"], "/a");
+}
+
+/// Checks that an answer has none of the secrets.
+fn assert_hides(answer: &Value, secrets: &[&str]) {
+    let text = answer.to_string();
+    for secret in secrets {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+}
+
+pub(super) async fn write_only_key_sees_nothing_of_existing_memories(place: Place) {
+    let store = place.store();
+    let memory = store.create("/known", "secret of 18 bytes").await;
+    let below = store.create("/dir/hidden", "x").await;
+    let at = store.memory(&memory);
+    let secrets: Vec<_> = ["content_sha256", "memory_version_id", "created_at", "updated_at"]
+        .map(|field| text(&memory[field]))
+        .to_vec();
+    // A memory that the key creates is shown in full.
+    let made = ok(&place
+        .writer
+        .post(&store.memories(), &json!({"path": "/own", "content": "x"}))
+        .await);
+    assert_eq!(
+        store.read(&made).await["memory_version_id"],
+        made["memory_version_id"]
+    );
+    assert_eq!(made["path"], "/own");
+    for (body, path, size) in [
+        (json!({"path": "/moved"}), "/moved", 0),
+        (json!({"pinned": true}), "", 0),
+        (json!({"pinned": true, "path": "/moved"}), "/moved", 0),
+        // Nothing is changed by it, and the answer is the same as if it were.
+        (
+            json!({"path": "/own", "precondition": {"type": "not_exists"}}),
+            "",
+            0,
+        ),
+        (json!({"content": "secret of 18 bytes"}), "", 18),
+        (json!({"content": "new"}), "", 3),
+    ] {
+        let answer = ok(&patch(&place.writer, &at, &body).await);
+        assert_eq!(answer["id"], memory["id"]);
+        assert_eq!(answer["path"], path, "{body}: {answer}");
+        assert_eq!(answer["content_size_bytes"], size, "{body}: {answer}");
+        assert_eq!(answer["memory_version_id"], "", "{body}: {answer}");
+        assert_eq!(answer["last_accessed_at"], Value::Null, "{body}: {answer}");
+        let unsent = body.get("content").is_none();
+        assert_eq!(answer["content_sha256"] == "", unsent, "{body}: {answer}");
+        if unsent {
+            assert_hides(&answer, &secrets);
+        }
+        assert_hides(&answer, &secrets[1..]);
+    }
+    let now = store.read(&memory).await;
+    assert_eq!((text(&now["content"]), text(&now["path"])), ("new", "/moved"));
+    let secrets = [
+        text(&now["content_sha256"]),
+        text(&now["id"]),
+        text(&below["id"]),
+        "hidden",
+    ];
+    let stale = json!({"type": "content_sha256", "content_sha256": "0".repeat(64)});
+    let create = |path: &str| json!({"path": path, "content": "y"});
+    for (method, path, body) in [
+        (
+            Method::PATCH,
+            at.clone(),
+            json!({"content": "z", "precondition": stale}),
+        ),
+        (
+            Method::DELETE,
+            format!("{at}?expected_content_sha256={}", "0".repeat(64)),
+            Value::Null,
+        ),
+        (Method::POST, store.memories(), create("/moved")),
+        (Method::POST, store.memories(), create("/moved/below")),
+        (Method::POST, store.memories(), create("/dir")),
+        (
+            Method::POST,
+            store.memories(),
+            json!({"path": "/moved", "content": "y", "precondition": {"type": "not_exists"}}),
+        ),
+    ] {
+        let answer = send(request(&place.writer, &method, &path, &body)).await;
+        assert_eq!(answer.status, 409, "{method} {path}: {}", answer.text);
+        // The message may name the path that was sent, never a memory of others.
+        let error = answer.json()["error"].clone();
+        assert_hides(&error, &secrets[..1]);
+        assert_hides(&error, &secrets[3..]);
+        if !path.contains(text(&now["id"])) {
+            assert_hides(&error, &secrets[1..3]);
+        }
+        for field in ["current_content_sha256", "memory_id"] {
+            assert_eq!(error.get(field).unwrap_or(&Value::Null), &Value::Null, "{error}");
+        }
+        assert_eq!(
+            error.get("conflicting_memory_id").unwrap_or(&json!("")),
+            "",
+            "{error}"
+        );
+    }
+    // Replacing a memory by its path shows the memory's id only.
+    let preview = ("anthropic-beta", PREVIEW);
+    let replaced = post_with(&place.writer, &store.memories(), &create("/moved"), preview).await;
+    let replaced = ok(&replaced);
+    assert_eq!(
+        (&replaced["id"], &replaced["memory_version_id"]),
+        (&now["id"], &json!(""))
+    );
+    assert_hides(
+        &replaced,
+        &[text(&now["created_at"]), text(&now["content_sha256"])],
+    );
+}
+
+pub(super) async fn store_metadata_needs_the_scope_of_stores(place: Place) {
+    let store = place.new_store("of many").await;
+    let metadata = json!({"metadata": {"user": "u1"}});
+    let new = json!({"name": "both", "scopes": ["memory:read", "memory:write"]});
+    let both = ok(&place.client.post("/v1/api_keys", &new).await);
+    let both = place.client.with_key(text(&both["api_key"]));
+    let error = refused(
+        &patch(&both, &store.path, &metadata).await,
+        403,
+        "permission_error",
+    );
+    assert!(text(&error["message"]).contains("stores:admin"), "{error}");
+    let removal = json!({"metadata": {"user": null}});
+    refused(
+        &patch(&both, &store.path, &removal).await,
+        403,
+        "permission_error",
+    );
+    assert_eq!(
+        ok(&patch(&both, &store.path, &json!({"name": "mine", "metadata": {}})).await)["name"],
+        "mine"
+    );
+    assert_eq!(
+        ok(&patch(&place.client, &store.path, &metadata).await)["metadata"]["user"],
+        "u1"
+    );
+    // An update that changes nothing shows the store.
+    for body in [json!({}), json!({"name": "mine"})] {
+        let error = refused(
+            &patch(&place.writer, &store.path, &body).await,
+            403,
+            "permission_error",
+        );
+        assert!(text(&error["message"]).contains("memory:read"), "{error}");
+    }
 }
 
 pub(super) async fn key_bound_to_a_store_is_told_of_no_other(place: Place) {

@@ -75,6 +75,8 @@ area!(
         access::foreign_ids_answer_like_ids_that_never_existed,
         access::objects_of_another_store_answer_like_ids_that_never_existed,
         access::each_route_asks_for_its_scope,
+        access::write_only_key_sees_nothing_of_existing_memories,
+        access::store_metadata_needs_the_scope_of_stores,
         access::key_bound_to_a_store_is_told_of_no_other,
         access::store_deleted_is_told_as_one_that_never_existed,
     ]

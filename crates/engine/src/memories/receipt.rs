@@ -1,0 +1,117 @@
+//! Answers to writes by credentials without the scope `memory:read`.
+//!
+//! Such an answer shows only what the request itself sent, and the id of the memory
+//! it changed. It leaves out hash, size, path, times and pin that others wrote, and
+//! the ids of conflicting memories.
+
+use keepsake_core::tool::ToolError;
+use keepsake_core::{ContentHash, MemoryPath, Timestamp};
+use keepsake_index::Scope;
+
+use super::ShownMemory;
+use crate::{EngineError, Principal};
+
+/// The parts of a memory that an answer may show to a write-only credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// The call made the memory: its version and its times are the call's own.
+    pub is_new: bool,
+    /// It is at the path that the call named.
+    pub has_path: bool,
+    /// It holds the content that the call sent.
+    pub has_content: bool,
+    /// It is pinned, or not, as the call asked for.
+    pub has_pin: bool,
+}
+
+/// The fields that a write request sent.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    pub(crate) is_creation: bool,
+    pub(crate) path: Option<MemoryPath>,
+    pub(crate) content: Option<ContentHash>,
+    pub(crate) pinned: Option<bool>,
+}
+
+impl Sent {
+    fn receipt(&self, shown: &ShownMemory) -> Receipt {
+        let memory = &shown.memory;
+        Receipt {
+            is_new: self.is_creation,
+            has_path: self.path.as_ref() == Some(&memory.head.path),
+            has_content: self.content == Some(memory.head.sha256),
+            has_pin: self.is_creation || self.pinned == Some(memory.is_pinned),
+        }
+    }
+}
+
+impl Principal {
+    /// Whether it has the scope `memory:read`.
+    pub(crate) fn may_read(&self) -> bool {
+        self.require(Scope::MemoryRead).is_ok()
+    }
+
+    /// The outcome of a tool call, without details that this credential may not read.
+    pub(crate) fn shown_outcome<T>(&self, outcome: Result<T, ToolError>) -> Result<T, ToolError> {
+        outcome.map_err(|error| if self.may_read() { error } else { error.concealed() })
+    }
+
+    /// The outcome of a write, without details that this credential may not read.
+    pub(crate) fn shown_write(
+        &self,
+        outcome: Result<ShownMemory, EngineError>,
+        sent: &Sent,
+        now: Timestamp,
+    ) -> Result<ShownMemory, EngineError> {
+        if self.may_read() {
+            return outcome;
+        }
+        let mut shown = outcome.map_err(|error| self.shown_refusal(error, sent.path.as_ref()))?;
+        let receipt = sent.receipt(&shown);
+        if !receipt.is_new {
+            (shown.memory.created_at, shown.memory.updated_at) = (now, now);
+        }
+        Ok(ShownMemory {
+            last_accessed_at: None,
+            expires_at: None,
+            content: None,
+            receipt: Some(receipt),
+            ..shown
+        })
+    }
+
+    /// An error of a write, without details that this credential may not read.
+    pub(crate) fn shown_refusal(&self, error: EngineError, path: Option<&MemoryPath>) -> EngineError {
+        if self.may_read() {
+            return error;
+        }
+        match error {
+            EngineError::PreconditionFailed { why, .. } => EngineError::PreconditionFailed {
+                why,
+                memory_id: None,
+                current_sha256: None,
+            },
+            EngineError::PathConflict {
+                why,
+                conflicting_path,
+                ..
+            } => EngineError::PathConflict {
+                why,
+                conflicting_memory_id: None,
+                // A memory below the path has a name that was not sent.
+                conflicting_path: match path {
+                    Some(path) if !path.as_str().starts_with(&conflicting_path) => path.as_str().to_owned(),
+                    _ => conflicting_path,
+                },
+            },
+            EngineError::TooManyBytes {
+                whose, limit_bytes, ..
+            } => EngineError::TooManyBytes {
+                whose,
+                size_bytes: None,
+                limit_bytes,
+            },
+            other => other,
+        }
+    }
+}
