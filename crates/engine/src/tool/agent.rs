@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::{Found, Stop, ToolAnswer, ToolCall, settle};
 use crate::cursor::Query;
+use crate::idempotency::NamedToolCall;
 use crate::{Engine, EngineError, Mounted, Mounts, Page, PageRequest, Principal, SearchHit, SearchQuery};
 
 impl Engine {
@@ -75,7 +76,16 @@ impl Engine {
             let session_id = mounts.session_id().or(principal.session_id());
             let idempotency = call.idempotency.or_else(|| {
                 let tool_use_id = call.tool_use_id.as_deref()?;
-                Some(self.agent_call_key(session_id, store_id, tool, tool_use_id, &call.input))
+                Some(self.idempotent_tool_call(
+                    principal,
+                    &NamedToolCall {
+                        session_id,
+                        store_id,
+                        tool: tool.name(),
+                        tool_use_id,
+                        input: &call.input,
+                    },
+                ))
             });
             let (engine, principal) = (self.clone(), Arc::clone(principal));
             self.run_to_end(async move {
@@ -87,27 +97,6 @@ impl Engine {
             settle(self.show_to_agent(principal, store_id, agent_call).await)?
         };
         Ok(outcome.into())
-    }
-
-    /// A block's id with its name and input names the call.
-    fn agent_call_key(
-        &self,
-        session_id: Option<SessionId>,
-        store_id: StoreId,
-        tool: AgentTool,
-        tool_use_id: &str,
-        input: &Map<String, Value>,
-    ) -> Idempotency {
-        let input = serde_json::to_vec(input).unwrap_or_default();
-        let session = session_id.map(SessionId::uuid).unwrap_or_default();
-        self.idempotency(&[
-            b"agent_tool",
-            session.as_bytes(),
-            store_id.uuid().as_bytes(),
-            tool.name().as_bytes(),
-            tool_use_id.as_bytes(),
-            &input,
-        ])
     }
 
     /// The content of the file at a path; `None`: there is none. Counts as
