@@ -385,8 +385,8 @@ pub trait ErasureIndex: Send + Sync {
     /// Ends an erasure of which no row and no blob is left, with its audit line.
     ///
     /// Answers `false`, changing nothing, where something is left or it had
-    /// ended. What another erasure has queued of the same stores is left too:
-    /// it may have taken the rows of what was asked for here.
+    /// ended. Blobs that another erasure has queued in the same stores count as
+    /// left: that erasure may have taken rows that this one selects too.
     async fn finish_erasure(
         &self,
         tenant_id: TenantId,

@@ -51,12 +51,13 @@ pub use expiry::{
 pub use measured::MeasuredIndex;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditPlace, Audited, Auditor, Claim, Credential,
-    DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion, Grant, Head,
-    IssuedKey, JobRun, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage,
-    MemoryTarget, NewStore, Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, RunFence, RunPlace,
-    Scope, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate,
-    StoredContent, Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding,
-    TenantStatus, TenantUpdate, TenantUsage, Version, VersionCounts, VersionListing, VersionPage,
+    DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion,
+    Grant, Head, IssuedKey, JobRun, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing,
+    MemoryPage, MemoryTarget, NewStore, Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed,
+    RunFence, RunPlace, Scope, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState,
+    StoreUpdate, StoredContent, Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge,
+    TenantStanding, TenantStatus, TenantUpdate, TenantUsage, Version, VersionCounts, VersionListing,
+    VersionPage,
 };
 pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
 pub use postgres::PostgresIndex;

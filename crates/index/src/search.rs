@@ -29,13 +29,13 @@ pub struct SearchPlace {
     pub seq: i64,
     /// The purge epoch of then.
     pub purge_epoch: i64,
-    /// The version at that place; `None`: it was taken away. A database that was
-    /// restored has another one there, or none.
+    /// The version at that place; `None`: retention removed it. A restored database
+    /// has another version there, or none.
     pub version_id: Option<VersionId>,
 }
 
 impl SearchPlace {
-    /// Where it is in the order of a history that is not restored.
+    /// Its rank among the places of one history.
     pub const fn order(&self) -> (i64, i64) {
         (self.purge_epoch, self.seq)
     }
@@ -62,7 +62,7 @@ pub struct SearchChanges {
     pub place: SearchPlace,
     /// Whether these are all memories of the store, and others are gone: where
     /// nothing was known of it, where history was removed since, and where the
-    /// history is not the one that was read: the database was restored.
+    /// database was restored since.
     pub is_whole: bool,
     /// What became of the memories, in no order.
     pub memories: Vec<SearchChange>,

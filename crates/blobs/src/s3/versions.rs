@@ -166,8 +166,9 @@ impl S3Blobs {
             next = page.next;
             let mut versions = page.versions;
             // Not every server begins behind the name that it is given.
-            versions
-                .retain(|Version { name, .. }| is_wanted(name) && after.as_ref().is_none_or(|after| name > after));
+            versions.retain(|Version { name, .. }| {
+                is_wanted(name) && after.as_ref().is_none_or(|after| name > after)
+            });
             versions.sort_unstable();
             versions.retain(|Version { name, .. }| {
                 if objects.len() == limit && !objects.contains_key(name) {
@@ -227,7 +228,10 @@ impl S3Blobs {
             versions.retain(|version| after.as_ref().is_none_or(|after| version.name > *after));
             versions.sort_unstable();
             for version in versions {
-                if last_object.as_ref().is_none_or(|object| object.name != version.name) {
+                if last_object
+                    .as_ref()
+                    .is_none_or(|object| object.name != version.name)
+                {
                     let ended = last_object.replace(Object::of(&version));
                     removed.extend(ended.and_then(|object| self.removed_key(&object)));
                 }

@@ -75,7 +75,12 @@ impl Job for DrainDeletions {
 
 impl DrainDeletions {
     /// Removes one blob, or puts it back for later.
-    async fn remove(&self, engine: &Engine, lease: &Lease<'_>, deletion: &DueDeletion) -> Result<bool, EngineError> {
+    async fn remove(
+        &self,
+        engine: &Engine,
+        lease: &Lease<'_>,
+        deletion: &DueDeletion,
+    ) -> Result<bool, EngineError> {
         let key = &deletion.key;
         let removed = if deletion.reason.is_for_good() {
             let erased = engine.0.blobs.erase(key).await;

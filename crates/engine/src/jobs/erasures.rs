@@ -201,7 +201,11 @@ impl Work<'_> {
         let has_ended = index
             .finish_erasure(self.tenant_id, self.erasure_id, &audited)
             .await?;
-        Ok(if has_ended { Attempt::Done } else { Attempt::NotEnded })
+        Ok(if has_ended {
+            Attempt::Done
+        } else {
+            Attempt::NotEnded
+        })
     }
 
     /// Has the database keep nothing of the rows that went.

@@ -230,7 +230,8 @@ impl SearchedStore {
         })
     }
 
-    /// Forgets the store as it was up to `place`, so that it is loaded anew.
+    /// Drops the index if it is still the one at `place`: the next search loads the
+    /// store.
     fn forget(&self, place: SearchPlace) {
         let mut state = self.write();
         if state.place == Some(place) {
@@ -301,8 +302,9 @@ impl SearchedStore {
             return is_newer;
         }
         let mut state = self.write();
-        // What was told of before is newer; of another epoch, of another store. Where
-        // less is known than was asked with, the store was loaded anew meanwhile.
+        // Changes that were already applied are ignored, and so are those of another
+        // epoch. An index that is behind the query's place was loaded after the query
+        // began: the changes leave a gap to it.
         let follows = state.place.is_some_and(|known| {
             known.purge_epoch == place.purge_epoch
                 && known.seq <= place.seq
@@ -345,10 +347,7 @@ impl SearchedStore {
             });
         }
         let marker = Arc::new(results.marker);
-        let purge_epoch = state
-            .place
-            .map(|place| place.purge_epoch)
-            .unwrap_or_default();
+        let purge_epoch = state.place.map(|place| place.purge_epoch).unwrap_or_default();
         let candidates = results
             .found
             .into_iter()

@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, Hit, Hits, Listing, ListingEntry, read};
 use keepsake_core::tool::{ToolError, ToolPath};
-use keepsake_core::{MemoryPath, SessionId, StoreId};
-use keepsake_index::{Depth, Idempotency, MemoryItem, MemoryListing, Scope, Target};
-use serde_json::{Map, Value};
+use keepsake_core::{MemoryPath, StoreId};
+use keepsake_index::{Depth, MemoryItem, MemoryListing, Scope, Target};
 
 use super::{Found, Stop, ToolAnswer, ToolCall, settle};
 use crate::cursor::Query;

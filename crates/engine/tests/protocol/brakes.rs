@@ -127,7 +127,7 @@ async fn sweep_that_was_interrupted_keeps_what_it_counted(bed: Bed) {
     let (engine, _) = worker(&bed);
     let sweep = SweepBlobs { batch: 100 };
     interrupted_run(&bed, &engine, sweep, last).await;
-    // Most blobs are named, but few of those that the second run meets.
+    // Most blobs are named, but the second run meets mostly orphans.
     for blob in 1..=105 {
         plant_of(&bed, u128::MAX, blob).await;
     }
@@ -169,7 +169,11 @@ async fn sweep_that_found_foreign_blobs_begins_anew(bed: Bed) {
     assert_stopped(&run(&engine, sweep, RunRequest::SCHEDULED).await);
     // Somebody moved the foreign blobs away.
     let foreign = TenantId::from_uuid(Uuid::from_u128(1));
-    bed.blobs.inner().erase_tenant(foreign, None, 1_000).await.unwrap();
+    bed.blobs
+        .inner()
+        .erase_tenant(foreign, None, 1_000)
+        .await
+        .unwrap();
     clock.advance(Duration::from_mins(10));
     let swept = run(&engine, sweep, RunRequest::SCHEDULED).await;
     assert!(

@@ -1,4 +1,4 @@
-//! What one credential's call is named is never another credential's.
+//! Idempotency keys: calls of two credentials are never taken for one.
 
 use std::sync::Arc;
 
@@ -35,7 +35,10 @@ async fn call(
     input: Value,
 ) -> ToolAnswer {
     let call = tool_call(Some("toolu_1"), input);
-    let answer = engine.call_tool_named(principal, store_id, tool, call).await.unwrap();
+    let answer = engine
+        .call_tool_named(principal, store_id, tool, call)
+        .await
+        .unwrap();
     assert!(!answer.is_error, "{}", answer.content);
     answer
 }

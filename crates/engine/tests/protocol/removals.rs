@@ -1,5 +1,5 @@
-//! What was removed is gone: blobs that wait in the deletion queue, and older
-//! versions in a bucket that keeps them.
+//! Removed content: blobs that wait in the deletion queue, and older versions in
+//! a bucket that keeps them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

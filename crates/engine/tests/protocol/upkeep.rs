@@ -321,7 +321,11 @@ async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(bed: Bed) {
     worker.clock.advance(Duration::from_secs(61));
     let lists_before = bed.blobs.calls().list;
     let whole = worker.run_as(small(), RunRequest::SCHEDULED).await;
-    assert_eq!(bed.blobs.calls().list - lists_before, 2, "the second range, and the end");
+    assert_eq!(
+        bed.blobs.calls().list - lists_before,
+        2,
+        "the second range, and the end"
+    );
     assert_eq!(
         (&whole["blobs"], &whole["condemned"]),
         (&json!(4), &json!(3)),

@@ -239,8 +239,8 @@ pub(crate) trait Ground: Send {
 
     /// Makes every queued blob of a store the erasure's.
     ///
-    /// `with_orphans`: orphans too, for a store that takes no more commits. In one
-    /// that does, a slow commit must still find them condemned.
+    /// `with_orphans` includes orphans; only for a deleted store. In a live one a
+    /// slow commit must still find them condemned.
     async fn claim_blobs(
         &mut self,
         store_id: StoreId,

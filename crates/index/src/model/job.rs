@@ -84,8 +84,8 @@ impl DeletionReason {
         })
     }
 
-    /// Whether older object versions go too: the content was redacted or erased,
-    /// or it was an orphan that nobody missed while its tombstone stood.
+    /// Whether older object versions go too: of redacted and erased content, and of
+    /// an orphan whose tombstone has ended.
     pub const fn is_for_good(self) -> bool {
         match self {
             Self::Redacted | Self::Erased | Self::Gone => true,

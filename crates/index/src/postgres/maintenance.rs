@@ -9,9 +9,13 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use crate::model::{AccessRow, Audited, DeletionReason, DueDeletion, JobRun, KeyUse, RunFence, RunPlace, job_action};
+use crate::model::{
+    AccessRow, Audited, DeletionReason, DueDeletion, JobRun, KeyUse, RunFence, RunPlace, job_action,
+};
 use crate::statements::operator::INSERT_OPERATOR_AUDIT;
-use crate::statements::upkeep::{DELETION_FAILED, DUE_DELETIONS, JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN};
+use crate::statements::upkeep::{
+    DELETION_FAILED, DUE_DELETIONS, JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN,
+};
 use crate::{FAILED_RUN_RESTS, IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 /// Locks stores against the removal of their memories' rows, which takes the

@@ -168,10 +168,7 @@ impl Archive for Open<'_> {
             .await?;
         let taken = rows
             .into_iter()
-            .map(|(blob_id, size_bytes)| TakenVersion {
-                blob_id,
-                size_bytes,
-            });
+            .map(|(blob_id, size_bytes)| TakenVersion { blob_id, size_bytes });
         Ok(taken.collect())
     }
 

@@ -2,7 +2,9 @@
 
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_index::DeletionReason::{Gone, Orphan, Redacted};
-use keepsake_index::{CommitOutcome, DeletionReason, DueDeletion, JobIndex, MaintenanceIndex, Refusal, RunFence};
+use keepsake_index::{
+    CommitOutcome, DeletionReason, DueDeletion, JobIndex, MaintenanceIndex, Refusal, RunFence,
+};
 
 use crate::place::{Place, after_seconds, committed, created, deleted, edited, next_uuid, renamed};
 use crate::subject::Subject;
@@ -27,7 +29,7 @@ const fn entry(key: BlobKey, attempts: u32, reason: DeletionReason) -> DueDeleti
     }
 }
 
-/// Takes a removed blob off the queue, as the one who queued it does.
+/// Takes a removed blob off the queue, as a redaction does.
 async fn done(place: &Place, key: BlobKey, reason: DeletionReason, orphan_until_seconds: i64) {
     let until = after_seconds(orphan_until_seconds);
     let done = entry(key, 0, reason);
@@ -62,10 +64,7 @@ pub(crate) async fn orphan_is_condemned_and_due_in_time(subject: &Subject) {
     let key = orphan(&place);
     assert!(place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
     assert_eq!(due(&place, 59).await, []);
-    assert_eq!(
-        due(&place, 60).await,
-        [entry(key, 0, Orphan)]
-    );
+    assert_eq!(due(&place, 60).await, [entry(key, 0, Orphan)]);
 }
 
 pub(crate) async fn condemning_twice_changes_nothing(subject: &Subject) {
@@ -179,10 +178,7 @@ pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
         .deletion_failed(&entry(key, 0, Orphan), after_seconds(10), &fence)
         .await
         .unwrap();
-    assert_eq!(
-        due(&place, 9).await,
-        [entry(other, 0, Orphan)]
-    );
+    assert_eq!(due(&place, 9).await, [entry(other, 0, Orphan)]);
     place
         .index
         .deletion_failed(&entry(key, 1, Orphan), after_seconds(40), &fence)
@@ -190,10 +186,7 @@ pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
         .unwrap();
     assert_eq!(
         due(&place, 40).await,
-        [
-            entry(other, 0, Orphan),
-            entry(key, 2, Orphan)
-        ]
+        [entry(other, 0, Orphan), entry(key, 2, Orphan)]
     );
 }
 
@@ -203,10 +196,7 @@ pub(crate) async fn removed_blob_leaves_the_queue(subject: &Subject) {
     queue_purged(&place, &key).await;
     queue_purged(&place, &other).await;
     done(&place, key, Redacted, 1000).await;
-    assert_eq!(
-        due(&place, 5000).await,
-        [entry(other, 0, Redacted)]
-    );
+    assert_eq!(due(&place, 5000).await, [entry(other, 0, Redacted)]);
     let nothing = place.index.deletions_done(&[], after_seconds(1000), None).await;
     assert!(nothing.unwrap());
     assert_eq!(due(&place, 5000).await.len(), 1);
@@ -224,10 +214,7 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
     assert_eq!(place.try_changes(vec![change.clone()]).await, refused);
     assert_eq!(due(&place, 3599).await, []);
     // It is tried once more, in case the write put it back, and then forgotten.
-    assert_eq!(
-        due(&place, 3600).await,
-        [entry(key, 0, Gone)]
-    );
+    assert_eq!(due(&place, 3600).await, [entry(key, 0, Gone)]);
     done(&place, key, Gone, 7200).await;
     assert_eq!(due(&place, 9000).await, []);
     assert_eq!(place.try_changes(vec![change]).await, committed(1));
@@ -278,7 +265,11 @@ pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) 
     const JOB: &str = "a drain that outlives its lease";
     let place = Place::new(subject).await;
     let (orphan, redacted) = (orphan(&place), orphan(&place));
-    place.index.condemn_orphan(&orphan, after_seconds(0)).await.unwrap();
+    place
+        .index
+        .condemn_orphan(&orphan, after_seconds(0))
+        .await
+        .unwrap();
     queue_purged(&place, &redacted).await;
     let listed = due(&place, 0).await;
     assert_eq!(listed.len(), 2);
@@ -300,7 +291,7 @@ pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) 
     assert_eq!(due(&place, 3600).await, [entry(orphan, 0, Gone)]);
 }
 
-/// What a slower run could not remove is not put before a tombstone's time.
+/// The failure that a slower run reports does not end a tombstone early.
 pub(crate) async fn failed_removal_leaves_a_tombstone_alone(subject: &Subject) {
     let place = Place::new(subject).await;
     let key = orphan(&place);

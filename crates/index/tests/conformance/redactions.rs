@@ -2,7 +2,8 @@
 
 use keepsake_core::{Actor, SessionId, StoreId, VersionId};
 use keepsake_index::{
-    Change, CommitOutcome, DeletionReason, DueDeletion, Head, MemoryTarget, Redaction, RedactionOutcome, Refusal, Version,
+    Change, CommitOutcome, DeletionReason, DueDeletion, Head, MemoryTarget, Redaction, RedactionOutcome,
+    Refusal, Version,
 };
 use uuid::Uuid;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use keepsake_core::{MemoryId, VersionId};
 use keepsake_index::{
-    Change, Head, HeadChange, Redaction, RedactionOutcome, SearchChange, SearchChanges, SearchPlace, SearchRow,
-    SearchSince, Unindexed,
+    Change, Head, HeadChange, Redaction, RedactionOutcome, SearchChange, SearchChanges, SearchPlace,
+    SearchRow, SearchSince, Unindexed,
 };
 use uuid::Uuid;
 
@@ -206,7 +206,11 @@ pub(crate) async fn store_is_told_whole_after_a_purge(subject: &Subject) {
     };
     let in_part = told(&place, &asking).await;
     assert_eq!(
-        (in_part.is_whole, in_part.place.purge_epoch, in_part.memories.len()),
+        (
+            in_part.is_whole,
+            in_part.place.purge_epoch,
+            in_part.memories.len()
+        ),
         (true, after.place.purge_epoch, 0)
     );
     assert_eq!(shown(&after), expected([("/a", Some("two"))]));
@@ -379,8 +383,8 @@ pub(crate) async fn large_terms_are_kept_byte_by_byte(subject: &Subject) {
     );
 }
 
-/// A database that was restored from a backup: it does not reach what was read of
-/// it, or has other versions at the same places.
+/// A restored database ends before the place that a replica knows, or has other
+/// versions there.
 pub(crate) async fn store_with_another_history_is_told_whole(subject: &Subject) {
     let place = Place::new(subject).await;
     create(&place, "/a", "one").await;

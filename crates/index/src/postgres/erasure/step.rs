@@ -240,10 +240,7 @@ impl Ground for Step<'_> {
             .await?;
         let taken = rows
             .into_iter()
-            .map(|(blob_id, size_bytes)| TakenVersion {
-                blob_id,
-                size_bytes,
-            });
+            .map(|(blob_id, size_bytes)| TakenVersion { blob_id, size_bytes });
         Ok(taken.collect())
     }
 

@@ -72,10 +72,7 @@ pub(super) async fn beta_header_decides_between_create_and_upsert(place: Place) 
     let mut content = "0".to_owned();
     for (number, (headers, is_upsert)) in cases.iter().enumerate() {
         let new = json!({"path": "/a", "content": format!("{}", number + 1)});
-        let mut request = place
-            .client
-            .request(Method::POST, &store.memories())
-            .json(&new);
+        let mut request = place.client.request(Method::POST, &store.memories()).json(&new);
         for value in headers {
             request = request.header("anthropic-beta", value);
         }
