@@ -358,27 +358,44 @@ class MemoryFacts(OneStore):
             await self.refused(NotFoundError, "not_found_error", call)
         self.assertEqual((await self.retrieve(memory)).content, "first\n")
 
-    async def test_preview_clients_create_over_what_is_there(self):
-        first = await self.create(content="1", extra_headers=PREVIEW)
-        second = await self.create(content="2", extra_headers=PREVIEW, view="full")
-        self.assertEqual((second.id, second.content, second.created_at), (first.id, "2", first.created_at))
+    async def preview(self, path, content):
+        """Creates as the preview's plain HTTP clients do: its header, no `?beta=true`."""
+        call = self.client.post(
+            f"/v1/memory_stores/{self.store.id}/memories",
+            body={"path": path, "content": content},
+            cast_to=BetaManagedAgentsMemory,
+            options={"headers": PREVIEW},
+        )
+        return await do(call)
+
+    async def test_plain_clients_of_the_preview_replace_the_memory_at_the_path(self):
+        first = await self.preview("/notes.md", "1")
+        second = await self.preview("/notes.md", "2")
+        self.assertEqual((second.id, second.created_at), (first.id, first.created_at))
+        self.assertEqual((await self.retrieve(first)).content, "2")
         self.assertNotEqual(second.memory_version_id, first.memory_version_id)
-        same = await self.create(content="2", extra_headers=PREVIEW)
+        same = await self.preview("/notes.md", "2")
         self.assertEqual(same.memory_version_id, second.memory_version_id)
         self.assertEqual(await self.version_ids(), [second.memory_version_id, first.memory_version_id])
-        # A folder is not written over, and both betas are the newer one.
+        # A directory is not replaced.
         await self.create("/folder/a")
         await self.refused(
             ConflictError,
             "memory_path_conflict_error",
-            lambda: self.memories.create(self.store.id, path="/folder", content="x", extra_headers=PREVIEW),
+            lambda: self.preview("/folder", "x"),
         )
+
+    async def test_sdk_never_overwrites_whatever_beta_it_sends(self):
+        memory = await self.create(content="kept")
+        new = {"path": "/notes.md", "content": "lost"}
         await self.path_conflict(
-            lambda: self.memories.create(
-                self.store.id, path="/notes.md", content="3", betas=["managed-agents-2026-04-01"]
-            ),
-            first,
+            lambda: self.memories.create(self.store.id, **new, betas=["managed-agents-2026-04-01"]), memory
         )
+        # The SDKs 0.97 to 0.112 send the preview's header alone, with `?beta=true`.
+        await self.path_conflict(
+            lambda: self.memories.create(self.store.id, **new, extra_headers=PREVIEW), memory
+        )
+        self.assertEqual((await self.retrieve(memory)).content, "kept")
 
     async def test_create_without_any_beta_creates_only(self):
         memory = await self.create()

@@ -125,6 +125,17 @@ impl BlobStore for FileBlobs {
         .await
     }
 
+    /// A folder keeps no older versions.
+    async fn list_removed(
+        &self,
+        _: TenantId,
+        _: StoreId,
+        _: Option<&BlobKey>,
+        _: usize,
+    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
+        Ok(Some(Vec::new()))
+    }
+
     #[instrument(name = "blob.erase_tenant", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
     async fn erase_tenant(
         &self,

@@ -71,6 +71,22 @@ pub trait BlobStore: Send + Sync + Debug {
     /// [`BlobError`] when something may still be there.
     async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError>;
 
+    /// The first `limit` blobs of a store whose keys follow `after`, in key order,
+    /// that were deleted and of which the store keeps older versions; `None`: it
+    /// does not let older versions be listed.
+    ///
+    /// Fewer than `limit` are the last ones.
+    ///
+    /// # Errors
+    /// [`BlobError`] when the listing broke off; nothing of it is returned.
+    async fn list_removed(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Option<Vec<BlobKey>>, BlobError>;
+
     /// Erases the first `limit` blobs of a tenant whose keys follow `after`, in key
     /// order, older versions of blobs that were deleted before included: for a
     /// tenant that takes no more blobs.

@@ -72,6 +72,17 @@ impl BlobStore for MeasuredBlobs {
         self.measured("erase_store", erased).await
     }
 
+    async fn list_removed(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
+        let listed = self.inner.list_removed(tenant_id, store_id, after, limit);
+        self.measured("list_removed", listed).await
+    }
+
     async fn erase_tenant(
         &self,
         tenant_id: TenantId,

@@ -220,6 +220,20 @@ impl BlobStore for S3Blobs {
         Ok(batch_of(deleted, &versions, None))
     }
 
+    #[instrument(name = "blob.list_removed", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
+    async fn list_removed(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
+        let versioning = self.ask_versioning().await?;
+        let folder = format!("{}{tenant_id}/{store_id}/", self.prefix);
+        let after = after.map(|key| self.object_name(key));
+        self.removed_below(versioning, &folder, after, limit).await
+    }
+
     #[instrument(name = "blob.erase_tenant", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
     async fn erase_tenant(
         &self,

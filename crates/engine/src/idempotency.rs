@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use keepsake_core::ContentHash;
+use keepsake_core::{ContentHash, SessionId, StoreId};
 use keepsake_index::{Idempotency, Replayed};
+use serde_json::{Map, Value};
 
 use crate::{Engine, EngineError, Principal};
 
@@ -37,21 +38,37 @@ impl Engine {
                 rule: format!("must be 1 to {KEY_CHARS} characters"),
             });
         }
-        let (kind, id) = (principal.actor.kind(), principal.actor.id());
-        let scope_sha256 = digest(&[
-            b"request",
-            kind.as_bytes(),
-            id.as_bytes(),
-            method.as_bytes(),
-            path.as_bytes(),
-            key.as_bytes(),
-        ]);
+        let scope_sha256 = scope(
+            principal,
+            &[b"request", method.as_bytes(), path.as_bytes(), key.as_bytes()],
+        );
         Ok(self.remembered(scope_sha256, *ContentHash::of(body).as_bytes()))
     }
 
-    /// The name of a call that its own parts tell from every other.
-    pub(crate) fn idempotency(&self, parts: &[&[u8]]) -> Idempotency {
-        let scope_sha256 = digest(parts);
+    /// The name of a tool call: the block's id with its input, within the
+    /// credential, the session, the store and the tool.
+    ///
+    /// The same id with another input is another call, and so is the same block
+    /// sent with another credential: harnesses that number their calls give the
+    /// same ids in each session and for each user.
+    pub(crate) fn idempotent_tool_call(
+        &self,
+        principal: &Principal,
+        call: &NamedToolCall<'_>,
+    ) -> Idempotency {
+        let session = call.session_id.map(SessionId::uuid).unwrap_or_default();
+        let input = serde_json::to_vec(call.input).unwrap_or_default();
+        let scope_sha256 = scope(
+            principal,
+            &[
+                b"tool_use",
+                session.as_bytes(),
+                call.store_id.uuid().as_bytes(),
+                call.tool.as_bytes(),
+                call.tool_use_id.as_bytes(),
+                &input,
+            ],
+        );
         self.remembered(scope_sha256, scope_sha256)
     }
 
@@ -86,6 +103,24 @@ impl Engine {
             first => Ok(first),
         }
     }
+}
+
+/// A tool call that its block's id names.
+pub(crate) struct NamedToolCall<'a> {
+    pub(crate) session_id: Option<SessionId>,
+    pub(crate) store_id: StoreId,
+    pub(crate) tool: &'a str,
+    pub(crate) tool_use_id: &'a str,
+    pub(crate) input: &'a Map<String, Value>,
+}
+
+/// The name of a call: it always begins with the credential, so that no caller
+/// meets another one's record.
+fn scope(principal: &Principal, parts: &[&[u8]]) -> [u8; 32] {
+    let (kind, id) = (principal.actor.kind(), principal.actor.id());
+    let mut all: Vec<&[u8]> = vec![kind.as_bytes(), id.as_bytes()];
+    all.extend_from_slice(parts);
+    digest(&all)
 }
 
 /// One hash of several parts, none of which can pass for part of another.

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use keepsake_core::Timestamp;
+use keepsake_index::RunFence;
 use keepsake_telemetry::JobRun;
 use serde_json::Value;
 use tokio_cron_scheduler::{Job as CronJob, JobScheduler, JobSchedulerError};
@@ -141,6 +142,14 @@ impl Lease<'_> {
     /// Whether somebody asked for the run.
     pub fn is_manual(&self) -> bool {
         self.request.slot == Slot::Manual
+    }
+
+    /// What fences the run's writes to the index.
+    pub(crate) const fn fence(&self) -> RunFence {
+        RunFence {
+            job: self.job,
+            fence: self.fence,
+        }
     }
 
     /// Where the job is to go on, as an earlier run kept it that was broken off.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use keepsake_blobs::Erased;
 use keepsake_core::{BlobKey, StoreId, VersionId};
-use keepsake_index::{Redaction, RedactionOutcome, Scope};
+use keepsake_index::{DeletionReason, DueDeletion, Redaction, RedactionOutcome, Scope};
 
 use crate::{Engine, EngineError, Principal, ShownVersion};
 
@@ -131,7 +131,12 @@ impl Engine {
                 return;
             }
         }
-        if let Err(error) = self.0.index.deletions_done(&[key], self.now()).await {
+        let done = DueDeletion {
+            key,
+            attempts: 0,
+            reason: DeletionReason::Redacted,
+        };
+        if let Err(error) = self.0.index.deletions_done(&[done], self.now(), None).await {
             tracing::warn!(blob.key = %key, error = %error, "index.deletions_done failed; the queue removes it again");
         }
     }

@@ -13,10 +13,11 @@ use keepsake_core::tool::agent::{AgentResult, AgentTool};
 use keepsake_core::tool::{
     Command, DirectoryEntry, ToolError, ToolPath, max_entries_shown, view_directory, view_file,
 };
-use keepsake_core::{MemoryPath, SessionId, StoreId};
+use keepsake_core::{MemoryPath, StoreId};
 use keepsake_index::{Directory, Entry, Head, Idempotency, Scope, StoreState, Target};
 use serde_json::{Map, Value};
 
+use crate::idempotency::NamedToolCall;
 use crate::{Engine, EngineError, Mounted, Mounts, Principal};
 
 /// The memory tool's name in a block.
@@ -205,7 +206,16 @@ impl Engine {
             let session_id = mounts.session_id().or(principal.session_id());
             let idempotency = call.idempotency.or_else(|| {
                 let tool_use_id = call.tool_use_id.as_deref()?;
-                Some(self.tool_call_key(session_id, store_id, tool_use_id, &call.input))
+                Some(self.idempotent_tool_call(
+                    principal,
+                    &NamedToolCall {
+                        session_id,
+                        store_id,
+                        tool: MEMORY_TOOL,
+                        tool_use_id,
+                        input: &call.input,
+                    },
+                ))
             });
             let (engine, owner) = (self.clone(), Arc::clone(principal));
             self.run_to_end(
@@ -291,28 +301,6 @@ impl Engine {
             }));
         }
         Ok(view_directory(path, size_bytes, &entries, total, max_chars))
-    }
-
-    /// A block's id with its input names the call; the same id with another
-    /// input is another call.
-    ///
-    /// Harnesses that number their calls give the same ids in each session.
-    fn tool_call_key(
-        &self,
-        session_id: Option<SessionId>,
-        store_id: StoreId,
-        tool_use_id: &str,
-        input: &Map<String, Value>,
-    ) -> Idempotency {
-        let session = session_id.map(SessionId::uuid).unwrap_or_default();
-        let input = serde_json::to_vec(input).unwrap_or_default();
-        self.idempotency(&[
-            b"tool_use",
-            session.as_bytes(),
-            store_id.uuid().as_bytes(),
-            tool_use_id.as_bytes(),
-            &input,
-        ])
     }
 
     async fn view(

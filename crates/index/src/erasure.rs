@@ -9,7 +9,7 @@
 mod advance;
 
 use async_trait::async_trait;
-use keepsake_core::{BlobKey, DirPath, ErasureId, StoreId, TenantId, Timestamp};
+use keepsake_core::{BlobKey, DirPath, ErasureId, StoreId, TenantId, Timestamp, VersionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -285,6 +285,8 @@ pub struct RowsErased {
     pub is_done: bool,
     /// The stores that went as a whole, once it is done.
     pub whole_stores: Vec<StoreId>,
+    /// The other stores that it was about, once it is done.
+    pub part_stores: Vec<StoreId>,
 }
 
 /// Removes what was stored, for good, and keeps the receipts.
@@ -354,6 +356,15 @@ pub trait ErasureIndex: Send + Sync {
         lease_until: Timestamp,
     ) -> Result<(), IndexError>;
 
+    /// Those of a store's blobs that no version names and that are not queued for
+    /// deletion: blobs that were removed and forgotten.
+    async fn forgotten_blobs(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        blobs: &[VersionId],
+    ) -> Result<Vec<VersionId>, IndexError>;
+
     /// Overwrites what the tables' file keeps of deleted rows, where it can.
     async fn overwrite_deleted(&self) -> Result<(), IndexError>;
 
@@ -374,7 +385,8 @@ pub trait ErasureIndex: Send + Sync {
     /// Ends an erasure of which no row and no blob is left, with its audit line.
     ///
     /// Answers `false`, changing nothing, where something is left or it had
-    /// ended.
+    /// ended. Blobs that another erasure has queued in the same stores count as
+    /// left: that erasure may have taken rows that this one selects too.
     async fn finish_erasure(
         &self,
         tenant_id: TenantId,

@@ -51,18 +51,19 @@ pub use expiry::{
 pub use measured::MeasuredIndex;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditPlace, Audited, Auditor, Claim, Credential,
-    DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion, Grant, Head,
-    IssuedKey, JobRun, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage,
-    MemoryTarget, NewStore, Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed, RunPlace,
-    Scope, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState, StoreUpdate,
-    StoredContent, Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge, TenantStanding,
-    TenantStatus, TenantUpdate, TenantUsage, Version, VersionCounts, VersionListing, VersionPage,
+    DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion,
+    Grant, Head, IssuedKey, JobRun, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing,
+    MemoryPage, MemoryTarget, NewStore, Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed,
+    RunFence, RunPlace, Scope, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState,
+    StoreUpdate, StoredContent, Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge,
+    TenantStanding, TenantStatus, TenantUpdate, TenantUsage, Version, VersionCounts, VersionListing,
+    VersionPage,
 };
 pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
 pub use postgres::PostgresIndex;
 pub use retention::{History, Outdated, RetentionIndex, VersionBatch, VersionsTaken};
 pub use search::{
-    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchRow, SearchSince,
+    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchPlace, SearchRow, SearchSince,
     SearchUpkeepIndex, Unindexed, UnindexedPage,
 };
 pub use secrets::{SecretIndex, ServerSecret};
@@ -376,15 +377,28 @@ pub trait MaintenanceIndex: Send + Sync {
     /// Blobs queued for deletion whose time has come, oldest first.
     async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError>;
 
-    /// Tells that blobs are gone.
+    /// Takes removed blobs off the queue, for the reason for which each was listed:
+    /// an entry that has another reason by now is another removal's.
     ///
-    /// Those that a row once named leave the queue. An orphan stays condemned
-    /// until `orphans_until`: the slow write that brought it may still come to
-    /// commit, and must find it condemned.
-    async fn deletions_done(&self, keys: &[BlobKey], orphans_until: Timestamp) -> Result<(), IndexError>;
+    /// An orphan stays condemned until `orphans_until`: the slow write that brought
+    /// it may still come to commit, and must find it condemned. Answers `false`,
+    /// changing nothing, when the lease of `fence` was lost; without a fence, the
+    /// caller removed what it queued itself.
+    async fn deletions_done(
+        &self,
+        done: &[DueDeletion],
+        orphans_until: Timestamp,
+        fence: Option<&RunFence>,
+    ) -> Result<bool, IndexError>;
 
-    /// Puts a blob that could not be removed back for a later try.
-    async fn deletion_failed(&self, key: &BlobKey, not_before: Timestamp) -> Result<(), IndexError>;
+    /// Puts a blob that could not be removed back for a later try; nothing
+    /// changes where its reason is another by now or the lease was lost.
+    async fn deletion_failed(
+        &self,
+        failed: &DueDeletion,
+        not_before: Timestamp,
+        fence: &RunFence,
+    ) -> Result<(), IndexError>;
 }
 
 /// Leases and records of scheduled jobs.

@@ -23,10 +23,10 @@ use crate::{
     JobIndex, JobRun, KeyCreation, KeyIndex, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex,
     MemoryListing, MemoryPage, MemoryPlace, NamedBlob, NewErasure, NewSession, NewStore, OperatorIndex, Pin,
     PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex,
-    RowsErased, RunPlace, SearchChanges, SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex, SecretIndex,
-    ServerSecret, Session, SessionChange, SessionCreation, SessionEvent, SessionIndex, SessionListing,
-    SessionUpdate, SessionUse, Store, StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing,
-    StorePurge, StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount, TenantDeletion,
+    RowsErased, RunFence, RunPlace, SearchChanges, SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex,
+    SecretIndex, ServerSecret, Session, SessionChange, SessionCreation, SessionEvent, SessionIndex,
+    SessionListing, SessionUpdate, SessionUse, Store, StoreChange, StoreCount, StoreCreation, StoreIndex,
+    StoreListing, StorePurge, StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount, TenantDeletion,
     TenantDeletionIndex, TenantName, TenantPurge, TenantStanding, TenantUpdate, TenantUsage, UnindexedPage,
     UpkeepIndex, UsageIndex, Version, VersionBatch, VersionCounts, VersionIndex, VersionListing, VersionPage,
     VersionsTaken,
@@ -207,8 +207,8 @@ $implement! {
     read live_gateways(now: Timestamp) -> u32;
     write condemn_orphan(key: &BlobKey, not_before: Timestamp) -> bool;
     read due_deletions(now: Timestamp, limit: u32) -> Vec<DueDeletion>;
-    write deletions_done(keys: &[BlobKey], orphans_until: Timestamp) -> ();
-    write deletion_failed(key: &BlobKey, not_before: Timestamp) -> ();
+    write deletions_done(done: &[DueDeletion], orphans_until: Timestamp, fence: Option<&RunFence>) -> bool;
+    write deletion_failed(failed: &DueDeletion, not_before: Timestamp, fence: &RunFence) -> ();
 }
 
 $implement! {
@@ -245,6 +245,7 @@ $implement! {
     write erase_rows(
         tenant_id: TenantId, erasure_id: ErasureId, now: Timestamp, lease_until: Timestamp, limit: u32
     ) -> RowsErased;
+    read forgotten_blobs(tenant_id: TenantId, store_id: StoreId, blobs: &[VersionId]) -> Vec<VersionId>;
     read queued_blobs(tenant_id: TenantId, erasure_id: ErasureId, limit: u32) -> Vec<BlobKey>;
     write blobs_erased(
         tenant_id: TenantId, erasure_id: ErasureId, blobs: &ErasedBlobs, lease_until: Timestamp

@@ -80,6 +80,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         "put",
         include_str!("../../../migrations/postgres/0014_put.sql"),
     ),
+    (
+        15,
+        "functions v4",
+        include_str!("../../../migrations/postgres/0015_functions_v4.sql"),
+    ),
 ];
 
 const SQLITE: &[(i64, &str, &str)] = &[

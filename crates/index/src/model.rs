@@ -11,7 +11,7 @@ mod version;
 pub(crate) use audit::job_action;
 pub use audit::{AuditAction, AuditEntry, AuditPlace, Audited, Auditor};
 pub use deletion::{DeletionState, TenantDeletion, TenantPurge, VersionCounts};
-pub use job::{AccessRow, DueDeletion, JobRun, RunPlace};
+pub use job::{AccessRow, DeletionReason, DueDeletion, JobRun, RunFence, RunPlace};
 pub use memory::{
     Claim, Depth, Directory, Entry, FoundMemory, Head, Lookup, Memory, MemoryItem, MemoryListing, MemoryPage,
     MemoryTarget, Pin, PinOutcome, Replayed, Target,

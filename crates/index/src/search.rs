@@ -22,11 +22,30 @@ pub struct SearchRow {
     pub terms: Vec<u8>,
 }
 
+/// How far a store's history was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SearchPlace {
+    /// The place of the last version.
+    pub seq: i64,
+    /// The purge epoch of then.
+    pub purge_epoch: i64,
+    /// The version at that place; `None`: retention removed it. A restored database
+    /// has another version there, or none.
+    pub version_id: Option<VersionId>,
+}
+
+impl SearchPlace {
+    /// Its rank among the places of one history.
+    pub const fn order(&self) -> (i64, i64) {
+        (self.purge_epoch, self.seq)
+    }
+}
+
 /// What a replica knows of a store, and asks for the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchSince {
-    /// How far it knows it, and the purge epoch of then; `None`: not at all.
-    pub place: Option<(i64, i64)>,
+    /// How far it knows it; `None`: not at all.
+    pub place: Option<SearchPlace>,
     /// The analyser whose terms it can read.
     pub analyser: u32,
     /// Memories that had no terms when they were read; looked at again.
@@ -39,12 +58,11 @@ pub struct SearchSince {
 /// What changed in a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchChanges {
-    /// How far the changes go.
-    pub seq: i64,
-    /// The store's purge epoch, under which content may be read.
-    pub purge_epoch: i64,
+    /// How far the changes go. Content may be read under its purge epoch.
+    pub place: SearchPlace,
     /// Whether these are all memories of the store, and others are gone: where
-    /// nothing was known of it, and where history was removed since.
+    /// nothing was known of it, where history was removed since, and where the
+    /// database was restored since.
     pub is_whole: bool,
     /// What became of the memories, in no order.
     pub memories: Vec<SearchChange>,

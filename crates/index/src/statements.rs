@@ -176,9 +176,10 @@ pub(crate) const END_ERASURE: &str = "UPDATE erasure SET state = 'done', ended_a
 pub(crate) const QUEUED_BLOBS: &str = "SELECT store_id, blob_id FROM blob_deletion \
     WHERE erasure_id = $2 AND tenant_id = $1 LIMIT $3";
 
-/// Makes every queued blob of a store an erasure's.
+/// Makes every queued blob of a store an erasure's; orphans and their tombstones
+/// only with `$5`.
 pub(crate) const CLAIM_BLOBS: &str = "UPDATE blob_deletion SET reason = 'erased', erasure_id = $3, not_before = $4 \
-    WHERE tenant_id = $1 AND store_id = $2 AND erasure_id IS NULL";
+    WHERE tenant_id = $1 AND store_id = $2 AND erasure_id IS NULL AND ($5 OR reason NOT IN ('orphan', 'gone'))";
 
 /// A part of a store's history in its order: place, memory, and whether it
 /// stood between two paths.

@@ -16,7 +16,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
 
-/// Accepted on every request and without a meaning: clients send `?beta=true`.
+/// Accepted on every request. Only creating a memory reads it: the SDKs send
+/// `?beta=true`, the preview's plain HTTP clients do not.
 const BETA: &str = "beta";
 
 /// A query as a route understands it.
@@ -143,6 +144,12 @@ impl Query {
     /// Items of a page: `limit`.
     pub(crate) fn limit(&mut self) -> Result<Option<u64>, ApiError> {
         self.number("limit", "1 to 100")
+    }
+
+    /// Whether `beta=true` was sent, as the SDKs do on every request.
+    pub(crate) fn is_beta(&self) -> bool {
+        let mut pairs = self.0.iter();
+        pairs.any(|(name, value)| name == BETA && value == "true")
     }
 
     /// Whether content is wanted: `view`.

@@ -232,6 +232,16 @@ impl BlobStore for HookedBlobs {
         Ok(self.with_kept_versions(batch))
     }
 
+    async fn list_removed(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
+        self.inner.list_removed(tenant_id, store_id, after, limit).await
+    }
+
     async fn erase_tenant(
         &self,
         tenant_id: TenantId,

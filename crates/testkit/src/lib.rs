@@ -14,6 +14,7 @@ pub mod owned_postgres;
 pub mod postgres;
 pub mod run;
 pub mod s3;
+pub mod seed;
 
 pub use collector::{CollectedSpan, Collector};
 pub use fault_proxy::{FaultProxy, ProxiedConnection};
@@ -23,6 +24,7 @@ pub use keepsake_server::{RunningServer, ServerCommand};
 pub use owned_postgres::{OwnedPostgres, StopMode};
 pub use postgres::{TestDatabase, fresh_database, fresh_database_from};
 pub use s3::{VersionedPlace, fresh_s3, s3_options, versioned_s3};
+pub use seed::Seed;
 
 /// The variable's value; a missing one is a failure that says how to get it.
 fn required_variable(name: &str, example: &str) -> String {

@@ -95,7 +95,7 @@ test('what cannot be stored is refused by name', async () => {
   await badRequest(() => memories.create(store_id, misspelt), '`preconditon`');
 });
 
-test('a path is taken once, and only a preview client writes over it', async () => {
+test('a path is taken once, and only a plain preview client replaces the memory there', async () => {
   const { store_id, create, history } = await newStore();
   const memory = await create('/a/b', '1');
   const inTheWay = { conflicting_memory_id: memory.id, conflicting_path: '/a/b' };
@@ -104,10 +104,14 @@ test('a path is taken once, and only a preview client writes over it', async () 
   const notExists = beyond({ path: '/a/b', content: '2', precondition: { type: 'not_exists' } });
   await conflict('memory_precondition_failed_error', () => memories.create(store_id, notExists));
   await conflict('memory_precondition_failed_error', () => memories.create(store_id, notExists, PREVIEW));
-  const over = await memories.create(store_id, { path: '/a/b', content: '2' }, PREVIEW);
-  assert.equal(over.id, memory.id);
-  const both = { path: '/a/b', content: '3', betas: ['managed-agents-2026-04-01'] };
+  const new_content = { path: '/a/b', content: '2' };
+  // The SDKs 0.97 to 0.112 send the preview's header too, and `?beta=true`.
+  await conflict('memory_path_conflict_error', () => memories.create(store_id, new_content, PREVIEW), inTheWay);
+  const both = { ...new_content, betas: ['managed-agents-2026-04-01'] };
   await conflict('memory_path_conflict_error', () => memories.create(store_id, both), inTheWay);
+  const plain = { body: new_content, ...PREVIEW };
+  const over = /** @type {any} */ (await client.post(`/v1/memory_stores/${store_id}/memories`, plain));
+  assert.equal(over.id, memory.id);
   assert.deepEqual(
     (await history()).map((version) => version.operation),
     ['modified', 'created'],

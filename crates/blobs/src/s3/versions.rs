@@ -31,10 +31,27 @@ enum Answer<T> {
     Refused,
 }
 
+/// A version of an object, or a delete marker.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    /// The object's name.
+    name: String,
+    id: String,
+    kind: VersionKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum VersionKind {
+    /// What a read of the object answers.
+    Current,
+    /// Content that a later version or a delete marker hides.
+    Noncurrent,
+    DeleteMarker,
+}
+
 /// Versions of objects that begin alike, delete markers included.
 struct Page {
-    /// Name and version of each.
-    versions: Vec<(String, String)>,
+    versions: Vec<Version>,
     /// Where the next page begins: name and version.
     next: Option<(Option<String>, Option<String>)>,
 }
@@ -149,9 +166,11 @@ impl S3Blobs {
             next = page.next;
             let mut versions = page.versions;
             // Not every server begins behind the name that it is given.
-            versions.retain(|(name, _)| is_wanted(name) && after.as_ref().is_none_or(|after| name > after));
+            versions.retain(|Version { name, .. }| {
+                is_wanted(name) && after.as_ref().is_none_or(|after| name > after)
+            });
             versions.sort_unstable();
-            versions.retain(|(name, _)| {
+            versions.retain(|Version { name, .. }| {
                 if objects.len() == limit && !objects.contains_key(name) {
                     is_full = true;
                     return false;
@@ -177,11 +196,71 @@ impl S3Blobs {
         })
     }
 
+    /// The first `limit` blobs whose names begin so and follow `after`, that have
+    /// older versions and no current one; `None`: the bucket lets versions not be
+    /// listed.
+    pub(super) async fn removed_below(
+        &self,
+        versioning: Versioning,
+        beginning: &str,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
+        match versioning {
+            Versioning::Never => return Ok(Some(Vec::new())),
+            Versioning::Hidden => return Ok(None),
+            Versioning::Possible => {}
+        }
+        let mut removed = Vec::new();
+        // The versions of one object may be on two pages.
+        let mut last_object: Option<Object> = None;
+        let mut next = after.clone().map(|after| (Some(after), None));
+        loop {
+            let page = match self.versions(beginning, next).await? {
+                Answer::Given(page) => page,
+                Answer::Unknown | Answer::Refused => {
+                    self.seen.remember(Versioning::Hidden, Instant::now());
+                    return Ok(None);
+                }
+            };
+            let mut versions = page.versions;
+            // Not every server begins behind the name that it is given.
+            versions.retain(|version| after.as_ref().is_none_or(|after| version.name > *after));
+            versions.sort_unstable();
+            for version in versions {
+                if last_object
+                    .as_ref()
+                    .is_none_or(|object| object.name != version.name)
+                {
+                    let ended = last_object.replace(Object::of(&version));
+                    removed.extend(ended.and_then(|object| self.removed_key(&object)));
+                }
+                if let Some(object) = &mut last_object {
+                    object.count(version.kind);
+                }
+            }
+            next = page.next;
+            if removed.len() >= limit || next.is_none() {
+                break;
+            }
+        }
+        if next.is_none() {
+            removed.extend(last_object.and_then(|object| self.removed_key(&object)));
+        }
+        removed.truncate(limit);
+        Ok(Some(removed))
+    }
+
+    fn removed_key(&self, object: &Object) -> Option<BlobKey> {
+        let is_removed = object.has_noncurrent && !object.has_current;
+        is_removed.then(|| self.key_of(&object.name)).flatten()
+    }
+
     /// Deletes versions; answers the names of those that it was not let delete.
-    async fn delete_listed(&self, versions: Vec<(String, String)>) -> Result<Vec<String>, BlobError> {
+    async fn delete_listed(&self, versions: Vec<Version>) -> Result<Vec<String>, BlobError> {
         stream::iter(versions)
-            .map(|(name, version)| async move {
-                let answer = self.delete_version(&name, &version).await?;
+            .map(|Version { name, id, .. }| async move {
+                let answer = self.delete_version(&name, &id).await?;
                 Ok((!matches!(answer, Answer::Given(()))).then_some(name))
             })
             .buffer_unordered(DELETIONS_AT_ONCE)
@@ -246,14 +325,17 @@ impl S3Blobs {
             .send()
             .await;
         answer(asked.map(|listed| {
-            let versions = listed
-                .versions()
-                .iter()
-                .filter_map(|version| Some((version.key()?, version.version_id()?)));
+            let versions = listed.versions().iter().filter_map(|version| {
+                let kind = match version.is_latest() {
+                    Some(true) => VersionKind::Current,
+                    Some(false) | None => VersionKind::Noncurrent,
+                };
+                Some((version.key()?, version.version_id()?, kind))
+            });
             let markers = listed
                 .delete_markers()
                 .iter()
-                .filter_map(|marker| Some((marker.key()?, marker.version_id()?)));
+                .filter_map(|marker| Some((marker.key()?, marker.version_id()?, VersionKind::DeleteMarker)));
             let next = (listed.is_truncated() == Some(true)).then(|| {
                 let name = listed.next_key_marker().map(str::to_owned);
                 (name, listed.next_version_id_marker().map(str::to_owned))
@@ -261,7 +343,11 @@ impl S3Blobs {
             Page {
                 versions: versions
                     .chain(markers)
-                    .map(|(name, version)| (name.to_owned(), version.to_owned()))
+                    .map(|(name, id, kind)| Version {
+                        name: name.to_owned(),
+                        id: id.to_owned(),
+                        kind,
+                    })
                     .collect(),
                 // A server that says there is more and not where is at its end.
                 next: next.filter(|(name, _)| name.is_some()),
@@ -284,6 +370,31 @@ impl S3Blobs {
                 Ok(Answer::Given(()))
             }
             asked => answer(asked.map(drop)),
+        }
+    }
+}
+
+/// What was seen of an object's versions.
+struct Object {
+    name: String,
+    has_current: bool,
+    has_noncurrent: bool,
+}
+
+impl Object {
+    fn of(version: &Version) -> Self {
+        Self {
+            name: version.name.clone(),
+            has_current: false,
+            has_noncurrent: false,
+        }
+    }
+
+    const fn count(&mut self, kind: VersionKind) {
+        match kind {
+            VersionKind::Current => self.has_current = true,
+            VersionKind::Noncurrent => self.has_noncurrent = true,
+            VersionKind::DeleteMarker => {}
         }
     }
 }

@@ -114,3 +114,44 @@ async fn erased_tenant_goes_in_batches_with_what_was_deleted_before() {
     let again = store.erase_tenant(tenant_id, None, 3).await.unwrap();
     assert_eq!(again, every_version(0, None));
 }
+
+/// Deleted blobs of which the bucket keeps a version, a page at a time.
+#[tokio::test]
+async fn removed_blobs_are_listed_by_their_keys() {
+    let (store, keeps_versions) = match versioned_s3().await {
+        Some(place) => (S3Blobs::connect(place.options.clone()).await.unwrap(), true),
+        None => (
+            S3Blobs::connect(s3_options(&unique_prefix())).await.unwrap(),
+            false,
+        ),
+    };
+    for blob in 1..=6 {
+        put(&store, blob).await;
+    }
+    let other = key(1, 2, 9);
+    store.put(&other, Bytes::from_static(b"other")).await.unwrap();
+    for removed in [key(1, 1, 1), key(1, 1, 3), key(1, 1, 4), other] {
+        store.delete(&removed).await.unwrap();
+    }
+    // Deleted twice it has two markers, and erased it has no version.
+    store.delete(&key(1, 1, 3)).await.unwrap();
+    store.erase(&key(1, 1, 6)).await.unwrap();
+    let (tenant_id, store_id) = (other.tenant_id, key(1, 1, 1).store_id);
+    let (mut after, mut listed) = (None, Vec::new());
+    loop {
+        let page = store.list_removed(tenant_id, store_id, after.as_ref(), 2).await;
+        let page = page.unwrap().expect("the server lets versions be listed");
+        assert!(page.len() <= 2);
+        let Some(last) = page.last().copied() else {
+            break;
+        };
+        after = Some(last);
+        listed.extend(page);
+    }
+    let expected = if keeps_versions {
+        vec![key(1, 1, 1), key(1, 1, 3), key(1, 1, 4)]
+    } else {
+        Vec::new()
+    };
+    assert_eq!(listed, expected);
+}

@@ -68,7 +68,10 @@ fn each_rule_has_its_refusal() {
     assert_eq!(refusal("/\u{e0041}"), PathError::Format);
     assert_eq!(refusal("/a\u{2028}"), PathError::LineSeparator);
     assert_eq!(refusal("/a\u{2029}b"), PathError::LineSeparator);
-    assert_eq!(refusal("/e\u{301}"), PathError::NotNfc);
+    // In whichever segment it is.
+    for path in ["/e\u{301}", "/e\u{301}/b", "/a/e\u{301}/b", "/é/e\u{301}/é"] {
+        assert_eq!(refusal(path), PathError::NotNfc, "{path}");
+    }
     assert_eq!(refusal("/\u{212b}"), PathError::NotNfc);
     assert_eq!(refusal("/.anthropic-memory-store"), PathError::Reserved);
     assert_eq!(refusal("/.anthropic-memory-store/a/b"), PathError::Reserved);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::BlobKey;
 use keepsake_index::DueDeletion;
 use serde_json::{Value, json};
 
@@ -52,8 +51,8 @@ impl Job for DrainDeletions {
             let many = due.len() as u64;
             let gone: Vec<_> = stream::iter(due)
                 .map(|deletion| async move {
-                    let is_gone = self.remove(engine, &deletion).await?;
-                    Ok::<_, EngineError>(is_gone.then_some(deletion.key))
+                    let is_gone = self.remove(engine, lease, &deletion).await?;
+                    Ok::<_, EngineError>(is_gone.then_some(deletion))
                 })
                 .buffer_unordered(REMOVALS_AT_ONCE)
                 .try_filter_map(|gone| std::future::ready(Ok(gone)))
@@ -61,8 +60,12 @@ impl Job for DrainDeletions {
                 .await?;
             removed += gone.len() as u64;
             failed += many - gone.len() as u64;
-            self.settle(engine, &gone).await?;
-            if !lease.renew(None).await? {
+            let orphans_until = engine.now().plus(ORPHAN_CONDEMNED_FOR);
+            let index = &engine.0.index;
+            let has_lease = index
+                .deletions_done(&gone, orphans_until, Some(&lease.fence()))
+                .await?;
+            if !has_lease || !lease.renew(None).await? {
                 break;
             }
         }
@@ -72,9 +75,14 @@ impl Job for DrainDeletions {
 
 impl DrainDeletions {
     /// Removes one blob, or puts it back for later.
-    async fn remove(&self, engine: &Engine, deletion: &DueDeletion) -> Result<bool, EngineError> {
+    async fn remove(
+        &self,
+        engine: &Engine,
+        lease: &Lease<'_>,
+        deletion: &DueDeletion,
+    ) -> Result<bool, EngineError> {
         let key = &deletion.key;
-        let removed = if deletion.is_for_good {
+        let removed = if deletion.reason.is_for_good() {
             let erased = engine.0.blobs.erase(key).await;
             erased.map(|erased| warn_of_kept_versions(key, erased))
         } else {
@@ -90,13 +98,8 @@ impl DrainDeletions {
         engine
             .0
             .index
-            .deletion_failed(&deletion.key, engine.now().plus(wait))
+            .deletion_failed(deletion, engine.now().plus(wait), &lease.fence())
             .await?;
         Ok(false)
-    }
-
-    async fn settle(&self, engine: &Engine, gone: &[BlobKey]) -> Result<(), EngineError> {
-        let orphans_until = engine.now().plus(ORPHAN_CONDEMNED_FOR);
-        Ok(engine.0.index.deletions_done(gone, orphans_until).await?)
     }
 }

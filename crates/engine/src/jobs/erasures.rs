@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::stream::{self, StreamExt};
 use keepsake_blobs::{BlobError, Erased};
 use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId};
-use keepsake_index::{Auditor, ErasedBlobs, ObjectVersions};
+use keepsake_index::{Auditor, ErasedBlobs, ObjectVersions, RowsErased};
 use serde_json::{Value, json};
 use tracing::Instrument;
 
@@ -64,6 +64,7 @@ impl Job for Erase {
                 match work.attempt().await? {
                     Attempt::Done => done += 1,
                     Attempt::Failed => failed += 1,
+                    Attempt::NotEnded => {}
                     Attempt::Stopped => return Ok(json!({ "done": done, "failed": failed })),
                 }
             }
@@ -140,6 +141,9 @@ enum Attempt {
     Done,
     /// What went wrong is noted; it is tried again.
     Failed,
+    /// Another worker ended it, or another erasure has blobs of its stores left:
+    /// it is looked at again.
+    NotEnded,
     /// The process is about to end, or the lease was lost.
     Stopped,
 }
@@ -174,25 +178,34 @@ impl Work<'_> {
     }
 
     async fn run(self) -> Result<Attempt, EngineError> {
-        let Some(whole_stores) = self.erase_rows().await? else {
+        let Some(erased) = self.erase_rows().await? else {
             return Ok(Attempt::Stopped);
         };
         if !self.erase_blobs().await? {
             return Ok(Attempt::Stopped);
         }
-        for store_id in whole_stores {
+        for store_id in erased.whole_stores {
             self.erase_rest_of(store_id).await?;
             if !self.goes_on().await? {
+                return Ok(Attempt::Stopped);
+            }
+        }
+        for store_id in erased.part_stores {
+            if !self.erase_older_versions(store_id).await? {
                 return Ok(Attempt::Stopped);
             }
         }
         self.overwrite_rows().await?;
         let index = &self.engine.0.index;
         let audited = self.engine.audited(Auditor::Job);
-        index
+        let has_ended = index
             .finish_erasure(self.tenant_id, self.erasure_id, &audited)
             .await?;
-        Ok(Attempt::Done)
+        Ok(if has_ended {
+            Attempt::Done
+        } else {
+            Attempt::NotEnded
+        })
     }
 
     /// Has the database keep nothing of the rows that went.
@@ -223,9 +236,9 @@ impl Work<'_> {
         }
     }
 
-    /// Takes the rows off; answers the stores that went as a whole, or `None`
-    /// where it has to stop.
-    async fn erase_rows(self) -> Result<Option<Vec<StoreId>>, EngineError> {
+    /// Takes the rows off; answers which stores it was about, or `None` where it
+    /// has to stop.
+    async fn erase_rows(self) -> Result<Option<RowsErased>, EngineError> {
         loop {
             let now = self.engine.now();
             let step = self.engine.0.index.erase_rows(
@@ -237,7 +250,7 @@ impl Work<'_> {
             );
             let step = step.await?;
             if step.is_done {
-                return Ok(Some(step.whole_stores));
+                return Ok(Some(step));
             }
             if !self.goes_on().await? {
                 return Ok(None);
@@ -255,27 +268,76 @@ impl Work<'_> {
             if keys.is_empty() {
                 return Ok(true);
             }
-            let outcomes: Vec<_> = stream::iter(keys)
-                .map(|key| async move { (key, self.erase_blob(&key).await) })
-                .buffer_unordered(BLOBS_AT_ONCE)
-                .collect()
-                .await;
-            for became in [
-                Erased::EveryVersion,
-                Erased::NotVersioned,
-                Erased::OlderVersionsKept,
-            ] {
-                let same = outcomes
-                    .iter()
-                    .filter(|(_, outcome)| matches!(outcome, Ok(one) if *one == became));
-                let keys: Vec<_> = same.map(|(key, _)| *key).collect();
-                if !keys.is_empty() {
-                    self.count(keys, 0, became).await?;
-                }
+            self.erase_keys(keys, true).await?;
+            if !self.goes_on().await? {
+                return Ok(false);
             }
-            if let Some((_, Err(error))) = outcomes.into_iter().find(|(_, outcome)| outcome.is_err()) {
-                return Err(error.into());
+        }
+    }
+
+    /// Erases blobs and counts them; `are_queued`: they have rows in the deletion
+    /// queue.
+    async fn erase_keys(self, keys: Vec<BlobKey>, are_queued: bool) -> Result<(), EngineError> {
+        let outcomes: Vec<_> = stream::iter(keys)
+            .map(|key| async move { (key, self.erase_blob(&key).await) })
+            .buffer_unordered(BLOBS_AT_ONCE)
+            .collect()
+            .await;
+        for became in [
+            Erased::EveryVersion,
+            Erased::NotVersioned,
+            Erased::OlderVersionsKept,
+        ] {
+            let same = outcomes
+                .iter()
+                .filter(|(_, outcome)| matches!(outcome, Ok(one) if *one == became));
+            let keys: Vec<_> = same.map(|(key, _)| *key).collect();
+            if keys.is_empty() {
+                continue;
             }
+            let many = keys.len() as u64;
+            if are_queued {
+                self.count(keys, 0, became).await?;
+            } else {
+                self.count(Vec::new(), many, became).await?;
+            }
+        }
+        match outcomes.into_iter().find(|(_, outcome)| outcome.is_err()) {
+            Some((_, Err(error))) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Erases older object versions of blobs that were deleted before from a store
+    /// that stays, such as those that retention took; `false`: it has to stop.
+    ///
+    /// No row says any more which paths these had, so all of them go. A blob that a
+    /// version names is left alone, and so is an orphan that waits under its
+    /// tombstone.
+    async fn erase_older_versions(self, store_id: StoreId) -> Result<bool, EngineError> {
+        let shared = &self.engine.0;
+        let mut after = None;
+        loop {
+            let listed = shared
+                .blobs
+                .list_removed(self.tenant_id, store_id, after.as_ref(), BATCH_BLOBS as usize)
+                .await?;
+            let Some(removed) = listed else {
+                self.count(Vec::new(), 0, Erased::OlderVersionsKept).await?;
+                return Ok(true);
+            };
+            let Some(last) = removed.last().copied() else {
+                return Ok(true);
+            };
+            let ids: Vec<_> = removed.iter().map(|key| key.blob_id).collect();
+            let forgotten = shared
+                .index
+                .forgotten_blobs(self.tenant_id, store_id, &ids)
+                .await?;
+            let mut keys = removed;
+            keys.retain(|key| forgotten.contains(&key.blob_id));
+            self.erase_keys(keys, false).await?;
+            after = Some(last);
             if !self.goes_on().await? {
                 return Ok(false);
             }

@@ -36,6 +36,9 @@ const MISSING_TOLD: usize = 20;
 /// Where most blobs are unnamed, more likely than so many orphans is an index
 /// that does not belong to them: one that is new and waits for its backup, or
 /// another deployment's. A scheduled run fails then; one by hand goes on.
+/// All blobs decide, not those of one range: a run that meets too many unnamed
+/// ones stops condemning and counts on to the end, and sweeps from the beginning
+/// where the whole is sound. What it counted is part of its cursor.
 #[derive(Debug, Clone, Copy)]
 pub struct SweepBlobs {
     /// Blobs, and rows, looked at together.
@@ -68,38 +71,64 @@ impl Job for SweepBlobs {
     }
 
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        let kept = lease.cursor().await?;
-        let mut after: Option<BlobKey> = kept.and_then(|text| text.parse().ok());
         let grace = GRACE_AT_LEAST.max(engine.0.request_deadline * GRACE_IN_DEADLINES);
-        let mut swept = Swept {
-            allowed: self.unnamed_allowed(engine, lease).await?,
-            ..Swept::default()
-        };
+        let mut swept = Swept::resumed(lease.cursor().await?.as_deref());
+        if lease.is_manual() {
+            swept.phase = Phase::Confirmed;
+        } else if engine.0.index.named_blobs(None, 1).await?.is_empty() {
+            swept.phase = Phase::Counting;
+        }
         loop {
-            // The rows after the blobs: a write puts its blob first, so that what
-            // it wrote meanwhile is no orphan.
-            let listed = engine.0.blobs.list(after.as_ref(), self.batch as usize).await?;
-            let named = engine.0.index.named_blobs(after.as_ref(), self.batch).await?;
-            let end = end_of(&listed, &named, self.batch as usize);
-            let range = Range::of(&listed, &named, end);
-            swept.blobs += range.blobs;
-            swept.named += range.blobs - range.unnamed.len() as u64;
-            let old_from = engine.now().minus(grace);
-            let old = range.unnamed.iter().filter(|blob| blob.modified_at < old_from);
-            swept.old_unnamed += old.count() as u64;
-            if swept.looks_foreign() {
-                return Err(EngineError::ForeignBlobs);
-            }
-            swept
-                .condemn(engine, &range.unnamed, old_from, lease.dry_run())
+            self.sweep_range(engine, lease, &mut swept, engine.now().minus(grace))
                 .await?;
-            swept.look_for(engine, range.unlisted).await?;
-            after = end;
-            let cursor = after.map(|key| key.to_string());
-            if !lease.renew(cursor.as_deref()).await? || after.is_none() {
+            let mut is_done = swept.after.is_none();
+            if is_done && swept.phase == Phase::Counting {
+                if swept.looks_foreign() {
+                    // The next try begins anew: the index may be restored by then.
+                    lease.renew(None).await?;
+                    return Err(EngineError::ForeignBlobs);
+                }
+                (swept, is_done) = (Swept::confirmed(), false);
+            }
+            let cursor = if is_done { None } else { swept.cursor() };
+            if !lease.renew(cursor.as_deref()).await? || is_done {
                 return Ok(swept.counts());
             }
         }
+    }
+}
+
+impl SweepBlobs {
+    /// Compares the next range of keys, and moves on behind it.
+    async fn sweep_range(
+        &self,
+        engine: &Engine,
+        lease: &Lease<'_>,
+        swept: &mut Swept,
+        old_from: Timestamp,
+    ) -> Result<(), EngineError> {
+        let after = swept.after;
+        // The rows after the blobs: a write puts its blob first, so that what
+        // it wrote meanwhile is no orphan.
+        let listed = engine.0.blobs.list(after.as_ref(), self.batch as usize).await?;
+        let named = engine.0.index.named_blobs(after.as_ref(), self.batch).await?;
+        let end = end_of(&listed, &named, self.batch as usize);
+        let range = Range::of(&listed, &named, end);
+        swept.blobs += range.blobs;
+        swept.named += range.blobs - range.unnamed.len() as u64;
+        let old = range.unnamed.iter().filter(|blob| blob.modified_at < old_from);
+        swept.old_unnamed += old.count() as u64;
+        if swept.phase == Phase::Condemning && swept.looks_foreign() {
+            swept.phase = Phase::Counting;
+        }
+        if swept.phase != Phase::Counting {
+            swept
+                .condemn(engine, &range.unnamed, old_from, lease.dry_run())
+                .await?;
+        }
+        swept.look_for(engine, range.unlisted).await?;
+        swept.after = end;
+        Ok(())
     }
 }
 
@@ -142,36 +171,40 @@ impl Range {
     }
 }
 
-/// How many unnamed blobs a run condemns.
-#[derive(Debug, Clone, Copy, Default)]
-enum Allowed {
-    /// The index names no blob at all.
+/// What a run does with unnamed blobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    /// Condemns them as long as most blobs that it met are named.
     #[default]
-    None,
-    /// As many as it met that are named, and a few in any case.
-    AsManyAsNamed,
-    /// Somebody asked for it.
-    All,
+    Condemning,
+    /// Counts only: too many of those that it met are unnamed.
+    Counting,
+    /// Condemns them: most of all blobs are named, or an operator asked for it.
+    Confirmed,
 }
 
-impl SweepBlobs {
-    async fn unnamed_allowed(self, engine: &Engine, lease: &Lease<'_>) -> Result<Allowed, EngineError> {
-        if lease.is_manual() {
-            return Ok(Allowed::All);
+impl Phase {
+    const ALL: [Self; 3] = [Self::Condemning, Self::Counting, Self::Confirmed];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Condemning => "condemning",
+            Self::Counting => "counting",
+            Self::Confirmed => "confirmed",
         }
-        let is_empty = engine.0.index.named_blobs(None, 1).await?.is_empty();
-        Ok(if is_empty {
-            Allowed::None
-        } else {
-            Allowed::AsManyAsNamed
-        })
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.name() == name)
     }
 }
 
-/// What a run has found.
+/// What a run has found; it goes on with it after an interruption.
 #[derive(Debug, Default)]
 struct Swept {
-    allowed: Allowed,
+    phase: Phase,
+    /// Where the next range begins.
+    after: Option<BlobKey>,
     blobs: u64,
     named: u64,
     old_unnamed: u64,
@@ -183,6 +216,52 @@ struct Swept {
 }
 
 impl Swept {
+    /// Goes on where a run was interrupted, or begins: also where the cursor is an
+    /// earlier release's.
+    fn resumed(cursor: Option<&str>) -> Self {
+        cursor.and_then(Self::of_cursor).unwrap_or_default()
+    }
+
+    fn of_cursor(cursor: &str) -> Option<Self> {
+        let kept: Value = serde_json::from_str(cursor).ok()?;
+        let count = |name: &str| kept[name].as_u64();
+        let key = |text: &Value| text.as_str()?.parse().ok();
+        Some(Self {
+            phase: Phase::parse(kept["phase"].as_str()?)?,
+            after: Some(key(&kept["after"])?),
+            blobs: count("blobs")?,
+            named: count("named")?,
+            old_unnamed: count("old_unnamed")?,
+            condemned: count("condemned")?,
+            condemned_bytes: count("condemned_bytes")?,
+            too_young: count("too_young")?,
+            missing: count("missing")?,
+            missing_blobs: kept["missing_blobs"]
+                .as_array()?
+                .iter()
+                .map(key)
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    /// What [`Self::resumed`] reads; `None`: there is nothing to go on with.
+    fn cursor(&self) -> Option<String> {
+        let mut kept = self.counts();
+        kept["after"] = self.after?.to_string().into();
+        kept["phase"] = self.phase.name().into();
+        kept["named"] = self.named.into();
+        kept["old_unnamed"] = self.old_unnamed.into();
+        Some(kept.to_string())
+    }
+
+    /// The beginning of the walk that follows a sound count.
+    fn confirmed() -> Self {
+        Self {
+            phase: Phase::Confirmed,
+            ..Self::default()
+        }
+    }
+
     fn counts(&self) -> Value {
         json!({
             "blobs": self.blobs,
@@ -196,12 +275,8 @@ impl Swept {
 
     /// Whether the index hardly knows the blobs that were met so far.
     fn looks_foreign(&self) -> bool {
-        let allowed = match self.allowed {
-            Allowed::None => 0,
-            Allowed::AsManyAsNamed => self.named.max(UNNAMED_AT_LEAST),
-            Allowed::All => u64::MAX,
-        };
-        self.old_unnamed > allowed
+        let knows_none = self.phase == Phase::Counting && self.named == 0 && self.old_unnamed > 0;
+        knows_none || self.old_unnamed > self.named.max(UNNAMED_AT_LEAST)
     }
 
     /// Condemns those of the blobs that are old; a dry run only counts them.

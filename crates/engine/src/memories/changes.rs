@@ -373,8 +373,7 @@ impl Writer<'_> {
             _ => {}
         }
         if is_at_path && has_content {
-            let is_pinned = edit.pinned.filter(|pinned| *pinned != memory.is_pinned);
-            return self.pin(Seen::of(&found), memory, is_pinned).await;
+            return self.pin(Seen::of(&found), memory, edit.pinned).await;
         }
         let new_content = edit.content.as_ref().filter(|_| !has_content);
         let policy = match new_content {

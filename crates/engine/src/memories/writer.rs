@@ -100,31 +100,31 @@ impl<'a> Writer<'a> {
         self.engine.0.edits.turn(place).await
     }
 
-    /// Sets the pin, or only has the call remembered; writes no version.
+    /// Sets the pin, or keeps it and only records the call; writes no version.
     pub(crate) async fn pin(
         &self,
         seen: Seen,
         memory: Memory,
         is_pinned: Option<bool>,
     ) -> Result<Try, EngineError> {
-        if is_pinned.is_none() && self.idempotency.is_none() {
+        let changes = is_pinned.is_some_and(|is_pinned| is_pinned != memory.is_pinned);
+        if !changes && self.idempotency.is_none() {
             return Ok(Try::Done(seen, Box::new(memory)));
         }
-        let memory = Memory {
-            is_pinned: is_pinned.unwrap_or(memory.is_pinned),
-            ..memory
-        };
         let pin = Pin {
             store_id: self.store_id,
             memory_id: memory.head.memory_id,
             expected: memory.head.version_id,
-            is_pinned: memory.is_pinned,
+            is_pinned,
             idempotency: self.idempotency.copied(),
             now: self.engine.now(),
         };
         self.principal.require_writable(self.store_id)?;
         match self.engine.0.index.pin(self.principal.tenant_id, &pin).await? {
-            PinOutcome::Done => Ok(Try::Done(seen, Box::new(memory))),
+            PinOutcome::Done { is_pinned } => {
+                let memory = Memory { is_pinned, ..memory };
+                Ok(Try::Done(seen, Box::new(memory)))
+            }
             PinOutcome::Replayed { seq } => Ok(Try::Replayed(seq)),
             PinOutcome::Stale => Ok(Try::Again),
             PinOutcome::KeyReused => Err(EngineError::KeyReused),

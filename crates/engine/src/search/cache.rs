@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
-use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchSince, Unindexed};
+use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, Unindexed};
 use keepsake_search::{ANALYSER, Built, Postings};
 use keepsake_telemetry::Cache as Looked;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
@@ -187,8 +187,8 @@ pub(super) struct SearchedStore {
 
 #[derive(Default)]
 struct State {
-    /// Purge epoch and `seq`; `None`: nothing was loaded.
-    place: Option<(i64, i64)>,
+    /// `None`: nothing was loaded.
+    place: Option<SearchPlace>,
     postings: Postings,
     heads: HashMap<MemoryId, Known>,
     /// Memories whose content has no terms yet.
@@ -222,9 +222,22 @@ impl SearchedStore {
     }
 
     /// Whether the store is seen to be at `place`, or past it.
-    fn is_at(&self, place: (i64, i64)) -> bool {
+    fn is_at(&self, place: SearchPlace) -> bool {
         let state = self.state.try_read();
-        state.is_ok_and(|state| state.place >= Some(place))
+        state.is_ok_and(|state| {
+            let known = state.place;
+            known.is_some_and(|known| known.order() >= place.order())
+        })
+    }
+
+    /// Drops the index if it is still the one at `place`: the next search loads the
+    /// store.
+    fn forget(&self, place: SearchPlace) {
+        let mut state = self.write();
+        if state.place == Some(place) {
+            *state = State::default();
+            self.note(&mut state);
+        }
     }
 
     /// Whether the postings of all memories are made, or never will be.
@@ -272,14 +285,15 @@ impl SearchedStore {
             .store(!state.unindexed.is_empty(), Ordering::Relaxed);
     }
 
-    /// Applies what a query told; answers whether anything is another now.
-    fn apply(&self, changes: SearchChanges) -> bool {
-        let place = (changes.purge_epoch, changes.seq);
+    /// Applies what a query that asked for the changes after `asked` told; answers
+    /// whether anything is another now.
+    fn apply(&self, asked: Option<SearchPlace>, changes: SearchChanges) -> bool {
+        let place = changes.place;
         if changes.is_whole {
             let whole = State::whole(changes, self.max_postings_bytes);
             let mut state = self.write();
             // Another may have loaded it meanwhile.
-            let is_newer = state.place.is_none_or(|known| known < place);
+            let is_newer = state.place.is_none_or(|known| known.order() < place.order());
             if is_newer {
                 *state = whole;
                 self.is_large.store(false, Ordering::Relaxed);
@@ -288,10 +302,14 @@ impl SearchedStore {
             return is_newer;
         }
         let mut state = self.write();
-        // What was told of before is newer; of another epoch, of another store.
-        let follows = state
-            .place
-            .is_some_and(|(epoch, seq)| epoch == place.0 && seq <= place.1);
+        // Changes that were already applied are ignored, and so are those of another
+        // epoch. An index that is behind the query's place was loaded after the query
+        // began: the changes leave a gap to it.
+        let follows = state.place.is_some_and(|known| {
+            known.purge_epoch == place.purge_epoch
+                && known.seq <= place.seq
+                && asked.is_some_and(|asked| asked.seq <= known.seq)
+        });
         if follows {
             for change in changes.memories {
                 state.apply(change);
@@ -329,10 +347,7 @@ impl SearchedStore {
             });
         }
         let marker = Arc::new(results.marker);
-        let purge_epoch = state
-            .place
-            .map(|(purge_epoch, _)| purge_epoch)
-            .unwrap_or_default();
+        let purge_epoch = state.place.map(|place| place.purge_epoch).unwrap_or_default();
         let candidates = results
             .found
             .into_iter()
@@ -359,7 +374,7 @@ impl State {
     fn since(&self, may_be_whole: bool) -> SearchSince {
         SearchSince {
             may_be_whole,
-            place: self.place.map(|(purge_epoch, seq)| (seq, purge_epoch)),
+            place: self.place,
             analyser: ANALYSER,
             unindexed: self.unindexed.iter().take(UNINDEXED_AT_ONCE).copied().collect(),
         }
@@ -368,7 +383,7 @@ impl State {
     /// The index of a store that was read whole.
     fn whole(changes: SearchChanges, max_postings_bytes: usize) -> Self {
         let mut state = Self {
-            place: Some((changes.purge_epoch, changes.seq)),
+            place: Some(changes.place),
             postings: Postings::within(max_postings_bytes),
             ..Self::default()
         };
@@ -386,7 +401,7 @@ impl State {
 
     /// The memories that are to be given terms, a page of them.
     fn unindexed(&self, (tenant_id, store_id): Key) -> Vec<Unindexed> {
-        let purge_epoch = self.place.map_or(0, |(purge_epoch, _)| purge_epoch);
+        let purge_epoch = self.place.map_or(0, |place| place.purge_epoch);
         let ids = self.unindexed.iter().take(UNINDEXED_AT_ONCE);
         ids.filter_map(|memory_id| {
             let known = self.heads.get(memory_id)?;
@@ -509,16 +524,23 @@ impl Engine {
             self.0.searched.stores.invalidate(&key).await;
             return Err(EngineError::StoreNotFound);
         };
+        if let Some(known) = since.place
+            && changes.is_whole
+            && changes.place.purge_epoch <= known.purge_epoch
+        {
+            // Not history that was removed: the database was restored.
+            let store = Arc::clone(store);
+            off_the_runtime(move || store.forget(known)).await?;
+        }
         if changes.is_whole && !may_be_whole {
             return Ok(false);
         }
-        if changes.memories.is_empty() && !changes.is_whole && store.is_at((changes.purge_epoch, changes.seq))
-        {
+        if changes.memories.is_empty() && !changes.is_whole && store.is_at(changes.place) {
             return Ok(true);
         }
         let is_changed = {
             let store = Arc::clone(store);
-            off_the_runtime(move || store.apply(changes)).await?
+            off_the_runtime(move || store.apply(since.place, changes)).await?
         };
         if is_changed {
             self.0.searched.weigh(key, store).await;

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, Hit, Hits, Listing, ListingEntry, read};
 use keepsake_core::tool::{ToolError, ToolPath};
-use keepsake_core::{MemoryPath, SessionId, StoreId};
-use keepsake_index::{Depth, Idempotency, MemoryItem, MemoryListing, Scope, Target};
-use serde_json::{Map, Value};
+use keepsake_core::{MemoryPath, StoreId};
+use keepsake_index::{Depth, MemoryItem, MemoryListing, Scope, Target};
 
 use super::{Found, Stop, ToolAnswer, ToolCall, settle};
 use crate::cursor::Query;
+use crate::idempotency::NamedToolCall;
 use crate::{Engine, EngineError, Mounted, Mounts, Page, PageRequest, Principal, SearchHit, SearchQuery};
 
 impl Engine {
@@ -75,7 +75,16 @@ impl Engine {
             let session_id = mounts.session_id().or(principal.session_id());
             let idempotency = call.idempotency.or_else(|| {
                 let tool_use_id = call.tool_use_id.as_deref()?;
-                Some(self.agent_call_key(session_id, store_id, tool, tool_use_id, &call.input))
+                Some(self.idempotent_tool_call(
+                    principal,
+                    &NamedToolCall {
+                        session_id,
+                        store_id,
+                        tool: tool.name(),
+                        tool_use_id,
+                        input: &call.input,
+                    },
+                ))
             });
             let (engine, owner) = (self.clone(), Arc::clone(principal));
             self.run_to_end(async move {
@@ -91,27 +100,6 @@ impl Engine {
             false => result.concealed(),
         });
         Ok(principal.shown_outcome(outcome).into())
-    }
-
-    /// A block's id with its name and input names the call.
-    fn agent_call_key(
-        &self,
-        session_id: Option<SessionId>,
-        store_id: StoreId,
-        tool: AgentTool,
-        tool_use_id: &str,
-        input: &Map<String, Value>,
-    ) -> Idempotency {
-        let input = serde_json::to_vec(input).unwrap_or_default();
-        let session = session_id.map(SessionId::uuid).unwrap_or_default();
-        self.idempotency(&[
-            b"agent_tool",
-            session.as_bytes(),
-            store_id.uuid().as_bytes(),
-            tool.name().as_bytes(),
-            tool_use_id.as_bytes(),
-            &input,
-        ])
     }
 
     /// The content of the file at a path; `None`: there is none. Counts as

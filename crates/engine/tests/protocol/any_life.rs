@@ -9,9 +9,10 @@ use keepsake_core::Timestamp;
 use keepsake_engine::jobs::{ExpireUnused, RunOutcome, RunRequest, run_job};
 use keepsake_engine::{Clock, Engine, EngineError, MemoryEdit, ShownMemory, StoreEdit, View};
 use keepsake_index::LIVES_FOR;
+use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::Config;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -177,8 +178,9 @@ async fn whatever_happens_expiry_is_exact(bed: Bed) {
         .await
         .unwrap();
     bed.clock.advance(Duration::from_hours(24));
-    let histories = prop::collection::vec(any_step(), 30..70);
-    let mut runner = TestRunner::deterministic();
+    let histories = prop::collection::vec(any_step(), 50..90);
+    let seed = Seed::new();
+    let mut runner = seed.runner(Config::default());
     let mut expired = 0;
     for number in 0..HISTORIES {
         let steps = histories.new_tree(&mut runner).unwrap().current();
@@ -202,8 +204,5 @@ async fn whatever_happens_expiry_is_exact(bed: Bed) {
         }
         expired += history.expired;
     }
-    assert!(
-        expired >= HISTORIES,
-        "only {expired} memories expired: the histories are too short"
-    );
+    assert!(expired > 0, "no memory expired: the histories are too short");
 }

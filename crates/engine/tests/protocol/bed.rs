@@ -23,6 +23,33 @@ enum Ground {
     Database(TestDatabase),
 }
 
+/// What the bucket of a test keeps of objects that were deleted.
+pub(crate) enum Bucket {
+    /// Every version.
+    Versioned(VersionedPlace),
+    /// Nothing.
+    Plain,
+}
+
+impl Bucket {
+    /// Objects that are there, with versions and delete markers where the bucket
+    /// keeps them.
+    pub(crate) async fn objects(&self, bed: &Bed) -> usize {
+        match self {
+            Self::Versioned(place) => place.versions().await,
+            Self::Plain => bed.blobs_there().await.len(),
+        }
+    }
+
+    /// `versioned` where the bucket keeps versions, else `plain`.
+    pub(crate) fn either<T>(&self, versioned: T, plain: T) -> T {
+        match self {
+            Self::Versioned(_) => versioned,
+            Self::Plain => plain,
+        }
+    }
+}
+
 pub(crate) struct Bed {
     pub(crate) index: Arc<dyn Index>,
     pub(crate) blobs: Arc<HookedBlobs>,
@@ -46,15 +73,20 @@ impl Bed {
         Self::postgres_with_connections(8).await
     }
 
-    /// On a bucket that keeps versions; `None`: the S3 server has none.
-    pub(crate) async fn sqlite_and_versioned_s3() -> Option<(Self, VersionedPlace)> {
-        let place = versioned_s3().await?;
+    /// On a bucket that keeps versions, where the S3 server has such buckets, else
+    /// on a plain one.
+    pub(crate) async fn sqlite_and_s3() -> (Self, Bucket) {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
-        let blobs = Arc::new(S3Blobs::connect(place.options.clone()).await.unwrap());
-        let bed = Self::new(index, blobs, Ground::Folder(folder)).await;
-        Some((bed, place))
+        let (blobs, bucket): (Arc<dyn BlobStore>, _) = match versioned_s3().await {
+            Some(place) => {
+                let blobs = S3Blobs::connect(place.options.clone()).await.unwrap();
+                (Arc::new(blobs), Bucket::Versioned(place))
+            }
+            None => (fresh_s3().await, Bucket::Plain),
+        };
+        (Self::new(index, blobs, Ground::Folder(folder)).await, bucket)
     }
 
     pub(crate) async fn postgres_with_connections(max_connections: u32) -> Self {

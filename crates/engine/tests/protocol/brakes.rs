@@ -20,6 +20,9 @@ use crate::bed::Bed;
 crate::on_both_pairs! {
     scheduled_sweep_stops_where_the_index_knows_none_of_the_blobs,
     scheduled_sweep_stops_where_most_blobs_are_unnamed,
+    sweep_that_was_interrupted_keeps_what_it_counted,
+    orphans_before_the_blobs_of_an_index_do_not_make_it_foreign,
+    sweep_that_found_foreign_blobs_begins_anew,
     blobs_of_what_was_deleted_stay_for_the_delay_and_redacted_ones_do_not,
     failed_run_of_the_schedule_is_tried_again_in_its_slot,
 }
@@ -39,8 +42,13 @@ fn worker(bed: &Bed) -> (Engine, Arc<ManualClock>) {
 }
 
 async fn plant(bed: &Bed, blob: u128) {
+    plant_of(bed, 1, blob).await;
+}
+
+/// Plants an orphan of a tenant; a large number is behind all real tenants.
+async fn plant_of(bed: &Bed, tenant: u128, blob: u128) {
     let key = BlobKey {
-        tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
+        tenant_id: TenantId::from_uuid(Uuid::from_u128(tenant)),
         store_id: StoreId::from_uuid(Uuid::from_u128(1)),
         blob_id: VersionId::from_uuid(Uuid::from_u128(blob)),
     };
@@ -84,6 +92,94 @@ async fn scheduled_sweep_stops_where_most_blobs_are_unnamed(bed: Bed) {
     clock.advance(DAY);
     // The hundred of before are condemned, and not removed yet: they are unnamed still.
     assert_stopped(&run(&engine, few, RunRequest::SCHEDULED).await);
+}
+
+/// Runs a sweep that stops in the range of `at`: it keeps the cursor of the range
+/// before.
+pub(crate) async fn interrupted_run(bed: &Bed, engine: &Engine, sweep: SweepBlobs, at: BlobKey) {
+    let store = bed.blobs.inner();
+    let bytes = store.get(&at).await.unwrap().unwrap();
+    store.delete(&at).await.unwrap();
+    let stopping = CancellationToken::new();
+    let stop = stopping.clone();
+    // A blob that is not listed is looked for.
+    bed.blobs.before_get(move |_| {
+        stop.cancel();
+        std::future::ready(Ok(()))
+    });
+    let stopped = run_job(engine, Arc::new(sweep), RunRequest::SCHEDULED, &stopping).await;
+    assert!(matches!(stopped, Ok(RunOutcome::Ran(_))), "{stopped:?}");
+    assert!(stopping.is_cancelled());
+    bed.blobs.clear_hooks();
+    store.put(&at, bytes).await.unwrap();
+}
+
+/// Memories with a blob each; the key of the last.
+async fn named_blobs(bed: &Bed, many: u32) -> BlobKey {
+    for number in 0..many {
+        bed.make(&format!("/{number}.txt"), "kept").await;
+    }
+    *bed.blobs_there().await.last().unwrap()
+}
+
+async fn sweep_that_was_interrupted_keeps_what_it_counted(bed: Bed) {
+    let last = named_blobs(&bed, 120).await;
+    let (engine, _) = worker(&bed);
+    let sweep = SweepBlobs { batch: 100 };
+    interrupted_run(&bed, &engine, sweep, last).await;
+    // Most blobs are named, but the second run meets mostly orphans.
+    for blob in 1..=105 {
+        plant_of(&bed, u128::MAX, blob).await;
+    }
+    let swept = run(&engine, sweep, RunRequest::SCHEDULED).await;
+    let RunOutcome::Ran(counts) = swept else {
+        panic!("{swept:?}");
+    };
+    assert_eq!(
+        (&counts["blobs"], &counts["condemned"]),
+        (&json!(225), &json!(105)),
+        "{counts}"
+    );
+}
+
+async fn orphans_before_the_blobs_of_an_index_do_not_make_it_foreign(bed: Bed) {
+    for blob in 1..=105 {
+        plant(&bed, blob).await;
+    }
+    named_blobs(&bed, 110).await;
+    let (engine, _) = worker(&bed);
+    let swept = run(&engine, SweepBlobs { batch: 105 }, RunRequest::SCHEDULED).await;
+    let RunOutcome::Ran(counts) = swept else {
+        panic!("{swept:?}");
+    };
+    assert_eq!(
+        (&counts["blobs"], &counts["condemned"]),
+        (&json!(215), &json!(105)),
+        "{counts}"
+    );
+}
+
+async fn sweep_that_found_foreign_blobs_begins_anew(bed: Bed) {
+    bed.create("/memories/kept.txt", "kept").await;
+    for blob in 1..=101 {
+        plant(&bed, blob).await;
+    }
+    let (engine, clock) = worker(&bed);
+    let sweep = SweepBlobs { batch: 60 };
+    assert_stopped(&run(&engine, sweep, RunRequest::SCHEDULED).await);
+    // Somebody moved the foreign blobs away.
+    let foreign = TenantId::from_uuid(Uuid::from_u128(1));
+    bed.blobs
+        .inner()
+        .erase_tenant(foreign, None, 1_000)
+        .await
+        .unwrap();
+    clock.advance(Duration::from_mins(10));
+    let swept = run(&engine, sweep, RunRequest::SCHEDULED).await;
+    assert!(
+        matches!(&swept, RunOutcome::Ran(counts) if counts["blobs"] == 1 && counts["condemned"] == 0),
+        "{swept:?}"
+    );
 }
 
 async fn blobs_of_what_was_deleted_stay_for_the_delay_and_redacted_ones_do_not(bed: Bed) {

@@ -20,6 +20,7 @@ crate::on_both_pairs! {
     shared_blob_goes_with_the_last_version_that_names_it,
     redacted_content_is_served_from_no_cache,
     restoration_that_meets_a_redaction_is_refused,
+    restored_content_must_fit_the_limit_of_today,
     deleted_memory_comes_back_under_its_id,
     restoration_of_a_path_that_is_taken_names_what_is_there,
     tool_and_api_write_one_history,
@@ -157,29 +158,62 @@ async fn shared_blob_goes_with_the_last_version_that_names_it(bed: Bed) {
 
 async fn redacted_content_is_served_from_no_cache(bed: Bed) {
     let memory = bed.make("/a.txt", "secret").await;
+    let kept = bed
+        .update(&memory, edit_of(Some("kept"), None, None))
+        .await
+        .unwrap();
     bed.update(&memory, edit_of(Some("harmless"), None, None))
         .await
         .unwrap();
-    let id = memory.memory.head.version_id;
-    let other = bed.replica();
-    for engine in [&bed.engine, &other] {
-        let shown = engine
-            .version(&bed.principal, bed.store_id, id, View::Full)
-            .await
-            .unwrap();
-        assert_eq!(shown.content.as_deref(), Some("secret"));
+    let (id, kept) = (memory.memory.head.version_id, kept.memory.head.version_id);
+    let replicas = [bed.replica(), bed.replica()];
+    let content_on = async |engine: &Engine, version_id| {
+        let shown = engine.version(&bed.principal, bed.store_id, version_id, View::Full);
+        shown.await.unwrap().content
+    };
+    // The first look fills the cache, the second is served from it.
+    for fetches in [4, 0] {
+        let before = bed.blobs.calls().get;
+        for engine in &replicas {
+            assert_eq!(content_on(engine, id).await.as_deref(), Some("secret"));
+            assert_eq!(content_on(engine, kept).await.as_deref(), Some("kept"));
+        }
+        assert_eq!(bed.blobs.calls().get - before, fetches);
     }
     bed.engine
         .redact_version(&bed.principal, bed.store_id, id)
         .await
         .unwrap();
-    for engine in [&bed.engine, &other] {
-        let shown = engine
-            .version(&bed.principal, bed.store_id, id, View::Full)
-            .await
-            .unwrap();
-        assert_eq!(shown.content, None);
+    // No entry from before the redaction is served again, whichever content it has.
+    let before = bed.blobs.calls().get;
+    for engine in &replicas {
+        assert_eq!(content_on(engine, id).await, None);
+        assert_eq!(content_on(engine, kept).await.as_deref(), Some("kept"));
     }
+    assert_eq!(bed.blobs.calls().get - before, 2);
+}
+
+async fn restored_content_must_fit_the_limit_of_today(bed: Bed) {
+    let memory = bed.make("/a.txt", "123456789").await;
+    bed.update(&memory, edit_of(Some("tiny"), None, None))
+        .await
+        .unwrap();
+    let restore_under = async |bytes_per_memory: u64| {
+        let mut principal = (*bed.principal).clone();
+        principal.limits.bytes_per_memory = bytes_per_memory;
+        let id = memory.memory.head.version_id;
+        bed.engine
+            .restore_version(&Arc::new(principal), bed.store_id, id, restoration())
+            .await
+    };
+    let refused = restore_under(8).await;
+    assert!(
+        matches!(&refused, Err(EngineError::Invalid { field: "content", rule }) if rule.contains("limit of 8 bytes")),
+        "{refused:?}"
+    );
+    assert_eq!(bed.content_of(&memory).await, "tiny");
+    restore_under(9).await.unwrap();
+    assert_eq!(bed.content_of(&memory).await, "123456789");
 }
 
 async fn restoration_that_meets_a_redaction_is_refused(bed: Bed) {

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use keepsake_engine::{EngineError, MemoryQuery, PageRequest, ShownItem, View};
+use keepsake_testkit::Seed;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::Config;
 use tokio::runtime::Handle;
 
 use crate::bed::Bed;
@@ -157,10 +158,12 @@ async fn any_listing_is_complete_and_in_order(bed: Bed) {
             max_shrink_iters: 100,
             ..Config::default()
         };
-        TestRunner::new(config).run(&any_tree(), |tree| {
+        let seed = Seed::new();
+        let tried = seed.runner(config).run(&any_tree(), |tree| {
             runtime.block_on(is_listed_whole(&bed, tree));
             Ok(())
-        })
+        });
+        tried.unwrap_or_else(|failure| panic!("{failure}"));
     });
-    tried.await.unwrap().unwrap_or_else(|failure| panic!("{failure}"));
+    tried.await.unwrap();
 }

@@ -13,9 +13,10 @@ use keepsake_engine::{
     StoreDraft, View,
 };
 use keepsake_search::{Postings, Query, Row};
+use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::Config;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,7 @@ crate::on_both_pairs! {
     hit_that_changes_meanwhile_shows_the_content_that_was_found,
     pages_hold_every_hit_once,
     stores_are_searched_together,
+    ties_across_stores_are_in_the_order_of_the_stores,
     queries_that_break_a_rule_are_refused_by_field,
     store_of_another_tenant_is_not_found,
     memories_of_an_earlier_release_are_indexed_by_the_job,
@@ -310,6 +312,82 @@ async fn stores_are_searched_together(bed: Bed) {
     assert_eq!(none.items, []);
 }
 
+/// Equal scores come in the order in which the stores were asked, then by path.
+async fn ties_across_stores_are_in_the_order_of_the_stores(bed: Bed) {
+    let second = second_store(&bed).await;
+    for (store_id, paths) in [(bed.store_id, ["/y.md", "/z.md"]), (second, ["/a.md", "/b.md"])] {
+        for path in paths {
+            let new = crate::bed::new_memory(path, "the same text");
+            bed.engine
+                .create_memory(&bed.principal, store_id, new)
+                .await
+                .unwrap();
+        }
+    }
+    let first = [(bed.store_id, "/y.md"), (bed.store_id, "/z.md")];
+    let other = [(second, "/a.md"), (second, "/b.md")];
+    for (stores, expected) in [
+        ([bed.store_id, second], [first, other].concat()),
+        ([second, bed.store_id], [other, first].concat()),
+    ] {
+        for limit in [1, 3, 50] {
+            let mut query = asked("same");
+            query.page.limit = Some(limit);
+            let mut found = Vec::new();
+            loop {
+                let page = bed.engine.search(&bed.principal, &stores, &query).await.unwrap();
+                found.extend(page.items);
+                query.page.page = page.next;
+                if query.page.page.is_none() {
+                    break;
+                }
+            }
+            let scores: Vec<_> = found.iter().map(|hit| hit.score.to_bits()).collect();
+            assert!(
+                scores.iter().all(|score| *score == scores[0]),
+                "no tie: {found:?}"
+            );
+            let order: Vec<_> = found
+                .iter()
+                .map(|hit| (hit.store_id, hit.path.as_str()))
+                .collect();
+            assert_eq!(order, expected, "{limit} a page");
+        }
+    }
+}
+
+/// Only on Postgres: a standby that was behind takes over while replicas run on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_of_a_restored_database_is_searched_as_it_is_now() {
+    const TABLES: [&str; 5] = ["store", "memory", "version", "directory", "search_doc"];
+    let bed = Bed::postgres_and_s3().await;
+    let restore = async || {
+        for table in TABLES {
+            bed.as_owner(&format!("DELETE FROM {table}")).await;
+            bed.as_owner(&format!("INSERT INTO {table} SELECT * FROM saved_{table}"))
+                .await;
+        }
+    };
+    bed.make("/kept.md", "zebra").await;
+    for table in TABLES {
+        bed.as_owner(&format!("CREATE TABLE saved_{table} AS SELECT * FROM {table}"))
+            .await;
+    }
+    bed.make("/lost.md", "zebra").await;
+    assert_eq!(paths(&bed, "zebra").await, ["/kept.md", "/lost.md"]);
+    restore().await;
+    assert_eq!(paths(&bed, "zebra").await, ["/kept.md"]);
+
+    // This time the new history is longer than the lost one before it is searched.
+    bed.make("/lost.md", "zebra").await;
+    assert_eq!(paths(&bed, "zebra").await, ["/kept.md", "/lost.md"]);
+    restore().await;
+    for path in ["/new.md", "/newer.md"] {
+        bed.make(path, "zebra").await;
+    }
+    assert_eq!(paths(&bed, "zebra").await, ["/kept.md", "/new.md", "/newer.md"]);
+}
+
 async fn queries_that_break_a_rule_are_refused_by_field(bed: Bed) {
     let with = |limit, path_prefix: Option<&str>, query: &str| SearchQuery {
         path_prefix: path_prefix.map(str::to_owned),
@@ -484,7 +562,9 @@ fn expected(memories: &BTreeMap<usize, (ShownMemory, String)>, query: &str) -> V
 
 async fn any_history_is_searched_as_if_indexed_anew(bed: Bed) {
     let replicas = [bed.replica(), bed.replica()];
-    let steps = steps().new_tree(&mut TestRunner::default()).unwrap().current();
+    let seed = Seed::new();
+    let mut runner = seed.runner(Config::default());
+    let steps = steps().new_tree(&mut runner).unwrap().current();
     let mut memories: BTreeMap<usize, (ShownMemory, String)> = BTreeMap::new();
     for (number, step) in steps.iter().enumerate() {
         match step {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use keepsake_core::ContentHash;
 use keepsake_engine::{EngineError, MemoryEdit, NewMemory, OnTaken, Restoration, StoreEdit, View};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bed::{Bed, create, edit_of, insert, new_memory};
 
@@ -239,25 +239,40 @@ async fn restored_content_is_judged_as_new(bed: Bed) {
     assert_eq!(bed.content_of(&memory).await, token);
 }
 
+/// Judging reads the content that was there before, which a replica with an empty
+/// cache has to fetch.
 async fn what_brings_no_content_is_not_judged(bed: Bed) {
     let (token, _) = token();
-    let memory = bed.make("/d/a.md", &token).await;
-    set_policy(&bed, "reject").await;
-    bed.update(&memory, edit_of(None, Some("/d/b.md"), None))
-        .await
-        .unwrap();
-    bed.update(&memory, edit_of(Some(&token), Some("/d/c.md"), None))
-        .await
-        .unwrap();
-    let pinned = MemoryEdit {
-        pinned: Some(true),
-        ..edit_of(None, None, None)
-    };
-    bed.update(&memory, pinned).await.unwrap();
-    bed.call(json!({"command": "rename", "old_path": "/memories/d", "new_path": "/memories/e"}))
-        .await;
-    bed.call(json!({"command": "delete", "path": "/memories/e"}))
-        .await;
+    for policy in ["reject", "redact"] {
+        let memory = bed.make("/d/a.md", &token).await;
+        set_policy(&bed, policy).await;
+        let (replica, fetches) = (bed.replica(), bed.blobs.calls().get);
+        let update = async |edit: MemoryEdit| {
+            let memory_id = memory.memory.head.memory_id;
+            replica
+                .update_memory(&bed.principal, bed.store_id, memory_id, edit)
+                .await
+                .unwrap()
+        };
+        let call = async |input: Value| {
+            let answer = bed.call_on(&replica, None, input).await.unwrap();
+            assert!(!answer.is_error, "{}", answer.content);
+        };
+        update(edit_of(None, Some("/d/b.md"), None)).await;
+        update(edit_of(Some(&token), Some("/d/c.md"), None)).await;
+        let pinned = MemoryEdit {
+            pinned: Some(true),
+            ..edit_of(None, None, None)
+        };
+        update(pinned).await;
+        call(json!({"command": "rename", "old_path": "/memories/d", "new_path": "/memories/e"})).await;
+        let moved = bed.head("/e/c.md").await.expect("it was renamed");
+        assert_eq!(moved.blob_id, memory.memory.head.blob_id, "{policy}");
+        call(json!({"command": "delete", "path": "/memories/e"})).await;
+        assert_eq!(bed.head("/e/c.md").await, None);
+        assert_eq!(bed.blobs.calls().get, fetches, "{policy}");
+        set_policy(&bed, "off").await;
+    }
 }
 
 async fn policy_that_changes_meanwhile_is_the_one_that_holds(bed: Bed) {

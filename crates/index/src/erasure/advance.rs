@@ -105,6 +105,12 @@ impl Progress {
         })
     }
 
+    /// Stores of which a directory goes, and the rest stays.
+    fn in_part(&self) -> Vec<StoreId> {
+        let stores = self.stores.iter().copied();
+        stores.filter(|store_id| !self.whole.contains(store_id)).collect()
+    }
+
     fn pending(&self) -> Vec<Uuid> {
         self.pending.iter().map(|memory_id| memory_id.uuid()).collect()
     }
@@ -153,6 +159,7 @@ impl Open {
         RowsErased {
             is_done: self.progress.is_done(),
             whole_stores: self.progress.whole.clone(),
+            part_stores: self.progress.in_part(),
         }
     }
 }
@@ -217,7 +224,6 @@ pub(crate) struct TakenMemories {
 /// A version whose row was taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TakenVersion {
-    pub(crate) version_id: Uuid,
     pub(crate) blob_id: Option<Uuid>,
     pub(crate) size_bytes: Option<i64>,
 }
@@ -232,7 +238,15 @@ pub(crate) trait Ground: Send {
     async fn purge_store(&mut self, store_id: StoreId, limit: i64) -> Result<Purged, IndexError>;
 
     /// Makes every queued blob of a store the erasure's.
-    async fn claim_blobs(&mut self, store_id: StoreId, erasure_id: ErasureId) -> Result<(), IndexError>;
+    ///
+    /// `with_orphans` includes orphans; only for a deleted store. In a live one a
+    /// slow commit must still find them condemned.
+    async fn claim_blobs(
+        &mut self,
+        store_id: StoreId,
+        erasure_id: ErasureId,
+        with_orphans: bool,
+    ) -> Result<(), IndexError>;
 
     /// Versions of a store after a place up to another, in their order: place,
     /// memory, and whether it stood below the directory.
@@ -284,14 +298,12 @@ pub(crate) trait Ground: Send {
         limit: i64,
     ) -> Result<Vec<TakenVersion>, IndexError>;
 
-    /// Queues those of `blobs` that no version names any more, and answers
-    /// them; makes queued blobs of `versions` the erasure's.
+    /// Queues those of `blobs` that no version names any more, and answers them.
     async fn condemn(
         &mut self,
         store_id: StoreId,
         erasure_id: ErasureId,
         blobs: &[Uuid],
-        versions: &[Uuid],
     ) -> Result<Vec<Uuid>, IndexError>;
 
     /// Takes memories, their bytes, versions and their bytes off the store's
@@ -372,7 +384,7 @@ async fn erase_whole(
     receipt.memory_stores += purged.stores;
     receipt.bytes += purged.bytes;
     if purged.is_done {
-        ground.claim_blobs(store_id, open.erasure_id).await?;
+        ground.claim_blobs(store_id, open.erasure_id, true).await?;
         open.progress.whole.push(store_id);
     }
     Ok(purged.is_done)
@@ -391,7 +403,13 @@ async fn erase_below(
         let found = find(ground, &mut open.progress, store_id, below, limit).await?;
         if found.is_empty() {
             let is_through = open.progress.seq >= open.progress.through;
-            return Ok(is_through && take_events_below(ground, open, store_id, below, limit).await?);
+            if !is_through || !take_events_below(ground, open, store_id, below, limit).await? {
+                return Ok(false);
+            }
+            // Blobs that retention or a redaction queued before: no row says any
+            // more which paths they had.
+            ground.claim_blobs(store_id, open.erasure_id, false).await?;
+            return Ok(true);
         }
         open.progress.pending = found.into_iter().map(MemoryId::from_uuid).collect();
         return take_memories(ground, open, store_id).await.map(|()| false);
@@ -497,10 +515,7 @@ async fn take_versions(
         .filter_map(|version| Some((version.blob_id?, version.size_bytes?)))
         .collect();
     let blobs: Vec<_> = sizes.keys().copied().collect();
-    let versions: Vec<_> = taken.iter().map(|version| version.version_id).collect();
-    let condemned = ground
-        .condemn(store_id, open.erasure_id, &blobs, &versions)
-        .await?;
+    let condemned = ground.condemn(store_id, open.erasure_id, &blobs).await?;
     let freed: i64 = condemned.iter().filter_map(|blob_id| sizes.get(blob_id)).sum();
     let count = i64::try_from(taken.len()).unwrap_or(i64::MAX);
     ground.count(store_id, [0, 0, count, freed]).await?;

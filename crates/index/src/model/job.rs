@@ -4,6 +4,8 @@ use keepsake_core::{Actor, BlobKey, MemoryId, StoreId, TenantId, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::IndexError;
+
 /// One memory's latest read, as the batch writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRow {
@@ -26,9 +28,80 @@ pub struct DueDeletion {
     pub key: BlobKey,
     /// How often it was tried before.
     pub attempts: u32,
-    /// Whether nobody may find it again: it was redacted, or nobody was ever told
-    /// that it was stored.
-    pub is_for_good: bool,
+    /// Why it is queued.
+    pub reason: DeletionReason,
+}
+
+/// Why a blob is queued for deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeletionReason {
+    /// Its version was redacted.
+    Redacted,
+    /// The last version that named it was kept for long enough.
+    Expired,
+    /// Its store was deleted.
+    StoreDeleted,
+    /// An erasure removes it.
+    Erased,
+    /// No row names it; the sweep condemned it.
+    Orphan,
+    /// An orphan that was removed and stays condemned for a while: the tombstone
+    /// refuses a slow commit that still names it.
+    Gone,
+}
+
+impl DeletionReason {
+    const ALL: [Self; 6] = [
+        Self::Redacted,
+        Self::Expired,
+        Self::StoreDeleted,
+        Self::Erased,
+        Self::Orphan,
+        Self::Gone,
+    ];
+
+    /// The name the index stores.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Redacted => "redacted",
+            Self::Expired => "expired",
+            Self::StoreDeleted => "store deleted",
+            Self::Erased => "erased",
+            Self::Orphan => "orphan",
+            Self::Gone => "gone",
+        }
+    }
+
+    /// Reads a stored name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+
+    pub(crate) fn of_row(name: &str) -> Result<Self, IndexError> {
+        Self::parse(name).ok_or(IndexError::Corrupt {
+            table: "blob_deletion",
+            what: "unknown reason",
+        })
+    }
+
+    /// Whether older object versions go too: of redacted and erased content, and of
+    /// an orphan whose tombstone has ended.
+    pub const fn is_for_good(self) -> bool {
+        match self {
+            Self::Redacted | Self::Erased | Self::Gone => true,
+            Self::Expired | Self::StoreDeleted | Self::Orphan => false,
+        }
+    }
+}
+
+/// The lease under which a run writes: once another run has the job, nothing is
+/// written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunFence {
+    /// The job.
+    pub job: &'static str,
+    /// The fence that the lease was given.
+    pub fence: i64,
 }
 
 /// A place in the order of a job's runs: when one began, and its slot.

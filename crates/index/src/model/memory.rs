@@ -230,9 +230,9 @@ pub struct Pin {
     pub memory_id: MemoryId,
     /// The head that was read.
     pub expected: VersionId,
-    /// Whether it never expires from now on; the same as before where the call
-    /// is only to be remembered.
-    pub is_pinned: bool,
+    /// Whether it never expires from now on; `None`: as it is when the call is
+    /// recorded, whatever it was when the memory was read.
+    pub is_pinned: Option<bool>,
     /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
     /// When.
@@ -242,8 +242,11 @@ pub struct Pin {
 /// How setting a pin went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinOutcome {
-    /// It is set.
-    Done,
+    /// It is set, or kept.
+    Done {
+        /// Whether the memory never expires.
+        is_pinned: bool,
+    },
     /// The same call was made before.
     Replayed {
         /// The version that call made or left.

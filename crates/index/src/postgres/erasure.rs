@@ -42,6 +42,20 @@ const LIST_ERASURES: &str = "SELECT id, kind, store_id, state, counts, created_a
 const LOCK_ERASURE: &str = "SELECT selector, cursor, counts FROM erasure \
     WHERE tenant_id = $1 AND id = $2 AND ended_at IS NULL FOR UPDATE";
 
+/// Whether a blob waits for its removal that this erasure has queued, or another
+/// one in the same stores.
+const HAS_BLOBS_LEFT: &str = "SELECT EXISTS (SELECT FROM blob_deletion WHERE erasure_id = $2) \
+    OR EXISTS (SELECT FROM blob_deletion WHERE tenant_id = $1 AND store_id = ANY($3) AND erasure_id IS NOT NULL)";
+
+/// Those of a store's blobs that no version names and that are not queued.
+const FORGOTTEN_BLOBS: &str = "SELECT b.blob_id FROM unnest($3::uuid[]) AS b(blob_id) \
+    WHERE NOT EXISTS (SELECT FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
+            AND v.version_id = b.blob_id AND v.blob_id = b.blob_id) \
+        AND NOT EXISTS (SELECT FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
+            AND v.blob_id = b.blob_id AND v.blob_id <> v.version_id) \
+        AND NOT EXISTS (SELECT FROM blob_deletion d WHERE d.tenant_id = $1 AND d.store_id = $2 \
+            AND d.blob_id = b.blob_id)";
+
 #[async_trait]
 impl ErasureIndex for PostgresIndex {
     async fn create_erasure(
@@ -145,7 +159,7 @@ impl ErasureIndex for PostgresIndex {
         let Some(mut open) = lock(&mut transaction, tenant_id, erasure_id).await? else {
             return Ok(RowsErased {
                 is_done: true,
-                whole_stores: Vec::new(),
+                ..RowsErased::default()
             });
         };
         let mut step = Step {
@@ -226,6 +240,22 @@ impl ErasureIndex for PostgresIndex {
         Ok(())
     }
 
+    async fn forgotten_blobs(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        blobs: &[VersionId],
+    ) -> Result<Vec<VersionId>, IndexError> {
+        let blobs = blobs.iter().map(|blob| blob.uuid()).collect::<Vec<_>>();
+        let forgotten: Vec<Uuid> = sqlx::query_scalar(FORGOTTEN_BLOBS)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(blobs)
+            .fetch_all(&self.jobs)
+            .await?;
+        Ok(forgotten.into_iter().map(VersionId::from_uuid).collect())
+    }
+
     /// What a deleted row leaves in the tables' files is no query's to see, and
     /// the database's own vacuum's to give back.
     async fn overwrite_deleted(&self) -> Result<(), IndexError> {
@@ -264,11 +294,12 @@ impl ErasureIndex for PostgresIndex {
         let Some(mut open) = lock(&mut transaction, tenant_id, erasure_id).await? else {
             return Ok(false);
         };
-        let has_blobs: bool =
-            sqlx::query_scalar("SELECT EXISTS (SELECT FROM blob_deletion WHERE erasure_id = $1)")
-                .bind(erasure_id.uuid())
-                .fetch_one(&mut *transaction)
-                .await?;
+        let has_blobs: bool = sqlx::query_scalar(HAS_BLOBS_LEFT)
+            .bind(tenant_id.uuid())
+            .bind(erasure_id.uuid())
+            .bind(uuids(&open.receipt.memory_store_ids))
+            .fetch_one(&mut *transaction)
+            .await?;
         if has_blobs || !open.progress.is_done() {
             return Ok(false);
         }

@@ -9,9 +9,13 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use crate::model::{AccessRow, Audited, DueDeletion, JobRun, KeyUse, RunPlace, job_action};
+use crate::model::{
+    AccessRow, Audited, DeletionReason, DueDeletion, JobRun, KeyUse, RunFence, RunPlace, job_action,
+};
 use crate::statements::operator::INSERT_OPERATOR_AUDIT;
-use crate::statements::upkeep::{JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN};
+use crate::statements::upkeep::{
+    DELETION_FAILED, DUE_DELETIONS, JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN,
+};
 use crate::{FAILED_RUN_RESTS, IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 /// Locks stores against the removal of their memories' rows, which takes the
@@ -21,6 +25,26 @@ use crate::{FAILED_RUN_RESTS, IndexError, JobIndex, LIVES_FOR, MaintenanceIndex}
 const LOCK_STORES_AGAINST_REMOVAL: &str = "SELECT FROM store s \
     WHERE (s.tenant_id, s.store_id) IN (SELECT * FROM unnest($1::uuid[], $2::uuid[])) AND s.deleted_at IS NULL \
     ORDER BY s.tenant_id, s.store_id FOR KEY SHARE";
+
+/// Takes removed blobs off the queue while the run has its lease; answers
+/// whether it has. An orphan becomes a tombstone.
+///
+/// The lease's row is locked, so that no other run can take the job meanwhile.
+/// All parts of the statement see the queue as it was before.
+const DELETIONS_DONE: &str = "WITH held AS ( \
+        SELECT 1 FROM job WHERE name = $6 AND fence = $7 AND owner IS NOT NULL FOR SHARE \
+    ), allowed AS (SELECT $6::text IS NULL OR EXISTS (SELECT FROM held) AS yes), \
+    k AS (SELECT k.* FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[]) AS k(t, s, id, reason), allowed \
+        WHERE allowed.yes), \
+    kept AS ( \
+        UPDATE blob_deletion b SET reason = 'gone', not_before = $5 FROM k \
+        WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id \
+            AND b.reason = 'orphan' AND k.reason = 'orphan' \
+    ), dropped AS ( \
+        DELETE FROM blob_deletion b USING k \
+        WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id \
+            AND b.reason = k.reason AND k.reason <> 'orphan' \
+    ) SELECT yes FROM allowed";
 
 #[async_trait]
 impl MaintenanceIndex for PostgresIndex {
@@ -167,14 +191,11 @@ impl MaintenanceIndex for PostgresIndex {
     }
 
     async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
-        let rows = sqlx::query(
-            "SELECT tenant_id, store_id, blob_id, attempts, reason IN ('redacted', 'gone') FROM blob_deletion WHERE not_before <= $1 \
-             ORDER BY not_before LIMIT $2",
-        )
-        .bind(now.as_micros())
-        .bind(i64::from(limit))
-        .fetch_all(&self.jobs)
-        .await?;
+        let rows = sqlx::query(DUE_DELETIONS)
+            .bind(now.as_micros())
+            .bind(i64::from(limit))
+            .fetch_all(&self.jobs)
+            .await?;
         rows.iter()
             .map(|row| {
                 Ok(DueDeletion {
@@ -184,46 +205,50 @@ impl MaintenanceIndex for PostgresIndex {
                         blob_id: VersionId::from_uuid(row.try_get(2)?),
                     },
                     attempts: u32::try_from(row.try_get::<i64, _>(3)?).unwrap_or(u32::MAX),
-                    is_for_good: row.try_get(4)?,
+                    reason: DeletionReason::of_row(row.try_get(4)?)?,
                 })
             })
             .collect()
     }
 
-    async fn deletions_done(&self, keys: &[BlobKey], orphans_until: Timestamp) -> Result<(), IndexError> {
-        let tenants: Vec<_> = keys.iter().map(|key| key.tenant_id.uuid()).collect();
-        let stores: Vec<_> = keys.iter().map(|key| key.store_id.uuid()).collect();
-        let blobs: Vec<_> = keys.iter().map(|key| key.blob_id.uuid()).collect();
-        // In one statement both parts see the rows as they were before it.
-        sqlx::query(
-            "WITH k AS (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS k(t, s, id)), \
-             kept AS ( \
-                 UPDATE blob_deletion b SET reason = 'gone', not_before = $4 FROM k \
-                 WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id AND b.reason = 'orphan' \
-             ) \
-             DELETE FROM blob_deletion b USING k \
-             WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id AND b.reason <> 'orphan'",
-        )
-        .bind(tenants)
-        .bind(stores)
-        .bind(blobs)
-        .bind(orphans_until.as_micros())
-        .execute(&self.jobs)
-        .await?;
-        Ok(())
+    async fn deletions_done(
+        &self,
+        done: &[DueDeletion],
+        orphans_until: Timestamp,
+        fence: Option<&RunFence>,
+    ) -> Result<bool, IndexError> {
+        let tenants: Vec<_> = done.iter().map(|gone| gone.key.tenant_id.uuid()).collect();
+        let stores: Vec<_> = done.iter().map(|gone| gone.key.store_id.uuid()).collect();
+        let blobs: Vec<_> = done.iter().map(|gone| gone.key.blob_id.uuid()).collect();
+        let reasons: Vec<_> = done.iter().map(|gone| gone.reason.name()).collect();
+        Ok(sqlx::query_scalar(DELETIONS_DONE)
+            .bind(tenants)
+            .bind(stores)
+            .bind(blobs)
+            .bind(reasons)
+            .bind(orphans_until.as_micros())
+            .bind(fence.map(|fence| fence.job))
+            .bind(fence.map(|fence| fence.fence))
+            .fetch_one(&self.jobs)
+            .await?)
     }
 
-    async fn deletion_failed(&self, key: &BlobKey, not_before: Timestamp) -> Result<(), IndexError> {
-        sqlx::query(
-            "UPDATE blob_deletion SET attempts = attempts + 1, not_before = $4 \
-             WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3",
-        )
-        .bind(key.tenant_id.uuid())
-        .bind(key.store_id.uuid())
-        .bind(key.blob_id.uuid())
-        .bind(not_before.as_micros())
-        .execute(&self.jobs)
-        .await?;
+    async fn deletion_failed(
+        &self,
+        failed: &DueDeletion,
+        not_before: Timestamp,
+        fence: &RunFence,
+    ) -> Result<(), IndexError> {
+        sqlx::query(DELETION_FAILED)
+            .bind(failed.key.tenant_id.uuid())
+            .bind(failed.key.store_id.uuid())
+            .bind(failed.key.blob_id.uuid())
+            .bind(not_before.as_micros())
+            .bind(failed.reason.name())
+            .bind(fence.job)
+            .bind(fence.fence)
+            .execute(&self.jobs)
+            .await?;
         Ok(())
     }
 }

@@ -87,7 +87,7 @@ impl PostgresIndex {
 
     pub(super) async fn set_pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
         let idempotency = pin.idempotency.as_ref();
-        let row = sqlx::query("SELECT outcome, seq FROM pin_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)")
+        let row = sqlx::query("SELECT outcome, seq, pinned FROM pin_v2($1, $2, $3, $4, $5, $6, $7, $8, $9)")
             .bind(tenant_id.uuid())
             .bind(pin.store_id.uuid())
             .bind(pin.memory_id.uuid())
@@ -100,14 +100,16 @@ impl PostgresIndex {
             .fetch_one(&self.app)
             .await?;
         match row.try_get::<&str, _>(0)? {
-            "done" => Ok(PinOutcome::Done),
+            "done" => Ok(PinOutcome::Done {
+                is_pinned: row.try_get(2)?,
+            }),
             "replayed" => Ok(PinOutcome::Replayed { seq: row.try_get(1)? }),
             "key_reused" => Ok(PinOutcome::KeyReused),
             "stale" => Ok(PinOutcome::Stale),
             "archived" => Ok(PinOutcome::Archived),
             "no_store" => Ok(PinOutcome::NoStore),
             _ => Err(IndexError::Corrupt {
-                table: "pin_v1",
+                table: "pin_v2",
                 what: "unknown outcome",
             }),
         }

@@ -13,7 +13,7 @@ use super::PostgresIndex;
 use super::reads::hash_of;
 use crate::IndexError;
 use crate::search::{
-    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchRow, SearchSince,
+    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchPlace, SearchRow, SearchSince,
     SearchUpkeepIndex, Unindexed, UnindexedPage,
 };
 use crate::statements::search::{PUT_TERMS, UNINDEXED};
@@ -41,13 +41,14 @@ impl SearchIndex for PostgresIndex {
         let unindexed: Vec<Uuid> = since.unindexed.iter().map(|memory_id| memory_id.uuid()).collect();
         let mut changes = {
             let mut rows = sqlx::query(
-                "SELECT memory_id, path, blob_id, sha256, updated_at, terms, seq, purge_epoch, is_whole \
-                 FROM search_changes_v2($1, $2, $3, $4, $5, $6, false)",
+                "SELECT memory_id, path, blob_id, sha256, updated_at, terms, seq, purge_epoch, version_id, is_whole \
+                 FROM search_changes_v3($1, $2, $3, $4, $5, $6, $7)",
             )
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())
-            .bind(since.place.map(|(seq, _)| seq))
-            .bind(since.place.map(|(_, purge_epoch)| purge_epoch))
+            .bind(since.place.map(|place| place.seq))
+            .bind(since.place.map(|place| place.purge_epoch))
+            .bind(since.place.and_then(|place| place.version_id).map(VersionId::uuid))
             .bind(i64::from(since.analyser))
             .bind(unindexed)
             .fetch(&self.app);
@@ -55,9 +56,12 @@ impl SearchIndex for PostgresIndex {
                 return Ok(None);
             };
             SearchChanges {
-                seq: first.try_get(6)?,
-                purge_epoch: first.try_get(7)?,
-                is_whole: first.try_get(8)?,
+                place: SearchPlace {
+                    seq: first.try_get(6)?,
+                    purge_epoch: first.try_get(7)?,
+                    version_id: first.try_get::<Option<Uuid>, _>(8)?.map(VersionId::from_uuid),
+                },
+                is_whole: first.try_get(9)?,
                 memories: changes_of(rows).await?,
             }
         };

@@ -42,6 +42,21 @@ const LIST_ERASURES: &str = "SELECT id, kind, store_id, state, counts, created_a
 const LOCK_ERASURE: &str = "SELECT selector, cursor, counts FROM erasure \
     WHERE tenant_id = $1 AND id = $2 AND ended_at IS NULL";
 
+/// Whether a blob waits for its removal that this erasure has queued, or another
+/// one in the same stores.
+const HAS_BLOBS_LEFT: &str = "SELECT EXISTS (SELECT 1 FROM blob_deletion WHERE erasure_id = $2) \
+    OR EXISTS (SELECT 1 FROM blob_deletion WHERE tenant_id = $1 AND erasure_id IS NOT NULL \
+        AND store_id IN (SELECT unhex(value) FROM json_each($3)))";
+
+/// Those of a store's blobs that no version names and that are not queued.
+const FORGOTTEN_BLOBS: &str = "SELECT unhex(b.value) FROM json_each($3) b \
+    WHERE NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
+            AND v.version_id = unhex(b.value) AND v.blob_id = v.version_id) \
+        AND NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
+            AND v.blob_id BETWEEN unhex(b.value) AND unhex(b.value) AND v.blob_id <> v.version_id) \
+        AND NOT EXISTS (SELECT 1 FROM blob_deletion d WHERE d.tenant_id = $1 AND d.store_id = $2 \
+            AND d.blob_id = unhex(b.value))";
+
 #[async_trait]
 impl ErasureIndex for SqliteIndex {
     async fn create_erasure(
@@ -141,7 +156,7 @@ impl ErasureIndex for SqliteIndex {
         let Some(mut open) = lock(connection, tenant_id, erasure_id).await? else {
             return Ok(RowsErased {
                 is_done: true,
-                whole_stores: Vec::new(),
+                ..RowsErased::default()
             });
         };
         let mut step = Step {
@@ -222,6 +237,22 @@ impl ErasureIndex for SqliteIndex {
         Ok(())
     }
 
+    async fn forgotten_blobs(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        blobs: &[VersionId],
+    ) -> Result<Vec<VersionId>, IndexError> {
+        let blobs = json!(blobs.iter().map(|blob| hex(blob.uuid())).collect::<Vec<_>>()).to_string();
+        let forgotten: Vec<Uuid> = sqlx::query_scalar(FORGOTTEN_BLOBS)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .bind(blobs)
+            .fetch_all(&self.readers)
+            .await?;
+        Ok(forgotten.into_iter().map(VersionId::from_uuid).collect())
+    }
+
     /// Writes the file anew.
     ///
     /// What is deleted is overwritten at once, but for copies that stay in the
@@ -271,11 +302,14 @@ impl ErasureIndex for SqliteIndex {
         let Some(mut open) = lock(connection, tenant_id, erasure_id).await? else {
             return Ok(false);
         };
-        let has_blobs: bool =
-            sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM blob_deletion WHERE erasure_id = $1)")
-                .bind(erasure_id.uuid())
-                .fetch_one(&mut *connection)
-                .await?;
+        let stores = open.receipt.memory_store_ids.iter();
+        let stores: Value = stores.map(|store_id| json!(hex(store_id.uuid()))).collect();
+        let has_blobs: bool = sqlx::query_scalar(HAS_BLOBS_LEFT)
+            .bind(tenant_id.uuid())
+            .bind(erasure_id.uuid())
+            .bind(stores.to_string())
+            .fetch_one(&mut *connection)
+            .await?;
         if has_blobs || !open.progress.is_done() {
             return Ok(false);
         }

@@ -9,9 +9,13 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use crate::model::{AccessRow, Audited, DueDeletion, JobRun, KeyUse, RunPlace, job_action};
+use crate::model::{
+    AccessRow, Audited, DeletionReason, DueDeletion, JobRun, KeyUse, RunFence, RunPlace, job_action,
+};
 use crate::statements::operator::INSERT_OPERATOR_AUDIT;
-use crate::statements::upkeep::{JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN};
+use crate::statements::upkeep::{
+    DELETION_FAILED, DUE_DELETIONS, JOB_CURSOR, JOB_RUNS, NOTE_RUN, RELEASE_RUN,
+};
 use crate::{FAILED_RUN_RESTS, IndexError, JobIndex, LIVES_FOR, MaintenanceIndex};
 
 /// Queues a blob that no version names: the one that brought it, or one that
@@ -153,14 +157,11 @@ impl MaintenanceIndex for SqliteIndex {
     }
 
     async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
-        let rows = sqlx::query(
-            "SELECT tenant_id, store_id, blob_id, attempts, reason IN ('redacted', 'gone') FROM blob_deletion WHERE not_before <= $1 \
-             ORDER BY not_before LIMIT $2",
-        )
-        .bind(now.as_micros())
-        .bind(limit)
-        .fetch_all(&self.readers)
-        .await?;
+        let rows = sqlx::query(DUE_DELETIONS)
+            .bind(now.as_micros())
+            .bind(limit)
+            .fetch_all(&self.readers)
+            .await?;
         rows.iter()
             .map(|row| {
                 Ok(DueDeletion {
@@ -170,52 +171,80 @@ impl MaintenanceIndex for SqliteIndex {
                         blob_id: VersionId::from_uuid(row.try_get(2)?),
                     },
                     attempts: u32::try_from(row.try_get::<i64, _>(3)?).unwrap_or(u32::MAX),
-                    is_for_good: row.try_get(4)?,
+                    reason: DeletionReason::of_row(row.try_get(4)?)?,
                 })
             })
             .collect()
     }
 
-    async fn deletions_done(&self, keys: &[BlobKey], orphans_until: Timestamp) -> Result<(), IndexError> {
-        let keys: Value = keys
+    async fn deletions_done(
+        &self,
+        done: &[DueDeletion],
+        orphans_until: Timestamp,
+        fence: Option<&RunFence>,
+    ) -> Result<bool, IndexError> {
+        let gone: Value = done
             .iter()
-            .map(|key| {
+            .map(|gone| {
                 json!([
-                    hex(key.tenant_id.uuid()),
-                    hex(key.store_id.uuid()),
-                    hex(key.blob_id.uuid())
+                    hex(gone.key.tenant_id.uuid()),
+                    hex(gone.key.store_id.uuid()),
+                    hex(gone.key.blob_id.uuid()),
+                    gone.reason.name(),
                 ])
             })
             .collect();
+        let gone = gone.to_string();
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
+        if let Some(fence) = fence {
+            let is_held: bool = sqlx::query_scalar(
+                "SELECT EXISTS (SELECT 1 FROM job WHERE name = $1 AND fence = $2 AND owner IS NOT NULL)",
+            )
+            .bind(fence.job)
+            .bind(fence.fence)
+            .fetch_one(&mut *connection)
+            .await?;
+            if !is_held {
+                return Ok(false);
+            }
+        }
         // Those that are not orphans go first; the orphans then become `gone`.
         sqlx::query(
-            "DELETE FROM blob_deletion WHERE reason <> 'orphan' AND (tenant_id, store_id, blob_id) IN \
-                 (SELECT unhex(k.value ->> 0), unhex(k.value ->> 1), unhex(k.value ->> 2) FROM json_each($1) k); \
-             UPDATE blob_deletion SET reason = 'gone', not_before = $2 WHERE (tenant_id, store_id, blob_id) IN \
-                 (SELECT unhex(k.value ->> 0), unhex(k.value ->> 1), unhex(k.value ->> 2) FROM json_each($1) k)",
+            "DELETE FROM blob_deletion WHERE reason <> 'orphan' AND (tenant_id, store_id, blob_id, reason) IN \
+                 (SELECT unhex(k.value ->> 0), unhex(k.value ->> 1), unhex(k.value ->> 2), k.value ->> 3 \
+                  FROM json_each($1) k); \
+             UPDATE blob_deletion SET reason = 'gone', not_before = $2 \
+             WHERE reason = 'orphan' AND (tenant_id, store_id, blob_id, reason) IN \
+                 (SELECT unhex(k.value ->> 0), unhex(k.value ->> 1), unhex(k.value ->> 2), k.value ->> 3 \
+                  FROM json_each($1) k)",
         )
-        .bind(keys.to_string())
+        .bind(&gone)
         .bind(orphans_until.as_micros())
         .execute(connection)
         .await?;
-        writer.commit().await
+        writer.commit().await?;
+        Ok(true)
     }
 
-    async fn deletion_failed(&self, key: &BlobKey, not_before: Timestamp) -> Result<(), IndexError> {
+    async fn deletion_failed(
+        &self,
+        failed: &DueDeletion,
+        not_before: Timestamp,
+        fence: &RunFence,
+    ) -> Result<(), IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
-        sqlx::query(
-            "UPDATE blob_deletion SET attempts = attempts + 1, not_before = $4 \
-             WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3",
-        )
-        .bind(key.tenant_id.uuid())
-        .bind(key.store_id.uuid())
-        .bind(key.blob_id.uuid())
-        .bind(not_before.as_micros())
-        .execute(connection)
-        .await?;
+        sqlx::query(DELETION_FAILED)
+            .bind(failed.key.tenant_id.uuid())
+            .bind(failed.key.store_id.uuid())
+            .bind(failed.key.blob_id.uuid())
+            .bind(not_before.as_micros())
+            .bind(failed.reason.name())
+            .bind(fence.job)
+            .bind(fence.fence)
+            .execute(connection)
+            .await?;
         writer.commit().await
     }
 }

@@ -167,14 +167,15 @@ impl SqliteIndex {
         let Some(head_seq) = row.try_get::<Option<i64>, _>(1)? else {
             return Ok(PinOutcome::Stale);
         };
-        sqlx::query(
-            "UPDATE memory SET pinned = $4 WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3",
+        let is_pinned = sqlx::query_scalar(
+            "UPDATE memory SET pinned = coalesce($4, pinned) \
+             WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 RETURNING pinned",
         )
         .bind(tenant_id.uuid())
         .bind(pin.store_id.uuid())
         .bind(pin.memory_id.uuid())
         .bind(pin.is_pinned)
-        .execute(&mut *connection)
+        .fetch_one(&mut *connection)
         .await?;
         let made = CallMade {
             object_id: pin.memory_id.uuid(),
@@ -183,7 +184,7 @@ impl SqliteIndex {
         };
         record_call(connection, tenant_id, made, pin.idempotency.as_ref(), pin.now).await?;
         writer.commit().await?;
-        Ok(PinOutcome::Done)
+        Ok(PinOutcome::Done { is_pinned })
     }
 }
 

@@ -54,7 +54,7 @@ const PLACES_OF: &str = "SELECT v.seq, v.memory_id FROM version v \
     WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN (SELECT unhex(value) FROM json_each($3)) ORDER BY v.memory_id, v.seq LIMIT $4";
 
 const TAKE: &str = "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN (SELECT value FROM json_each($3)) \
-    RETURNING version_id, blob_id, size_bytes";
+    RETURNING blob_id, size_bytes";
 
 /// Deleted memories, and what is known of them beside.
 const FORGET: [&str; 3] = [
@@ -185,7 +185,7 @@ impl Archive for Open<'_> {
     }
 
     async fn take(&mut self, places: &[i64]) -> Result<Vec<TakenVersion>, IndexError> {
-        let rows: Vec<(Uuid, Option<Uuid>, Option<i64>)> = sqlx::query_as(TAKE)
+        let rows: Vec<(Option<Uuid>, Option<i64>)> = sqlx::query_as(TAKE)
             .bind(self.tenant_id.uuid())
             .bind(self.store_id.uuid())
             .bind(json!(places).to_string())
@@ -193,11 +193,7 @@ impl Archive for Open<'_> {
             .await?;
         let taken = rows
             .into_iter()
-            .map(|(version_id, blob_id, size_bytes)| TakenVersion {
-                version_id,
-                blob_id,
-                size_bytes,
-            });
+            .map(|(blob_id, size_bytes)| TakenVersion { blob_id, size_bytes });
         Ok(taken.collect())
     }
 

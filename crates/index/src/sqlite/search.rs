@@ -14,14 +14,16 @@ use super::SqliteIndex;
 use super::reads::hash_of;
 use crate::IndexError;
 use crate::search::{
-    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchRow, SearchSince,
+    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchPlace, SearchRow, SearchSince,
     SearchUpkeepIndex, Unindexed, UnindexedPage,
 };
 use crate::statements::search::{PUT_TERMS, UNINDEXED};
 
-/// How far a store has come.
-const STORE: &str = "SELECT seq, purge_epoch FROM store \
-    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+/// How far a store has come, the version there, and the one at `$3`.
+const STORE: &str = "SELECT s.seq, s.purge_epoch, \
+        (SELECT v.version_id FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq = s.seq), \
+        (SELECT v.version_id FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq = $3) \
+    FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
 /// A store that is there.
 const STORE_IS_THERE: &str =
@@ -51,18 +53,27 @@ impl SearchIndex for SqliteIndex {
         since: &SearchSince,
     ) -> Result<Option<SearchChanges>, IndexError> {
         // The place first: what is committed in between is told again then.
-        let place: Option<(i64, i64)> = sqlx::query_as(STORE)
+        let place: Option<(i64, i64, Option<Uuid>, Option<Uuid>)> = sqlx::query_as(STORE)
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())
+            .bind(since.place.map(|place| place.seq))
             .fetch_optional(&self.readers)
             .await?;
-        let Some((seq, purge_epoch)) = place else {
+        let Some((seq, purge_epoch, version_id, at_known)) = place else {
             return Ok(None);
         };
-        let known = since.place.filter(|(_, known_epoch)| *known_epoch == purge_epoch);
+        let goes_on = |known: &SearchPlace| {
+            known.purge_epoch == purge_epoch
+                && known.seq <= seq
+                && known.version_id.map(VersionId::uuid) == at_known
+        };
+        let known = since.place.filter(goes_on);
         let mut changes = SearchChanges {
-            seq,
-            purge_epoch,
+            place: SearchPlace {
+                seq,
+                purge_epoch,
+                version_id: version_id.map(VersionId::from_uuid),
+            },
             is_whole: known.is_none(),
             memories: Vec::new(),
         };
@@ -74,10 +85,10 @@ impl SearchIndex for SqliteIndex {
             .bind(store_id.uuid())
             .bind(since.analyser);
         let query = match known {
-            Some((known_seq, _)) if known_seq >= seq && since.unindexed.is_empty() => {
+            Some(known) if known.seq == seq && since.unindexed.is_empty() => {
                 return Ok(Some(changes));
             }
-            Some((known_seq, _)) => query.bind(known_seq).bind(hexes(&since.unindexed)),
+            Some(known) => query.bind(known.seq).bind(hexes(&since.unindexed)),
             None => query,
         };
         let mut rows = query.fetch(&self.readers);

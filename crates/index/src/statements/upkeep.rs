@@ -134,3 +134,12 @@ pub(crate) const JOB_RUNS: &str = "SELECT r.slot, r.started_at, r.ended_at, \
     r.by_hand, r.is_dry_run, r.owner, r.counts, r.error \
     FROM job_run r LEFT JOIN job j ON j.name = r.name \
     WHERE r.name = $1 AND (r.started_at, r.slot) < ($3, $4) ORDER BY r.started_at DESC, r.slot DESC LIMIT $5";
+
+/// Blobs whose removal is due, oldest first.
+pub(crate) const DUE_DELETIONS: &str = "SELECT tenant_id, store_id, blob_id, attempts, reason FROM blob_deletion \
+    WHERE not_before <= $1 ORDER BY not_before LIMIT $2";
+
+/// Puts a removal that failed off, while the run has its lease.
+pub(crate) const DELETION_FAILED: &str = "UPDATE blob_deletion SET attempts = attempts + 1, not_before = $4 \
+    WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 AND reason = $5 \
+        AND EXISTS (SELECT 1 FROM job WHERE name = $6 AND fence = $7 AND owner IS NOT NULL)";

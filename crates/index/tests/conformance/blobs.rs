@@ -1,7 +1,10 @@
 //! The queue of blobs that are to be removed.
 
 use keepsake_core::{BlobKey, VersionId};
-use keepsake_index::{CommitOutcome, DueDeletion, Refusal};
+use keepsake_index::DeletionReason::{Gone, Orphan, Redacted};
+use keepsake_index::{
+    CommitOutcome, DeletionReason, DueDeletion, JobIndex, MaintenanceIndex, Refusal, RunFence,
+};
 
 use crate::place::{Place, after_seconds, committed, created, deleted, edited, next_uuid, renamed};
 use crate::subject::Subject;
@@ -16,6 +19,32 @@ async fn due(place: &Place, seconds: i64) -> Vec<DueDeletion> {
         .due_deletions(after_seconds(seconds), 100)
         .await
         .unwrap()
+}
+
+const fn entry(key: BlobKey, attempts: u32, reason: DeletionReason) -> DueDeletion {
+    DueDeletion {
+        key,
+        attempts,
+        reason,
+    }
+}
+
+/// Takes a removed blob off the queue, as a redaction does.
+async fn done(place: &Place, key: BlobKey, reason: DeletionReason, orphan_until_seconds: i64) {
+    let until = after_seconds(orphan_until_seconds);
+    let done = entry(key, 0, reason);
+    assert!(place.index.deletions_done(&[done], until, None).await.unwrap());
+}
+
+/// Takes a job's lease, `number` runs after the first of a test.
+async fn lease(place: &Place, job: &'static str, number: i64) -> RunFence {
+    let index = &place.index;
+    let (now, until) = (after_seconds(100 * number), after_seconds(100 * number + 60));
+    let fence = index.claim_run(job, now, next_uuid(), now, until).await.unwrap();
+    RunFence {
+        job,
+        fence: fence.expect("the lease is free"),
+    }
 }
 
 /// Queues a blob that a row once named, as what removes history does.
@@ -35,14 +64,7 @@ pub(crate) async fn orphan_is_condemned_and_due_in_time(subject: &Subject) {
     let key = orphan(&place);
     assert!(place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
     assert_eq!(due(&place, 59).await, []);
-    assert_eq!(
-        due(&place, 60).await,
-        [DueDeletion {
-            key,
-            attempts: 0,
-            is_for_good: false
-        }]
-    );
+    assert_eq!(due(&place, 60).await, [entry(key, 0, Orphan)]);
 }
 
 pub(crate) async fn condemning_twice_changes_nothing(subject: &Subject) {
@@ -150,38 +172,21 @@ pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
     for key in [&key, &other] {
         place.index.condemn_orphan(key, after_seconds(0)).await.unwrap();
     }
+    let fence = lease(&place, "failed deletions", 0).await;
     place
         .index
-        .deletion_failed(&key, after_seconds(10))
+        .deletion_failed(&entry(key, 0, Orphan), after_seconds(10), &fence)
         .await
         .unwrap();
-    assert_eq!(
-        due(&place, 9).await,
-        [DueDeletion {
-            key: other,
-            attempts: 0,
-            is_for_good: false
-        }]
-    );
+    assert_eq!(due(&place, 9).await, [entry(other, 0, Orphan)]);
     place
         .index
-        .deletion_failed(&key, after_seconds(40))
+        .deletion_failed(&entry(key, 1, Orphan), after_seconds(40), &fence)
         .await
         .unwrap();
     assert_eq!(
         due(&place, 40).await,
-        [
-            DueDeletion {
-                key: other,
-                attempts: 0,
-                is_for_good: false
-            },
-            DueDeletion {
-                key,
-                attempts: 2,
-                is_for_good: false
-            }
-        ]
+        [entry(other, 0, Orphan), entry(key, 2, Orphan)]
     );
 }
 
@@ -190,24 +195,10 @@ pub(crate) async fn removed_blob_leaves_the_queue(subject: &Subject) {
     let (key, other) = (orphan(&place), orphan(&place));
     queue_purged(&place, &key).await;
     queue_purged(&place, &other).await;
-    place
-        .index
-        .deletions_done(&[key], after_seconds(1000))
-        .await
-        .unwrap();
-    assert_eq!(
-        due(&place, 5000).await,
-        [DueDeletion {
-            key: other,
-            attempts: 0,
-            is_for_good: true
-        }]
-    );
-    place
-        .index
-        .deletions_done(&[], after_seconds(1000))
-        .await
-        .unwrap();
+    done(&place, key, Redacted, 1000).await;
+    assert_eq!(due(&place, 5000).await, [entry(other, 0, Redacted)]);
+    let nothing = place.index.deletions_done(&[], after_seconds(1000), None).await;
+    assert!(nothing.unwrap());
     assert_eq!(due(&place, 5000).await.len(), 1);
 }
 
@@ -216,30 +207,15 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
     let change = created("/late", 1);
     let key = place.blob(change.version_id);
     place.index.condemn_orphan(&key, after_seconds(0)).await.unwrap();
-    place
-        .index
-        .deletions_done(&[key], after_seconds(3600))
-        .await
-        .unwrap();
+    done(&place, key, Orphan, 3600).await;
 
     // The slow write that brought it comes to commit after all.
     let refused = CommitOutcome::Refused(Refusal::BlobCondemned);
     assert_eq!(place.try_changes(vec![change.clone()]).await, refused);
     assert_eq!(due(&place, 3599).await, []);
     // It is tried once more, in case the write put it back, and then forgotten.
-    assert_eq!(
-        due(&place, 3600).await,
-        [DueDeletion {
-            key,
-            attempts: 0,
-            is_for_good: true
-        }]
-    );
-    place
-        .index
-        .deletions_done(&[key], after_seconds(7200))
-        .await
-        .unwrap();
+    assert_eq!(due(&place, 3600).await, [entry(key, 0, Gone)]);
+    done(&place, key, Gone, 7200).await;
     assert_eq!(due(&place, 9000).await, []);
     assert_eq!(place.try_changes(vec![change]).await, committed(1));
 }
@@ -253,18 +229,81 @@ pub(crate) async fn queues_of_stores_do_not_mix(subject: &Subject) {
         .unwrap();
     // The same id under another store is another blob.
     assert_eq!(theirs.try_changes(vec![change.clone()]).await, committed(1));
+    let (fence, other) = (
+        lease(&mine, "queues", 0).await,
+        entry(theirs.blob(change.version_id), 0, Orphan),
+    );
     mine.index
-        .deletion_failed(&theirs.blob(change.version_id), after_seconds(500))
+        .deletion_failed(&other, after_seconds(500), &fence)
         .await
         .unwrap();
-    mine.index
-        .deletions_done(&[theirs.blob(change.version_id)], after_seconds(500))
-        .await
-        .unwrap();
-    let expected = DueDeletion {
-        key: mine.blob(change.version_id),
-        attempts: 0,
-        is_for_good: false,
-    };
+    done(&mine, other.key, Orphan, 500).await;
+    let expected = entry(mine.blob(change.version_id), 0, Orphan);
     assert_eq!(due(&mine, 0).await, [expected]);
+}
+
+/// Two drains list the same orphan; the slower one reports it removed after the
+/// faster one did.
+pub(crate) async fn orphan_removed_by_two_runs_keeps_its_tombstone(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let change = created("/late", 1);
+    let key = place.blob(change.version_id);
+    place.index.condemn_orphan(&key, after_seconds(0)).await.unwrap();
+    let listed = due(&place, 0).await;
+    assert_eq!(listed, [entry(key, 0, Orphan)]);
+    for until in [3600, 9000] {
+        let done = place.index.deletions_done(&listed, after_seconds(until), None);
+        assert!(done.await.unwrap());
+    }
+    let refused = CommitOutcome::Refused(Refusal::BlobCondemned);
+    assert_eq!(place.try_changes(vec![change]).await, refused);
+    assert_eq!(due(&place, 3599).await, []);
+    assert_eq!(due(&place, 3600).await, [entry(key, 0, Gone)]);
+}
+
+pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) {
+    const JOB: &str = "a drain that outlives its lease";
+    let place = Place::new(subject).await;
+    let (orphan, redacted) = (orphan(&place), orphan(&place));
+    place
+        .index
+        .condemn_orphan(&orphan, after_seconds(0))
+        .await
+        .unwrap();
+    queue_purged(&place, &redacted).await;
+    let listed = due(&place, 0).await;
+    assert_eq!(listed.len(), 2);
+    let late = lease(&place, JOB, 0).await;
+    let current = lease(&place, JOB, 1).await;
+    assert!(current.fence > late.fence);
+
+    let before = place.rows().await;
+    let until = after_seconds(3600);
+    let reported = place.index.deletions_done(&listed, until, Some(&late)).await;
+    assert!(!reported.unwrap(), "another run has the lease");
+    for failed in &listed {
+        place.index.deletion_failed(failed, until, &late).await.unwrap();
+    }
+    assert_eq!(place.rows().await, before);
+
+    let reported = place.index.deletions_done(&listed, until, Some(&current)).await;
+    assert!(reported.unwrap());
+    assert_eq!(due(&place, 3600).await, [entry(orphan, 0, Gone)]);
+}
+
+/// The failure that a slower run reports does not end a tombstone early.
+pub(crate) async fn failed_removal_leaves_a_tombstone_alone(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let key = orphan(&place);
+    place.index.condemn_orphan(&key, after_seconds(0)).await.unwrap();
+    let listed = due(&place, 0).await;
+    let fence = lease(&place, "a slower drain", 0).await;
+    done(&place, key, Orphan, 3600).await;
+    place
+        .index
+        .deletion_failed(&listed[0], after_seconds(30), &fence)
+        .await
+        .unwrap();
+    assert_eq!(due(&place, 3599).await, []);
+    assert_eq!(due(&place, 3600).await, [entry(key, 0, Gone)]);
 }

@@ -281,14 +281,14 @@ impl Watched {
             store_id: place.store_id,
             memory_id: head.memory_id,
             expected: place.memory(&at).await.version_id,
-            is_pinned: true,
+            is_pinned: Some(true),
             idempotency: None,
             now: NOW,
         };
         let pinned = place.index.pin(place.tenant_id, &pin);
         assert_eq!(
             self.watch("pin a memory", 20, pinned).await.unwrap(),
-            PinOutcome::Done
+            PinOutcome::Done { is_pinned: true }
         );
     }
 

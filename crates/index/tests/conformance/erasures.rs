@@ -8,8 +8,9 @@ use keepsake_index::{
     MemoryTarget, NewErasure, ObjectVersions, Redaction, RedactionOutcome, Refusal, Selector, StoreChange,
     StoreUpdate, VersionListing,
 };
+use keepsake_testkit::Seed;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::Config;
 use serde_json::json;
 use tokio::runtime::Handle;
 
@@ -507,15 +508,74 @@ async fn live(place: &Place, (made, moves): &History) -> Vec<(Option<Head>, BTre
     memories
 }
 
+pub(crate) async fn blobs_that_were_queued_before_go_with_any_directory(subject: &Subject) {
+    let place = Place::new(subject).await;
+    place.create("/a/x", 1).await;
+    let entries =
+        ["redacted", "expired", "orphan", "gone"].map(|reason| (VersionId::from_uuid(next_uuid()), reason));
+    for (blob_id, reason) in entries {
+        let queue = format!(
+            "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
+             VALUES ($1, $2, $3, 0, 0, '{reason}')"
+        );
+        let ids = [place.tenant_id.uuid(), place.store_id.uuid(), blob_id.uuid()];
+        place.raw.execute(&queue, &ids).await;
+    }
+    let erasure_id = ask(&place, below(&place, "/elsewhere/")).await;
+    while !step(&place, erasure_id, LIMIT).await {}
+    let claimed = entries[..2].iter().map(|(blob_id, _)| *blob_id).collect();
+    assert_eq!(queued(&place, erasure_id).await, claimed);
+    let left = place.index.due_deletions(NOW, 10).await.unwrap();
+    let left: BTreeSet<_> = left.iter().map(|due| due.key.blob_id).collect();
+    let tombstones = entries[2..].iter().map(|(blob_id, _)| *blob_id).collect();
+    assert_eq!(left, tombstones, "a slow commit must find them");
+    assert_eq!(end(&place, erasure_id).await.receipt.blobs, 2);
+}
+
+/// Both erasures select the same memory, and the first one queued its blob.
+pub(crate) async fn erasure_does_not_end_before_another_of_its_store_has(subject: &Subject) {
+    let place = Place::new(subject).await;
+    place.create("/a/x", 1).await;
+    let [first, second] = [
+        ask(&place, below(&place, "/a/")).await,
+        ask(&place, below(&place, "/a/")).await,
+    ];
+    for erasure_id in [first, second] {
+        while !step(&place, erasure_id, LIMIT).await {}
+    }
+    assert_eq!(queued(&place, first).await.len(), 1);
+    let audited = audited_by(Auditor::Job, after_seconds(90));
+    let finished = place.index.finish_erasure(place.tenant_id, second, &audited);
+    assert!(!finished.await.unwrap(), "content is left");
+    assert_eq!(found(&place, second).await.state, ErasureState::Running);
+    end(&place, first).await;
+    end(&place, second).await;
+}
+
+pub(crate) async fn forgotten_blobs_are_those_without_a_row(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let first = place.create("/a", 1).await;
+    place.change(vec![renamed(&first, "/b")]).await;
+    let [queued, gone] = [(); 2].map(|()| VersionId::from_uuid(next_uuid()));
+    let condemned = place.index.condemn_orphan(&place.blob(queued), NOW).await;
+    assert!(condemned.unwrap());
+    let asked = [first.blob_id, queued, gone];
+    let forgotten = place
+        .index
+        .forgotten_blobs(place.tenant_id, place.store_id, &asked)
+        .await;
+    assert_eq!(forgotten.unwrap(), [gone]);
+}
+
 pub(crate) async fn any_history_loses_what_ever_stood_below(subject: &Subject) {
     let config = Config {
         cases: 40,
         failure_persistence: None,
         ..Config::default()
     };
-    let runtime = Handle::current();
+    let (seed, runtime) = (Seed::new(), Handle::current());
     tokio::task::block_in_place(|| {
-        TestRunner::new(config)
+        seed.runner(config)
             .run(&(any_history(), any_path(), 1_u32..12), |(history, prefix, limit)| {
                 runtime.block_on(async {
                     let place = Place::new(subject).await;

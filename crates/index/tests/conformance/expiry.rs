@@ -102,7 +102,7 @@ pub(crate) async fn expiry_looks_again_before_it_deletes(subject: &Subject) {
         store_id: place.store_id,
         memory_id: pinned.memory_id,
         expected: pinned.version_id,
-        is_pinned: true,
+        is_pinned: Some(true),
         idempotency: None,
         now: just_now,
     };

@@ -295,7 +295,7 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
         store_id,
         memory_id: head.memory_id,
         expected: head.version_id,
-        is_pinned: true,
+        is_pinned: Some(true),
         idempotency: None,
         now: NOW,
     };

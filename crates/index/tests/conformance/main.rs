@@ -70,6 +70,7 @@ hold_on_both_databases! {
         refused_commit_leaves_no_terms,
         terms_of_other_content_are_not_told,
         store_is_told_whole_after_a_purge,
+        store_with_another_history_is_told_whole,
         stores_that_are_not_there_are_none,
         memories_without_terms_are_found_and_written,
         late_terms_give_way_to_newer_content,
@@ -157,6 +158,7 @@ hold_on_both_databases! {
         pin_of_a_head_that_moved_is_stale,
         pin_needs_a_store_that_takes_changes,
         pin_that_is_sent_twice_is_set_once,
+        call_that_asks_for_no_pin_keeps_it,
         pin_racing_an_edit_is_set_or_stale,
     ]
     versions: [
@@ -230,6 +232,9 @@ hold_on_both_databases! {
         store_that_was_deleted_before_is_erased,
         stores_are_selected_by_all_their_pairs,
         two_workers_take_everything_once,
+        blobs_that_were_queued_before_go_with_any_directory,
+        erasure_does_not_end_before_another_of_its_store_has,
+        forgotten_blobs_are_those_without_a_row,
         any_history_loses_what_ever_stood_below,
     ]
     batches: [
@@ -305,6 +310,9 @@ hold_on_both_databases! {
         removed_blob_leaves_the_queue,
         removed_orphan_stays_condemned_until_its_time,
         queues_of_stores_do_not_mix,
+        orphan_removed_by_two_runs_keeps_its_tombstone,
+        run_without_its_lease_reports_no_removal,
+        failed_removal_leaves_a_tombstone_alone,
     ]
     tenants: [
         tenant_comes_back_as_it_was_made,

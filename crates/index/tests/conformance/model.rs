@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use keepsake_core::path::is_visible;
 use keepsake_core::{DirPath, MemoryPath};
 use keepsake_index::{Change, CommitOutcome, Directory, Entry, Refusal, Target};
+use keepsake_testkit::Seed;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::Config;
 use tokio::runtime::Handle;
 
 use crate::place::{Place, created, deleted, edited, path, renamed};
@@ -269,9 +270,9 @@ pub(crate) async fn any_history_leaves_what_a_model_of_it_has(subject: &Subject)
         ..Config::default()
     };
     let histories = prop::collection::vec(any_step(), 1..=STEPS);
-    let runtime = Handle::current();
+    let (seed, runtime) = (Seed::new(), Handle::current());
     tokio::task::block_in_place(|| {
-        TestRunner::new(config)
+        seed.runner(config)
             .run(&histories, |history| {
                 runtime.block_on(async {
                     let place = Place::new(subject).await;

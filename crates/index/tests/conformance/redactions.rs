@@ -2,7 +2,8 @@
 
 use keepsake_core::{Actor, SessionId, StoreId, VersionId};
 use keepsake_index::{
-    Change, CommitOutcome, DueDeletion, Head, MemoryTarget, Redaction, RedactionOutcome, Refusal, Version,
+    Change, CommitOutcome, DeletionReason, DueDeletion, Head, MemoryTarget, Redaction, RedactionOutcome,
+    Refusal, Version,
 };
 use uuid::Uuid;
 
@@ -92,7 +93,7 @@ pub(crate) async fn redaction_leaves_who_did_what_and_when(subject: &Subject) {
         [DueDeletion {
             key,
             attempts: 0,
-            is_for_good: true
+            reason: DeletionReason::Redacted
         }]
     );
     assert_eq!(counters(&place).await, [1, 5]);
@@ -111,8 +112,8 @@ pub(crate) async fn redacting_twice_changes_nothing(subject: &Subject) {
     );
     assert_eq!((place.rows().await, counters(&place).await), (rows, counted));
     // Nor does a blob that is gone come back into the queue.
-    let key = place.blob(first.blob_id);
-    place.index.deletions_done(&[key], NOW).await.unwrap();
+    let queued = queue(&place).await;
+    assert!(place.index.deletions_done(&queued, NOW, None).await.unwrap());
     redact(&place, first.version_id).await;
     assert_eq!(queue(&place).await, []);
 }
@@ -254,8 +255,8 @@ pub(crate) async fn redacted_content_is_not_committed_again(subject: &Subject) {
     let refused = place.try_changes(vec![restored(&head, &first)]).await;
     assert_eq!(refused, CommitOutcome::Refused(Refusal::BlobCondemned));
     // Once it is gone from the queue, what read it before is stale.
-    let key = place.blob(first.blob_id);
-    place.index.deletions_done(&[key], NOW).await.unwrap();
+    let queued = queue(&place).await;
+    assert!(place.index.deletions_done(&queued, NOW, None).await.unwrap());
     let mut commit = place.commit_of(vec![restored(&head, &first)]);
     commit.purge_epoch = Some(0);
     assert_eq!(place.run(&commit).await, CommitOutcome::Refused(Refusal::Stale));

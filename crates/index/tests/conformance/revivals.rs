@@ -185,12 +185,12 @@ pub(crate) async fn commit_of_an_older_epoch_is_stale(subject: &Subject) {
     );
 }
 
-fn pin(place: &Place, expected: &keepsake_index::Head, is_pinned: bool) -> Pin {
+fn pin(place: &Place, expected: &keepsake_index::Head, is_pinned: impl Into<Option<bool>>) -> Pin {
     Pin {
         store_id: place.store_id,
         memory_id: expected.memory_id,
         expected: expected.version_id,
-        is_pinned,
+        is_pinned: is_pinned.into(),
         idempotency: None,
         now: NOW,
     }
@@ -216,7 +216,8 @@ pub(crate) async fn pin_is_set_and_taken_off_without_a_version(subject: &Subject
     let place = Place::new(subject).await;
     let head = place.create("/a", 1).await;
     for wanted in [true, true, false] {
-        assert_eq!(set(&place, &pin(&place, &head, wanted)).await, PinOutcome::Done);
+        let done = PinOutcome::Done { is_pinned: wanted };
+        assert_eq!(set(&place, &pin(&place, &head, wanted)).await, done);
         assert_eq!(is_pinned(&place, &head).await, wanted);
     }
     assert_eq!(place.memory("/a").await, head);
@@ -262,7 +263,8 @@ pub(crate) async fn pin_that_is_sent_twice_is_set_once(subject: &Subject) {
     };
     let mut twice = pin(&place, &head, true);
     twice.idempotency = Some(call);
-    assert_eq!(set(&place, &twice).await, PinOutcome::Done);
+    let done = PinOutcome::Done { is_pinned: true };
+    assert_eq!(set(&place, &twice).await, done);
     place.change(vec![edited(&head, 1)]).await;
     assert_eq!(set(&place, &twice).await, PinOutcome::Replayed { seq: 1 });
     let recorded = place.index.replayed(place.tenant_id, &[1; 32], call.since).await;
@@ -275,6 +277,24 @@ pub(crate) async fn pin_that_is_sent_twice_is_set_once(subject: &Subject) {
     assert_eq!(set(&place, &twice).await, PinOutcome::KeyReused);
 }
 
+pub(crate) async fn call_that_asks_for_no_pin_keeps_it(subject: &Subject) {
+    let place = Place::new(subject).await;
+    let head = place.create("/a", 1).await;
+    for (number, wanted) in [(1, false), (2, true), (3, false)] {
+        set(&place, &pin(&place, &head, wanted)).await;
+        let mut no_op = pin(&place, &head, None);
+        no_op.idempotency = Some(Idempotency {
+            scope_sha256: [number; 32],
+            request_sha256: [0; 32],
+            since: after_seconds(-60),
+        });
+        let kept = PinOutcome::Done { is_pinned: wanted };
+        assert_eq!(set(&place, &no_op).await, kept);
+        assert_eq!(is_pinned(&place, &head).await, wanted);
+        assert_eq!(set(&place, &no_op).await, PinOutcome::Replayed { seq: 1 });
+    }
+}
+
 pub(crate) async fn pin_racing_an_edit_is_set_or_stale(subject: &Subject) {
     let place = Place::new(subject).await;
     for round in 0..12 {
@@ -284,7 +304,7 @@ pub(crate) async fn pin_racing_an_edit_is_set_or_stale(subject: &Subject) {
             futures::join!(set(&place, &wanted), place.try_changes(vec![edited(&head, 2)]));
         assert!(matches!(edited, CommitOutcome::Committed { .. }), "{edited:?}");
         let was_first = match pinned {
-            PinOutcome::Done => true,
+            PinOutcome::Done { .. } => true,
             PinOutcome::Stale => false,
             other => panic!("{other:?}"),
         };

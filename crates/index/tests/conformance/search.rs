@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use keepsake_core::{MemoryId, VersionId};
 use keepsake_index::{
-    Change, Head, HeadChange, Redaction, RedactionOutcome, SearchChange, SearchChanges, SearchRow,
-    SearchSince, Unindexed,
+    Change, Head, HeadChange, Redaction, RedactionOutcome, SearchChange, SearchChanges, SearchPlace,
+    SearchRow, SearchSince, Unindexed,
 };
 use uuid::Uuid;
 
@@ -39,7 +39,7 @@ const fn knowing_nothing() -> SearchSince {
 
 fn since(changes: &SearchChanges) -> SearchSince {
     SearchSince {
-        place: Some((changes.seq, changes.purge_epoch)),
+        place: Some(changes.place),
         ..knowing_nothing()
     }
 }
@@ -89,7 +89,7 @@ pub(crate) async fn terms_follow_every_change(subject: &Subject) {
     let second = create(&place, "/d/b", "two").await;
     let whole = told(&place, &knowing_nothing()).await;
     assert!(whole.is_whole);
-    assert_eq!((whole.seq, whole.purge_epoch), (2, 0));
+    assert_eq!((whole.place.seq, whole.place.purge_epoch), (2, 0));
     assert_eq!(
         shown(&whole),
         expected([("/a", Some("one")), ("/d/b", Some("two"))])
@@ -199,15 +199,19 @@ pub(crate) async fn store_is_told_whole_after_a_purge(subject: &Subject) {
         "{outcome:?}"
     );
     let after = told(&place, &since(&before)).await;
-    assert!(after.is_whole && after.purge_epoch > before.purge_epoch);
+    assert!(after.is_whole && after.place.purge_epoch > before.place.purge_epoch);
     let asking = SearchSince {
         may_be_whole: false,
         ..since(&before)
     };
     let in_part = told(&place, &asking).await;
     assert_eq!(
-        (in_part.is_whole, in_part.purge_epoch, in_part.memories.len()),
-        (true, after.purge_epoch, 0)
+        (
+            in_part.is_whole,
+            in_part.place.purge_epoch,
+            in_part.memories.len()
+        ),
+        (true, after.place.purge_epoch, 0)
     );
     assert_eq!(shown(&after), expected([("/a", Some("two"))]));
 }
@@ -377,4 +381,41 @@ pub(crate) async fn large_terms_are_kept_byte_by_byte(subject: &Subject) {
         whole.memories[0].head.as_ref().unwrap().terms.as_deref(),
         Some(terms.as_slice())
     );
+}
+
+/// A restored database ends before the place that a replica knows, or has other
+/// versions there.
+pub(crate) async fn store_with_another_history_is_told_whole(subject: &Subject) {
+    let place = Place::new(subject).await;
+    create(&place, "/a", "one").await;
+    create(&place, "/b", "two").await;
+    let known = told(&place, &knowing_nothing()).await.place;
+    let told_since = async |at: SearchPlace, may_be_whole: bool| {
+        let asking = SearchSince {
+            place: Some(at),
+            may_be_whole,
+            ..knowing_nothing()
+        };
+        let changes = told(&place, &asking).await;
+        (changes.is_whole, changes.memories.len())
+    };
+    assert_eq!(told_since(known, true).await, (false, 0));
+    let others = [
+        SearchPlace {
+            seq: known.seq + 5,
+            ..known
+        },
+        SearchPlace {
+            version_id: Some(VersionId::from_uuid(next_uuid())),
+            ..known
+        },
+        SearchPlace {
+            version_id: None,
+            ..known
+        },
+    ];
+    for other in others {
+        assert_eq!(told_since(other, true).await, (true, 2), "{other:?}");
+        assert_eq!(told_since(other, false).await, (true, 0), "{other:?}");
+    }
 }

@@ -446,7 +446,8 @@ pub(crate) async fn orphan_that_comes_late_is_removed_again(subject: &Subject) {
     };
     assert!(place.index.condemn_orphan(&key, after_seconds(0)).await.unwrap());
     let month: Timestamp = after_seconds(30 * 24 * 3600);
-    place.index.deletions_done(&[key], month).await.unwrap();
+    let removed = due(0).await;
+    assert!(place.index.deletions_done(&removed, month, None).await.unwrap());
     assert_eq!(due(1000).await, [], "it is gone, and stays condemned");
     // The write that brought it was slow: it is there once more.
     assert!(

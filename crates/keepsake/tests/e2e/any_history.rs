@@ -8,9 +8,10 @@ mod model;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use keepsake_testkit::Seed;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::Config;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -515,7 +516,8 @@ fn any_history_is_that_of_the_model(pair: Pair) {
         max_shrink_iters: 200,
         ..Config::default()
     };
-    let tried = TestRunner::new(config).run(&histories, |steps| {
+    let seed = Seed::new();
+    let tried = seed.runner(config).run(&histories, |steps| {
         runtime.block_on(async {
             let mut history = History::begin(&clients).await;
             for (step, client, key) in steps {

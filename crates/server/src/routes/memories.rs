@@ -23,7 +23,8 @@ use crate::schemas::{self, DeletedMemoryType, MemoryPrefixType, MemoryType};
 
 /// The header that tells which edition of the API a client speaks.
 const BETA: &str = "anthropic-beta";
-/// The edition whose create replaces what stands at the path.
+/// The edition whose plain HTTP clients expect a create to replace the memory
+/// at the path. SDKs send it too, with `?beta=true`, and expect a conflict.
 const PREVIEW: &str = "managed-agents-2026-04-01";
 /// The edition whose create refuses a taken path.
 const CURRENT: &str = "agent-memory-2026-07-22";
@@ -139,6 +140,19 @@ pub(crate) struct Viewed {
     pub(crate) view: Option<View>,
 }
 
+/// The query of a creation.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct CreateQuery {
+    /// Whether the answer has content; `basic` where unset.
+    #[param(value_type = Option<schemas::View>)]
+    view: Option<View>,
+    /// `true` as the SDKs send it: a taken path is a conflict, whatever
+    /// `anthropic-beta` says.
+    #[param(value_type = Option<bool>)]
+    beta: bool,
+}
+
 /// What is asked of a store's memories.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -173,6 +187,15 @@ pub(crate) struct DeleteMemory {
 impl FromQuery for Viewed {
     fn from_query(query: &mut Query) -> Result<Self, ApiError> {
         Ok(Self { view: query.view()? })
+    }
+}
+
+impl FromQuery for CreateQuery {
+    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
+        Ok(Self {
+            view: query.view()?,
+            beta: query.is_beta(),
+        })
     }
 }
 
@@ -243,8 +266,9 @@ impl From<ShownItem> for MemoryListItem {
 /// Create a memory
 ///
 /// A taken path is a conflict, unless `anthropic-beta` has
-/// `managed-agents-2026-04-01` and not `agent-memory-2026-07-22`: then the
-/// memory there gets the content, as a new version.
+/// `managed-agents-2026-04-01` and not `agent-memory-2026-07-22`, and the query
+/// does not have `beta=true`: then the memory there gets the content, as a new
+/// version.
 #[utoipa::path(
     post,
     path = "/memory_stores/{memory_store_id}/memories",
@@ -252,7 +276,7 @@ impl From<ShownItem> for MemoryListItem {
     tag = "Memories",
     params(
         ("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."),
-        Viewed,
+        CreateQuery,
         ("anthropic-beta" = Option<String>, Header, description = "Editions of the API, separated by commas.")
     ),
     request_body = CreateMemory,
@@ -261,7 +285,7 @@ impl From<ShownItem> for MemoryListItem {
 pub(crate) async fn create(
     State(engine): State<Engine>,
     InStore(store_id): InStore,
-    Asked(asked): Asked<Viewed>,
+    Asked(asked): Asked<CreateQuery>,
     headers: HeaderMap,
     JsonBody {
         principal,
@@ -274,7 +298,7 @@ pub(crate) async fn create(
         content: body.content,
         on_taken: match body.precondition {
             Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,
-            None if replaces(&headers) => OnTaken::Replace,
+            None if replaces(&headers, asked.beta) => OnTaken::Replace,
             None => OnTaken::Refuse,
         },
         view: asked.view.unwrap_or(View::Basic),
@@ -413,14 +437,16 @@ pub(crate) async fn delete(
     }))
 }
 
-/// Whether the client expects a create to replace what stands at the path.
-fn replaces(headers: &HeaderMap) -> bool {
+/// Whether the client expects a create to replace the memory at the path: a
+/// plain HTTP client of the preview does, an SDK (which sends `?beta=true`) of
+/// any age does not.
+fn replaces(headers: &HeaderMap, is_beta_in_query: bool) -> bool {
     let values = headers.get_all(BETA).iter();
     let names: Vec<_> = values
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(',').map(str::trim))
         .collect();
-    names.contains(&PREVIEW) && !names.contains(&CURRENT)
+    !is_beta_in_query && names.contains(&PREVIEW) && !names.contains(&CURRENT)
 }
 
 #[cfg(test)]
@@ -444,7 +470,8 @@ mod tests {
             for (name, value) in values {
                 headers.append(name, HeaderValue::from_static(value));
             }
-            assert_eq!(replaces(&headers), expected, "{headers:?}");
+            assert_eq!(replaces(&headers, false), expected, "{headers:?}");
+            assert!(!replaces(&headers, true), "{headers:?}");
         }
     }
 

@@ -31,7 +31,7 @@ const TAKE_BESIDE: [&str; 2] = [
 /// A batch of the versions of some memories.
 const TAKE_VERSIONS: &str = "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN ( \
     SELECT v.seq FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id = ANY($3) LIMIT $4) \
-    RETURNING version_id, blob_id, size_bytes";
+    RETURNING blob_id, size_bytes";
 
 /// Events that name where versions of some memories stood.
 const TAKE_EVENTS_OF: &str = "DELETE FROM session_event WHERE tenant_id = $1 AND (session_id, at, event_id) IN ( \
@@ -49,10 +49,6 @@ const CONDEMN: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, 
             AND v.blob_id = b.blob_id AND v.blob_id <> v.version_id) \
     ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET reason = excluded.reason, \
         erasure_id = excluded.erasure_id, not_before = excluded.not_before RETURNING blob_id";
-
-/// Blobs of redacted versions, named as they are, that wait for their removal.
-const CLAIM_BLOBS_OF: &str = "UPDATE blob_deletion SET reason = 'erased', erasure_id = $4, not_before = $5 \
-    WHERE tenant_id = $1 AND store_id = $2 AND blob_id = ANY($3) AND erasure_id IS NULL";
 
 /// Records of calls about memories, or stores, that are gone.
 const TAKE_CALLS: &str = "DELETE FROM idempotency i WHERE i.tenant_id = $1 AND i.scope_sha256 > $2 \
@@ -80,12 +76,18 @@ impl Ground for Step<'_> {
         purge_batch(self.transaction, self.tenant_id, store_id, never, limit).await
     }
 
-    async fn claim_blobs(&mut self, store_id: StoreId, erasure_id: ErasureId) -> Result<(), IndexError> {
+    async fn claim_blobs(
+        &mut self,
+        store_id: StoreId,
+        erasure_id: ErasureId,
+        with_orphans: bool,
+    ) -> Result<(), IndexError> {
         sqlx::query(CLAIM_BLOBS)
             .bind(self.tenant_id.uuid())
             .bind(store_id.uuid())
             .bind(erasure_id.uuid())
             .bind(i64::MAX)
+            .bind(with_orphans)
             .execute(&mut **self.transaction)
             .await?;
         Ok(())
@@ -229,7 +231,7 @@ impl Ground for Step<'_> {
         memories: &[Uuid],
         limit: i64,
     ) -> Result<Vec<TakenVersion>, IndexError> {
-        let rows: Vec<(Uuid, Option<Uuid>, Option<i64>)> = sqlx::query_as(TAKE_VERSIONS)
+        let rows: Vec<(Option<Uuid>, Option<i64>)> = sqlx::query_as(TAKE_VERSIONS)
             .bind(self.tenant_id.uuid())
             .bind(store_id.uuid())
             .bind(memories)
@@ -238,11 +240,7 @@ impl Ground for Step<'_> {
             .await?;
         let taken = rows
             .into_iter()
-            .map(|(version_id, blob_id, size_bytes)| TakenVersion {
-                version_id,
-                blob_id,
-                size_bytes,
-            });
+            .map(|(blob_id, size_bytes)| TakenVersion { blob_id, size_bytes });
         Ok(taken.collect())
     }
 
@@ -251,16 +249,7 @@ impl Ground for Step<'_> {
         store_id: StoreId,
         erasure_id: ErasureId,
         blobs: &[Uuid],
-        versions: &[Uuid],
     ) -> Result<Vec<Uuid>, IndexError> {
-        sqlx::query(CLAIM_BLOBS_OF)
-            .bind(self.tenant_id.uuid())
-            .bind(store_id.uuid())
-            .bind(versions)
-            .bind(erasure_id.uuid())
-            .bind(i64::MAX)
-            .execute(&mut **self.transaction)
-            .await?;
         Ok(sqlx::query_scalar(CONDEMN)
             .bind(self.tenant_id.uuid())
             .bind(store_id.uuid())

@@ -72,10 +72,7 @@ pub(super) async fn beta_header_decides_between_create_and_upsert(place: Place) 
     let mut content = "0".to_owned();
     for (number, (headers, is_upsert)) in cases.iter().enumerate() {
         let new = json!({"path": "/a", "content": format!("{}", number + 1)});
-        let mut request = place
-            .client
-            .request(Method::POST, &format!("{}?beta=true", store.memories()))
-            .json(&new);
+        let mut request = place.client.request(Method::POST, &store.memories()).json(&new);
         for value in headers {
             request = request.header("anthropic-beta", value);
         }
@@ -93,6 +90,26 @@ pub(super) async fn beta_header_decides_between_create_and_upsert(place: Place) 
             content.as_str(),
             "{headers:?}"
         );
+    }
+}
+
+/// SDKs 0.97 to 0.112 send the preview's header on every request, with
+/// `?beta=true`, and expect a conflict.
+pub(super) async fn sdk_of_the_preview_never_overwrites(place: Place) {
+    let store = place.store();
+    let first = store.create("/a", "kept").await;
+    let new = json!({"path": "/a", "content": "lost"});
+    let post = async |query: &str| {
+        let path = format!("{}{query}", store.memories());
+        post_with(&place.client, &path, &new, ("anthropic-beta", PREVIEW)).await
+    };
+    for query in ["?beta=true", "?view=full&beta=true", "?beta=true&beta=true"] {
+        path_conflict(&post(query).await, &first);
+        assert_eq!(store.read(&first).await["content"], "kept", "{query}");
+    }
+    assert_eq!(store.version_count().await, 1);
+    for query in ["", "?beta=false"] {
+        assert_eq!(ok(&post(query).await)["id"], first["id"], "{query}");
     }
 }
 

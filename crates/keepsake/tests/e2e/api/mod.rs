@@ -127,6 +127,7 @@ area!(
     [
         creation::memory_answers_what_it_was_made_with,
         creation::beta_header_decides_between_create_and_upsert,
+        creation::sdk_of_the_preview_never_overwrites,
         creation::upsert_keeps_the_id_and_writes_a_version,
         creation::not_exists_makes_every_creation_create_only,
         creation::path_in_the_way_is_named,

@@ -273,6 +273,8 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "view" => Meaning::Plain("full"),
         // What both memories of the fixture are called.
         "query" => Meaning::Plain("one,two"),
+        // Anything but `true`, so that the header below makes creations replace.
+        "beta" => Meaning::Plain("false"),
         "anthropic-beta" => Meaning::Plain("managed-agents-2026-04-01"),
         unknown => panic!("`{unknown}` is new: say in isolation/cases.rs what it stands for"),
     }

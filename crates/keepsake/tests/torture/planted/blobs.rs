@@ -75,6 +75,16 @@ impl BlobStore for LateBlobs {
         self.inner.erase_store(tenant_id, store_id).await
     }
 
+    async fn list_removed(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
+        self.inner.list_removed(tenant_id, store_id, after, limit).await
+    }
+
     async fn erase_tenant(
         &self,
         tenant_id: TenantId,
