@@ -21,6 +21,7 @@ mod cursor;
 mod edits;
 mod erasures;
 mod error;
+mod fair;
 mod idempotency;
 pub mod jobs;
 mod key_use;
