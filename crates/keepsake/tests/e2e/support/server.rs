@@ -32,6 +32,11 @@ impl Server {
         self.running.port()
     }
 
+    /// The process id, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.running.pid()
+    }
+
     /// The file that it is configured by.
     pub(crate) fn config_file(&self) -> PathBuf {
         self.command.config_file()
