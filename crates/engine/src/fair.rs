@@ -28,6 +28,7 @@ pub(crate) struct FairSlots {
 pub(crate) struct FairSlot {
     _common: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
+    _of_share: Option<OwnedSemaphorePermit>,
 }
 
 impl FairSlots {
@@ -50,6 +51,29 @@ impl FairSlots {
         Ok(FairSlot {
             _common: common,
             _own: own,
+            _of_share: None,
+        })
+    }
+
+    /// Waits for a slot that counts towards the tenant's share of other slots too.
+    ///
+    /// The common slot is taken last: it is never held while its holder waits for
+    /// other work of its own tenant.
+    ///
+    /// # Errors
+    /// [`EngineError::Internal`] never: no semaphore is ever closed.
+    pub(crate) async fn take_within(
+        &self,
+        tenant_id: TenantId,
+        share: &Self,
+    ) -> Result<FairSlot, EngineError> {
+        let own = permit(self.of_tenant(tenant_id)).await?;
+        let of_share = permit(share.of_tenant(tenant_id)).await?;
+        let common = permit(Arc::clone(&self.all)).await?;
+        Ok(FairSlot {
+            _common: common,
+            _own: own,
+            _of_share: Some(of_share),
         })
     }
 
@@ -93,6 +117,20 @@ mod tests {
         assert!(other.is_some_and(|slot| slot.is_ok()));
         drop(held);
         assert!(poll!(&mut waiting[0]).is_ready());
+    }
+
+    #[tokio::test]
+    async fn request_that_waits_for_its_tenant_keeps_no_common_slot() {
+        let (searches, loads) = (FairSlots::new(2, 1), FairSlots::new(2, 1));
+        let searching = searches.take(tenant(1)).await.unwrap();
+        let mut loading = Box::pin(loads.take_within(tenant(1), &searches));
+        assert!(poll!(&mut loading).is_pending());
+        for other in 2..4 {
+            let other = loads.take_within(tenant(other), &searches).now_or_never();
+            assert!(other.is_some_and(|slot| slot.is_ok()));
+        }
+        drop(searching);
+        assert!(poll!(&mut loading).is_ready());
     }
 
     #[tokio::test]

@@ -53,7 +53,7 @@ pub(crate) struct Cache {
     indexings: Arc<Semaphore>,
     /// As many searches are under way as there are cores: more would take the
     /// threads that contents are read by, and none would be answered earlier. One
-    /// tenant has half of them.
+    /// tenant has half of them, its loads of stores included.
     pub(super) searches: FairSlots,
 }
 
@@ -430,7 +430,7 @@ impl Engine {
             drop(turn);
             return Ok((store, None));
         }
-        let load = cache.loads.take(tenant_id).await?;
+        let load = cache.loads.take_within(tenant_id, &cache.searches).await?;
         self.catch_up(key, &store, true).await?;
         drop(turn);
         Ok((store, Some(load)))
