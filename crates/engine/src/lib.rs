@@ -175,7 +175,7 @@ struct Parts {
     attached: auth::sessions::Sessions,
     sessions: sessions::Activity,
     /// Pages of sessions, which may be large, that are being built.
-    session_pages: fair::FairSlots,
+    large_pages: fair::FairSlots,
     erasures: jobs::ErasureQueue,
     /// Writes under way: shutting down waits for them.
     writes: TaskTracker,
@@ -212,7 +212,7 @@ impl Engine {
             key_use: key_use::Log::default(),
             attached: auth::sessions::Sessions::new(),
             sessions: sessions::Activity::default(),
-            session_pages: fair::FairSlots::new(sessions::PAGES_AT_ONCE, sessions::PAGES_PER_TENANT),
+            large_pages: fair::FairSlots::new(sessions::PAGES_AT_ONCE, sessions::PAGES_PER_TENANT),
             erasures: jobs::ErasureQueue::default(),
             writes: TaskTracker::new(),
             stopping: CancellationToken::new(),

@@ -203,7 +203,7 @@ impl Engine {
             limit,
             max_agent_bytes: PAGE_AGENT_BYTES,
         };
-        let _slot = self.0.session_pages.take(principal.tenant_id).await?;
+        let _slot = self.0.large_pages.take(principal.tenant_id).await?;
         let page = self.0.index.list_sessions(principal.tenant_id, &listing).await?;
         charge(BYTES_PER_SESSION_BYTE * page.sessions.iter().map(bytes_of).sum::<usize>())?;
         let next = match page.next {
