@@ -10,7 +10,7 @@ use futures::future::join_all;
 use keepsake_core::StoreId;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::client::{tool_calls, try_send};
@@ -29,7 +29,7 @@ const BODY_BYTES: usize = 600 << 10;
 const POLL: Duration = Duration::from_millis(20);
 /// The pause of a connection between two requests, so that the attack does not
 /// take the processor from the server: both are on one machine.
-const PAUSE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_secs(1);
 
 fn is_stopped(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Relaxed)
@@ -127,8 +127,9 @@ pub(super) async fn fill_with_escapes(client: &Client, tenant: &Tenant) {
     }
 }
 
-/// Asks for the largest answers over many sockets, and reads none.
-pub(super) async fn leave_answers_unread(port: u16, tenant: Tenant, stop: Arc<AtomicBool>) {
+/// Asks for the largest answers over many sockets, and reads only that there is
+/// one; the sockets stay open as long as they are kept.
+pub(super) async fn leave_answers_unread(port: u16, tenant: &Tenant) -> Vec<TcpStream> {
     let request = format!(
         "GET /v1/memory_stores/{}/memories?view=full&limit=20 HTTP/1.1\r\nHost: x\r\nx-api-key: {}\r\n\r\n",
         tenant.store_id, tenant.key
@@ -137,11 +138,10 @@ pub(super) async fn leave_answers_unread(port: u16, tenant: Tenant, stop: Arc<At
     for _ in 0..UNREAD {
         let mut socket = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         socket.write_all(request.as_bytes()).await.unwrap();
+        socket.read_exact(&mut [0; 12]).await.unwrap();
         sockets.push(socket);
     }
-    while !is_stopped(&stop) {
-        tokio::time::sleep(POLL).await;
-    }
+    sockets
 }
 
 /// Sends bodies a little at a time over many sockets.
