@@ -11,6 +11,7 @@ pub mod blob_key;
 pub mod content;
 pub mod cursor;
 pub mod id;
+pub mod json_text;
 pub mod limits;
 pub mod path;
 pub mod policy;
@@ -25,6 +26,7 @@ pub use content::{Content, ContentError, ContentHash};
 pub use id::{
     ApiKeyId, ErasureId, EventId, Id, IdKind, MemoryId, ResourceId, SessionId, StoreId, TenantId, VersionId,
 };
+pub use json_text::JsonText;
 pub use limits::Limits;
 pub use path::{DirPath, MemoryPath, PathError};
 pub use policy::SensitiveDataPolicy;

@@ -6,8 +6,12 @@ use keepsake_core::{BlobKey, Content, ContentHash, StoreId, TenantId};
 use keepsake_index::Head;
 use keepsake_telemetry::Cache as Looked;
 
+use crate::work::charge;
 use crate::{Engine, EngineError};
 
+/// Bytes of memory per byte of content that a request reads: the content itself
+/// and its copies in the answer.
+const BYTES_PER_CONTENT_BYTE: usize = 3;
 /// Bytes that an entry takes beside its content: key, hash table, policy.
 const ENTRY_OVERHEAD_BYTES: usize = 160;
 
@@ -68,6 +72,7 @@ impl Engine {
         let cached = cache.get(&(key, purge_epoch)).await;
         self.0.metrics.cache_looked_up(Looked::Content, cached.is_some());
         if let Some(text) = cached {
+            charge(BYTES_PER_CONTENT_BYTE * text.len())?;
             return Ok(Some(text));
         }
         let Some(bytes) = self.0.blobs.get(&key).await? else {
@@ -80,6 +85,7 @@ impl Engine {
             );
             return Err(EngineError::Damaged("its hash is not the recorded one"));
         }
+        charge(BYTES_PER_CONTENT_BYTE * bytes.len())?;
         let text: Arc<str> = std::str::from_utf8(&bytes)
             .map_err(|_| EngineError::Damaged("it is not UTF-8"))?
             .into();

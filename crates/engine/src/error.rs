@@ -116,6 +116,9 @@ pub enum EngineError {
         /// The rule, as a phrase that follows the field.
         rule: String,
     },
+    /// The tenant's requests under way use its share of the server's memory.
+    #[error("the tenant's requests under way use its share of the server's memory")]
+    OverMemory,
     /// The tenant has as many erasures under way as it may.
     #[error("{MOST_OPEN_ERASURES} erasures of the tenant are under way: wait until one is done")]
     TooManyErasures,

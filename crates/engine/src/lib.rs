@@ -21,6 +21,7 @@ mod cursor;
 mod edits;
 mod erasures;
 mod error;
+mod fair;
 mod idempotency;
 pub mod jobs;
 mod key_use;
@@ -35,6 +36,7 @@ mod search;
 mod secrets;
 mod sensitive;
 mod sessions;
+mod shares;
 mod signing;
 mod stores;
 mod tool;
@@ -75,13 +77,14 @@ pub use sessions::{
     AttachmentDraft, AttachmentEdit, EventQuery, MadeSession, SessionDraft, SessionEdit, SessionQuery,
     mount_path, system_prompt,
 };
+pub use shares::{FairShares, Share};
 pub use signing::{NewToken, RotatedKey, Rotation};
 pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall};
 pub use usage::{MemoryUse, StoreUsageReport};
 pub use verify::{Problem, Progress, Verification};
 pub use versions::{Restoration, ShownVersion, VersionQuery};
-pub use work::holding;
+pub use work::{Held, holding};
 
 /// What an engine is made with.
 #[derive(Debug, Clone)]
@@ -171,6 +174,8 @@ struct Parts {
     key_use: key_use::Log,
     attached: auth::sessions::Sessions,
     sessions: sessions::Activity,
+    /// Pages of sessions, which may be large, that are being built.
+    large_pages: fair::FairSlots,
     erasures: jobs::ErasureQueue,
     /// Writes under way: shutting down waits for them.
     writes: TaskTracker,
@@ -207,6 +212,7 @@ impl Engine {
             key_use: key_use::Log::default(),
             attached: auth::sessions::Sessions::new(),
             sessions: sessions::Activity::default(),
+            large_pages: fair::FairSlots::new(sessions::PAGES_AT_ONCE, sessions::PAGES_PER_TENANT),
             erasures: jobs::ErasureQueue::default(),
             writes: TaskTracker::new(),
             stopping: CancellationToken::new(),

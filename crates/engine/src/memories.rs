@@ -23,6 +23,8 @@ pub(crate) use writer::{Past, Seen, Try, Writer, content_differs};
 
 /// Contents fetched at the same time for one listing.
 const FETCHES_AT_ONCE: usize = 10;
+/// Bytes of content of one page, at most; a single memory may exceed it.
+const PAGE_CONTENT_BYTES: u64 = 1 << 20;
 /// Looks at a memory whose blob was found gone each time: twice is a race with
 /// two edits and two removals, more is none.
 const LOOKS: u32 = 3;
@@ -178,12 +180,20 @@ impl Engine {
             // One more tells whether there is another page.
             limit: limit + 1,
         };
+        let tenant_id = principal.tenant_id;
+        let _slot = match view {
+            View::Full => Some(self.0.large_pages.take(tenant_id).await?),
+            View::Basic => None,
+        };
         loop {
-            let tenant_id = principal.tenant_id;
             let found = self.0.index.list_memories(tenant_id, store_id, &listing).await?;
             let mut found = found.ok_or(EngineError::StoreNotFound)?;
-            let has_more = found.items.len() > limit as usize;
-            found.items.truncate(limit as usize);
+            let mut fitting = (limit as usize).min(found.items.len());
+            if view == View::Full {
+                fitting = fitting.min(fitting_contents(&found.items));
+            }
+            let has_more = found.items.len() > fitting;
+            found.items.truncate(fitting);
             let last = found.items.last().filter(|_| has_more);
             let last = last.map(|item| path_of(item).to_owned());
             let items = self.show_items(principal, store_id, found, view).await?;
@@ -309,6 +319,19 @@ impl Engine {
         }
         Err(EngineError::Damaged("its blob went missing again and again"))
     }
+}
+
+/// How many items have contents that fit a page together; at least one.
+fn fitting_contents(items: &[MemoryItem]) -> usize {
+    let mut bytes = 0;
+    let fitting = items.iter().take_while(|item| {
+        bytes += match item {
+            MemoryItem::Memory { memory, .. } => memory.head.size_bytes,
+            MemoryItem::Prefix(_) => 0,
+        };
+        bytes <= PAGE_CONTENT_BYTES
+    });
+    fitting.count().max(1)
 }
 
 /// The place of an item in the order of a listing.

@@ -9,6 +9,7 @@
 //! A hit that is shown with its snippet counts as a read of the memory.
 
 mod cache;
+mod lru;
 mod rows;
 
 use std::cmp::Ordering;
@@ -291,15 +292,21 @@ impl Engine {
     ) -> Result<Searched, EngineError> {
         let tenant_id = principal.tenant_id;
         let (store, load) = self.searched_store(tenant_id, store_id).await?;
-        store.wait_for_postings().await;
-        // Held until the work ends, also where nobody waits for it any more.
-        let turn = self.0.searched.turn(tenant_id).await?;
+        // Held until the work ends, also if the client goes away. A search that has
+        // loaded the store goes on in the slot of the load: a load that waited for a
+        // slot of the tenant's searches would keep the others' loads waiting too.
+        let slot = if let Some(load) = load {
+            load
+        } else {
+            store.wait_for_postings().await;
+            self.0.searched.searches.take(tenant_id).await?
+        };
         let (found, has_postings) = {
             let store = Arc::clone(&store);
             off_the_runtime(move || {
                 let found = store.search(place, &asked);
                 let has_postings = store.has_postings();
-                drop((turn, load));
+                drop(slot);
                 (found, has_postings)
             })
             .await?

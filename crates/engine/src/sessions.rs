@@ -27,6 +27,7 @@ use keepsake_tokens::{MAX_LIFE, TokenError};
 use crate::auth::tokens::SESSION_SCOPES;
 use crate::cursor::Query;
 use crate::stores::{METADATA_PAIRS, check_pairs, invalid};
+use crate::work::charge;
 use crate::{Engine, EngineError, Mounts, NewToken, Page, PageRequest, Principal};
 
 pub(crate) use activity::Activity;
@@ -37,6 +38,15 @@ pub use prompt::{mount_path, system_prompt};
 
 /// How long a session's token lives, unless the key that asks for it ends before.
 const TOKEN_LIFE: Duration = MAX_LIFE;
+
+/// Maximum bytes of the agents of one page; a single agent may exceed it.
+const PAGE_AGENT_BYTES: u64 = 1 << 20;
+/// Pages that are built at the same time, by all tenants and by one.
+pub(crate) const PAGES_AT_ONCE: usize = 8;
+pub(crate) const PAGES_PER_TENANT: usize = 2;
+/// Bytes of memory per byte of a listed session: the row and its copies in the
+/// answer.
+const BYTES_PER_SESSION_BYTE: usize = 3;
 
 /// A session that was made, with its token where it was made by this call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +170,8 @@ impl Engine {
 
     /// Lists the sessions that the credential sees, by when they were made.
     ///
+    /// A page has fewer than were asked for where their agents are large.
+    ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
     /// [`EngineError::NotForSessions`], [`EngineError::Index`].
@@ -188,12 +200,20 @@ impl Engine {
             only: principal.store_ids().map(<[StoreId]>::to_vec),
             oldest_first: query.oldest_first,
             after: after.map(|(at, id)| (at, SessionId::from_uuid(id))),
-            // One more tells whether there is another page.
-            limit: limit + 1,
+            limit,
+            max_agent_bytes: PAGE_AGENT_BYTES,
         };
-        let items = self.0.index.list_sessions(principal.tenant_id, &listing).await?;
-        let place = |session: &Session| position(session.created_at, session.session_id.uuid());
-        self.page_of(identity, items, limit, place).await
+        let _slot = self.0.large_pages.take(principal.tenant_id).await?;
+        let page = self.0.index.list_sessions(principal.tenant_id, &listing).await?;
+        charge(BYTES_PER_SESSION_BYTE * page.sessions.iter().map(bytes_of).sum::<usize>())?;
+        let next = match page.next {
+            Some((at, id)) => Some(self.seal(identity, &position(at, id.uuid())).await?),
+            None => None,
+        };
+        Ok(Page {
+            items: page.sessions,
+            next,
+        })
     }
 
     /// Changes what a session is called and what is told of it.
@@ -457,4 +477,15 @@ fn position_of(position: &[u8]) -> Result<(Timestamp, uuid::Uuid), EngineError> 
         Some((Timestamp::from_micros(at), uuid::Uuid::from_slice(id).ok()?))
     });
     parts.ok_or(EngineError::Internal("a cursor of no session"))
+}
+
+/// Approximate size of a session, without its metadata.
+fn bytes_of(session: &Session) -> usize {
+    let of_attachment = |attachment: &keepsake_index::Attachment| {
+        let instructions = attachment.instructions.as_ref().map_or(0, String::len);
+        // Also in the text for the system prompt.
+        2 * (attachment.name.len() + attachment.description.len() + instructions)
+    };
+    let attachments = session.attachments.iter().map(of_attachment);
+    session.agent.as_str().len() + attachments.sum::<usize>()
 }

@@ -70,7 +70,7 @@ pub use secrets::{SecretIndex, ServerSecret};
 pub use sessions::{
     Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace,
     MOST_ATTACHMENTS, NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
-    SessionIndex, SessionListing, SessionRefusal, SessionUpdate, SessionUse, sees_session_of,
+    SessionIndex, SessionListing, SessionPage, SessionRefusal, SessionUpdate, SessionUse, sees_session_of,
 };
 pub use sqlite::SqliteIndex;
 pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};

@@ -25,11 +25,11 @@ use crate::{
     PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex,
     RowsErased, RunFence, RunPlace, SearchChanges, SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex,
     SecretIndex, ServerSecret, Session, SessionChange, SessionCreation, SessionEvent, SessionIndex,
-    SessionListing, SessionUpdate, SessionUse, Store, StoreChange, StoreCount, StoreCreation, StoreIndex,
-    StoreListing, StorePurge, StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount, TenantDeletion,
-    TenantDeletionIndex, TenantName, TenantPurge, TenantStanding, TenantUpdate, TenantUsage, UnindexedPage,
-    UpkeepIndex, UsageIndex, Version, VersionBatch, VersionCounts, VersionIndex, VersionListing, VersionPage,
-    VersionsTaken,
+    SessionListing, SessionPage, SessionUpdate, SessionUse, Store, StoreChange, StoreCount, StoreCreation,
+    StoreIndex, StoreListing, StorePurge, StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount,
+    TenantDeletion, TenantDeletionIndex, TenantName, TenantPurge, TenantStanding, TenantUpdate, TenantUsage,
+    UnindexedPage, UpkeepIndex, UsageIndex, Version, VersionBatch, VersionCounts, VersionIndex,
+    VersionListing, VersionPage, VersionsTaken,
 };
 
 /// Measures every call of the index that it passes on.
@@ -167,7 +167,7 @@ $implement! {
         tenant_id: TenantId, session: &NewSession, idempotency: Option<&Idempotency>
     ) -> SessionCreation;
     read session(tenant_id: TenantId, session_id: SessionId) -> Option<Session>;
-    read list_sessions(tenant_id: TenantId, listing: &SessionListing) -> Vec<Session>;
+    read list_sessions(tenant_id: TenantId, listing: &SessionListing) -> SessionPage;
     write change_session(
         tenant_id: TenantId, session_id: SessionId, change: &SessionChange, idempotency: Option<&Idempotency>
     ) -> SessionUpdate;

@@ -6,7 +6,7 @@
 mod change;
 
 use async_trait::async_trait;
-use keepsake_core::{EventId, ResourceId, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{EventId, JsonText, ResourceId, SessionId, StoreId, TenantId, Timestamp};
 use serde_json::{Map, Value};
 
 use crate::IndexError;
@@ -76,7 +76,7 @@ pub struct Session {
     /// Its id.
     pub session_id: SessionId,
     /// The agent, as it is answered.
-    pub agent: Map<String, Value>,
+    pub agent: JsonText,
     /// The environment, kept and never looked into.
     pub environment_id: String,
     /// What it is called.
@@ -110,7 +110,7 @@ pub struct NewSession {
     /// Its id.
     pub session_id: SessionId,
     /// The agent, as it is to be answered.
-    pub agent: Map<String, Value>,
+    pub agent: JsonText,
     /// The agent's id, by which sessions are listed.
     pub agent_id: String,
     /// The agent's version, by which sessions are listed.
@@ -200,6 +200,62 @@ pub struct SessionListing {
     pub after: Option<(Timestamp, SessionId)>,
     /// Sessions, at most.
     pub limit: u32,
+    /// Bytes of their agents, at most; the first session is listed in any case.
+    pub max_agent_bytes: u64,
+}
+
+impl SessionListing {
+    /// Keeps the sessions that fit the page; answers the place of the last one if
+    /// others follow. One row more than `limit` tells whether any do.
+    pub(crate) fn fit(&self, found: &mut Vec<FoundSession>) -> Option<(Timestamp, SessionId)> {
+        let mut left = self.max_agent_bytes;
+        let mut fitting = 0;
+        for session in found.iter().take(self.limit as usize) {
+            if fitting > 0 && session.agent_bytes > left {
+                break;
+            }
+            left = left.saturating_sub(session.agent_bytes);
+            fitting += 1;
+        }
+        let has_more = found.len() > fitting;
+        found.truncate(fitting);
+        let last = found.last().filter(|_| has_more)?;
+        Some((last.created_at, last.session_id))
+    }
+}
+
+/// A session that is asked for, before it is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FoundSession {
+    pub(crate) session_id: SessionId,
+    pub(crate) created_at: Timestamp,
+    pub(crate) agent_bytes: u64,
+}
+
+/// A part of a listing of sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SessionPage {
+    /// The sessions.
+    pub sessions: Vec<Session>,
+    /// Where the next part begins after; `None`: this is the last.
+    pub next: Option<(Timestamp, SessionId)>,
+}
+
+impl SessionPage {
+    /// The sessions in the order in which they were found.
+    pub(crate) fn of(
+        found: &[FoundSession],
+        mut sessions: Vec<Session>,
+        next: Option<(Timestamp, SessionId)>,
+    ) -> Self {
+        let place = |session: &Session| {
+            found
+                .iter()
+                .position(|found| found.session_id == session.session_id)
+        };
+        sessions.sort_by_key(place);
+        Self { sessions, next }
+    }
 }
 
 /// When a session was used.
@@ -304,7 +360,7 @@ pub trait SessionIndex: Send + Sync {
         &self,
         tenant_id: TenantId,
         listing: &SessionListing,
-    ) -> Result<Vec<Session>, IndexError>;
+    ) -> Result<SessionPage, IndexError>;
 
     /// Changes a session or one of its attachments.
     async fn change_session(

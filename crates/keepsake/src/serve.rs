@@ -142,6 +142,7 @@ impl Serving<'_> {
             request_deadline: server.request_deadline,
             shutdown_deadline: server.shutdown_deadline,
             max_requests_in_flight: server.max_requests_in_flight,
+            max_request_memory_bytes: server.max_request_memory_bytes,
             max_connections: server.max_connections,
             mcp: server.mcp.clone(),
         }

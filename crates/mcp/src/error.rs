@@ -35,9 +35,10 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
         | EngineError::TooManyMemories { .. }
         | EngineError::TooManyBytes { .. } => ErrorData::invalid_request(error.to_string(), None),
         EngineError::Invalid { .. } => ErrorData::invalid_params(error.to_string(), None),
-        EngineError::AuthenticationBusy(_) | EngineError::CutOff | EngineError::Contended => {
-            ErrorData::internal_error(error.to_string(), None)
-        }
+        EngineError::AuthenticationBusy(_)
+        | EngineError::CutOff
+        | EngineError::Contended
+        | EngineError::OverMemory => ErrorData::internal_error(error.to_string(), None),
         EngineError::Shared(shared) => told(shared),
         EngineError::Index(IndexError::Unavailable(_)) => unavailable(
             error,

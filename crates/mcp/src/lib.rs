@@ -13,10 +13,9 @@ mod resources;
 mod server;
 mod tools;
 
-use std::any::Any;
 use std::sync::Arc;
 
-use keepsake_engine::{Mounts, Principal};
+use keepsake_engine::{Held, Mounts, Principal};
 
 pub use http::{HttpOptions, HttpService};
 pub use server::{MemoryServer, serve_stdio};
@@ -31,5 +30,5 @@ pub struct Access {
     /// What resources of the stores begin with, in their order.
     pub slugs: Arc<[String]>,
     /// Held until the work that the request began has ended.
-    pub held: Option<Arc<dyn Any + Send + Sync>>,
+    pub held: Option<Arc<Held>>,
 }

@@ -1,29 +1,40 @@
-//! Who may go on: within the tenant's rate, and where there is a place.
+//! Which requests are admitted: those within the tenant's rate and its shares.
 //!
-//! Stands behind authentication: what a tenant asks for is its own to answer
-//! for, and who shows no good credential takes no place.
+//! A tenant has a share of the requests under way and of the memory that they
+//! use. Memory is counted in bytes: bodies, the JSON values parsed from them,
+//! content read for answers, and answers until they are sent. Runs after
+//! authentication: a request without a valid credential takes no share.
 
-use std::any::Any;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use governor::clock::MonotonicClock;
-use keepsake_engine::{Engine, Principal, holding};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use keepsake_engine::{Engine, FairShares, Held, Principal, holding};
 use keepsake_telemetry::Refused;
 
 use crate::ServerOptions;
 use crate::error::ApiError;
-use crate::places::Places;
 use crate::rate::{Rates, Verdict};
+
+/// Memory of a request beside its body and its answer: head, task, spans.
+const REQUEST_BYTES: u64 = 16 << 10;
 
 /// The bounds of one process; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     engine: Engine,
     rates: Rates,
-    places: Places,
+    /// Requests under way.
+    requests: FairShares,
+    /// Bytes of memory that they use.
+    memory: FairShares,
 }
 
 impl Admission {
@@ -32,16 +43,16 @@ impl Admission {
         Self {
             engine,
             rates: Rates::new(MonotonicClock),
-            places: Places::new(options.max_requests_in_flight),
+            requests: FairShares::new(u64::try_from(options.max_requests_in_flight).unwrap_or(u64::MAX)),
+            memory: FairShares::new(options.max_request_memory_bytes),
         }
     }
 }
 
-type Held = Arc<dyn Any + Send + Sync>;
-
-/// The request's place, for what serves it in a task of its own.
+/// The request's shares, for the extractors that read its body and for MCP, which
+/// serves it in another task.
 #[derive(Clone)]
-pub(crate) struct Holder(pub(crate) Held);
+pub(crate) struct Holder(pub(crate) Arc<Held>);
 
 /// Lets a request pass, perhaps a little later, or refuses it at once.
 pub(crate) async fn admit(State(admission): State<Admission>, mut request: Request, next: Next) -> Response {
@@ -59,11 +70,87 @@ pub(crate) async fn admit(State(admission): State<Admission>, mut request: Reque
             return ApiError::over_rate(limit, retry_after_seconds).into_response();
         }
     }
-    let Some(place) = admission.places.take(tenant_id) else {
+    let shares = admission.requests.take(tenant_id, 1);
+    let shares = shares.zip(admission.memory.take(tenant_id, REQUEST_BYTES));
+    let Some((request_share, memory)) = shares else {
         admission.engine.metrics().rate_refused(Refused::InFlight);
         return ApiError::too_many_in_flight().into_response();
     };
-    let held: Held = Arc::new(place);
+    let held = Arc::new(Held {
+        request: request_share,
+        memory,
+    });
     request.extensions_mut().insert(Holder(Arc::clone(&held)));
-    holding(held, next.run(request)).await
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let response = holding(Arc::clone(&held), next.run(request)).await;
+    counted(held, response, is_read)
+}
+
+/// Counts an answer until the client has taken it.
+///
+/// One that exceeds the tenant's share is refused if nothing was changed; else
+/// it is sent, and the tenant's next requests are refused.
+fn counted(held: Arc<Held>, response: Response, is_read: bool) -> Response {
+    let Some(bytes) = response.body().size_hint().exact() else {
+        return response.map(|body| holding_until_sent(held, body));
+    };
+    let bytes = bytes.saturating_add(REQUEST_BYTES);
+    if !held.memory.try_set(bytes) {
+        if is_read {
+            return ApiError::over_memory().into_response();
+        }
+        held.memory.set(bytes);
+    }
+    response.map(|body| holding_until_sent(held, body))
+}
+
+/// Ties what the request holds to its answer's bytes: the connection drops them
+/// when the system has taken them, which may be long after the body has ended.
+fn holding_until_sent(held: Arc<Held>, body: Body) -> Body {
+    Body::new(CountedBody { body, held })
+}
+
+/// An answer's body, each part of which holds what the request holds.
+struct CountedBody {
+    body: Body,
+    held: Arc<Held>,
+}
+
+impl HttpBody for CountedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let hold = |bytes| {
+            Bytes::from_owner(Sending {
+                bytes,
+                _held: Arc::clone(&self.held),
+            })
+        };
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(hold))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        HttpBody::size_hint(&self.body)
+    }
+}
+
+/// Bytes of an answer, and what their request holds.
+struct Sending {
+    bytes: Bytes,
+    _held: Arc<Held>,
+}
+
+impl AsRef<[u8]> for Sending {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }

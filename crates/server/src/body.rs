@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, Method, header};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
-use keepsake_engine::{Engine, Principal};
+use keepsake_engine::{Engine, Held, Principal};
 use keepsake_index::Idempotency;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
@@ -21,9 +21,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
+use crate::admission::Holder;
 use crate::auth::principal_of;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
+use crate::json_cost::{JsonCost, TooManyValues};
 
 /// Room for what is around the content: a whole `tool_use` block, metadata.
 const BODY_OVERHEAD_BYTES: u64 = 64 << 10;
@@ -39,11 +41,17 @@ const LINGERS_FOR: Duration = Duration::from_secs(2);
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 /// Makes a request one that may be sent again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The JSON values that a body may have: far more than any tool's input needs.
+pub(crate) const MAX_VALUES: usize = 2_000;
+/// Bytes of memory per byte of a body: the body, the texts parsed from it, and the
+/// content that is stored.
+const BYTES_PER_BODY_BYTE: usize = 3;
 /// What an empty body stands for.
 pub(crate) const EMPTY_OBJECT: &[u8] = b"{}";
 
-/// A JSON body, read no further than the tenant's limits allow.
-pub(crate) struct JsonBody<T> {
+/// A JSON body, read no further than the tenant's limits allow, of at most
+/// `MAX` values.
+pub(crate) struct JsonBody<T, const MAX: usize = MAX_VALUES> {
     /// Who makes the request, looked up again where the body was slow.
     pub(crate) principal: Arc<Principal>,
     pub(crate) body: T,
@@ -102,7 +110,7 @@ where
 #[serde(deny_unknown_fields)]
 pub(crate) struct Empty {}
 
-impl<T: DeserializeOwned> FromRequest<Engine> for JsonBody<T> {
+impl<T: DeserializeOwned, const MAX: usize> FromRequest<Engine> for JsonBody<T, MAX> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, engine: &Engine) -> Result<Self, ApiError> {
@@ -110,6 +118,7 @@ impl<T: DeserializeOwned> FromRequest<Engine> for JsonBody<T> {
             return Err(ApiError::unsupported_media_type());
         }
         let received = Received::read(request, engine).await?;
+        received.count_values(MAX)?;
         let body = parse(&received.bytes)?;
         let call = received.call(engine)?;
         let principal = received.principal;
@@ -129,6 +138,7 @@ impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
         if received.bytes.trim_ascii().is_empty() {
             received.bytes = Bytes::from_static(EMPTY_OBJECT);
         }
+        received.count_values(MAX_VALUES)?;
         let body = parse(&received.bytes)?;
         let call = received.call(engine)?;
         let principal = received.principal;
@@ -157,6 +167,7 @@ impl FromRequest<Engine> for RawJson {
             return Err(ApiError::unsupported_media_type());
         }
         let (received, head) = Received::read_with_head(request, engine).await?;
+        received.count_values(MAX_VALUES)?;
         let Received { principal, bytes, .. } = received;
         Ok(Self {
             principal,
@@ -173,6 +184,7 @@ struct Received {
     path: String,
     key: Option<String>,
     bytes: Bytes,
+    held: Arc<Held>,
 }
 
 impl Received {
@@ -187,6 +199,8 @@ impl Received {
         let extensions = request.extensions();
         let principal = extensions.get::<Arc<Principal>>().cloned();
         let mut principal = principal.ok_or_else(ApiError::internal)?;
+        let held = extensions.get().map(|Holder(held)| Arc::clone(held));
+        let held = held.ok_or_else(ApiError::internal)?;
         let uri = extensions.get().map_or(request.uri(), |OriginalUri(uri)| uri);
         let path = uri.path().to_owned();
         // A PATCH may be sent again as it is; the protocol gives keys to POST.
@@ -198,7 +212,8 @@ impl Received {
             .saturating_mul(ESCAPED_BYTES)
             .saturating_add(BODY_OVERHEAD_BYTES);
         let (parts, body) = request.into_parts();
-        let bytes = read(body, limit_bytes, deadline).await?;
+        let charge = |bytes| charge(&held, BYTES_PER_BODY_BYTE * bytes);
+        let bytes = read(body, limit_bytes, deadline, charge).await?;
         if begun.elapsed() > BELIEVED_FOR {
             // The credential may have been revoked or narrowed meanwhile: the request
             // is served with what it may do now.
@@ -210,8 +225,19 @@ impl Received {
             path,
             key,
             bytes,
+            held,
         };
         Ok((received, parts))
+    }
+
+    /// Bounds the values of the body and counts what a tree of them takes.
+    fn count_values(&self, max: usize) -> Result<(), ApiError> {
+        let cost = JsonCost::of(&self.bytes, max).map_err(|TooManyValues| {
+            ApiError::invalid_request(format!(
+                "the body must have at most {max} JSON values, those in lists and objects included"
+            ))
+        })?;
+        charge(&self.held, cost.tree_bytes())
     }
 
     fn call(&self, engine: &Engine) -> Result<Option<Idempotency>, ApiError> {
@@ -264,11 +290,20 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     Ok(parsed)
 }
 
-/// Reads a body that is small enough and does not pause or last too long.
+/// Counts bytes of a request's memory.
+fn charge(held: &Held, bytes: usize) -> Result<(), ApiError> {
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let is_allowed = held.memory.try_grow(bytes);
+    is_allowed.then_some(()).ok_or_else(ApiError::over_memory)
+}
+
+/// Reads a body that is small enough and does not pause or last too long;
+/// `charge` is called with the bytes of each part before it is kept.
 pub(crate) async fn read(
     mut body: Body,
     limit_bytes: u64,
     deadline: Option<Instant>,
+    charge: impl Fn(usize) -> Result<(), ApiError>,
 ) -> Result<Bytes, ApiError> {
     let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
     let mut bytes = BytesMut::new();
@@ -289,6 +324,10 @@ pub(crate) async fn read(
                 if bytes.len() + data.len() > limit {
                     let_pass(body, deadline).await;
                     return Err(ApiError::body_too_large(limit_bytes));
+                }
+                if let Err(error) = charge(data.len()) {
+                    let_pass(body, deadline).await;
+                    return Err(error);
                 }
                 bytes.extend_from_slice(data);
             }

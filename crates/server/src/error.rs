@@ -148,6 +148,10 @@ impl ApiError {
         Self::too_much("too many requests are under way")
     }
 
+    pub(crate) fn over_memory() -> Self {
+        Self::too_much("requests of the tenant that use its share of the server's memory are under way")
+    }
+
     pub(crate) fn too_many_connections() -> Self {
         Self::too_much("too many connections are open")
     }
@@ -283,6 +287,7 @@ impl From<&EngineError> for ApiError {
             }
             // The one conflict that a retry may mend.
             EngineError::Contended => Self::conflict("conflict_error", error.to_string()),
+            EngineError::OverMemory => Self::over_memory(),
             EngineError::TooManyErasures => {
                 let kind = "rate_limit_error";
                 Self::new(StatusCode::TOO_MANY_REQUESTS, kind, error.to_string()).retried_after(30)

@@ -4,7 +4,7 @@
 //! order of the layers, outermost first: `listener` bounds connections,
 //! `envelope` names the request, bounds it and writes every error in one form,
 //! `auth` finds the principal for everything under `/v1`, `admission` holds its
-//! tenant to its rate and its share of the places. The operator's routes
+//! tenant to its rate and its shares of requests and memory. The operator's routes
 //! (`admin`) have a listener and a token of their own.
 
 mod admin;
@@ -13,10 +13,10 @@ mod auth;
 mod body;
 mod envelope;
 mod error;
+mod json_cost;
 mod listener;
 mod openapi;
 mod path;
-mod places;
 mod precondition;
 mod query;
 mod rate;
@@ -47,6 +47,9 @@ pub struct ServerOptions {
     pub shutdown_deadline: Duration,
     /// Authenticated requests under way at once; a tenant alone gets half.
     pub max_requests_in_flight: usize,
+    /// Bytes of memory that requests under way may use together, as `admission`
+    /// counts them; one tenant gets at most half.
+    pub max_request_memory_bytes: u64,
     /// Connections open at once.
     pub max_connections: usize,
     /// Who may ask MCP by way of a browser.
@@ -59,7 +62,8 @@ impl Default for ServerOptions {
             request_deadline: Duration::from_mins(1),
             shutdown_deadline: Duration::from_secs(30),
             max_requests_in_flight: 1_024,
-            max_connections: 4_096,
+            max_request_memory_bytes: 192 << 20,
+            max_connections: 2_048,
             mcp: McpOptions::default(),
         }
     }

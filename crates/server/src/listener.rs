@@ -23,6 +23,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -33,8 +34,10 @@ use stream::{Activity, UnderWay, Watched};
 /// The most that is read of a request's head: above what `envelope.rs` answers
 /// in its own words; beyond this the protocol's own 431 has no body.
 const MAX_HEAD_BYTES: usize = 32 << 10;
-/// What is read ahead of a connection.
-const MAX_BUFFER_BYTES: usize = 64 << 10;
+/// What is buffered for a connection: a whole head, and a little.
+const MAX_BUFFER_BYTES: usize = 36 << 10;
+/// Send buffer of a connection in the kernel, which doubles the value.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Connections beyond the bound that are told so, and may ask how the server
 /// is; those beyond these are closed without a word.
 const SPARE_CONNECTIONS: usize = 64;
@@ -136,6 +139,9 @@ impl Connection {
         // Answers are small: waiting to fill a packet would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(error = %error, "http.nodelay failed");
+        }
+        if let Err(error) = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES) {
+            tracing::debug!(error = %error, "http.send_buffer failed");
         }
         let activity = Arc::new(Activity::default());
         let stream = Watched::new(stream, Arc::clone(&activity));

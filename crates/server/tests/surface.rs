@@ -443,3 +443,98 @@ async fn request_beyond_the_places_is_refused_at_once() {
     let after = server.call("GET", "/v1/memory_stores", None).await;
     assert_eq!(after.status, StatusCode::OK);
 }
+
+/// One tenant may use half of it.
+const LITTLE_MEMORY_BYTES: u64 = 1 << 20;
+
+async fn server_with_little_memory() -> Server {
+    let options = ServerOptions {
+        max_request_memory_bytes: LITTLE_MEMORY_BYTES,
+        ..ServerOptions::default()
+    };
+    Server::with(LimitOverrides::default(), &options).await
+}
+
+#[tokio::test]
+async fn body_of_too_many_values_is_refused_by_the_rule() {
+    let server = Server::new().await;
+    let objects = |count: usize| json!(vec![json!({"": 0}); count]);
+    let session = |count| json!({"agent": {"type": "agent", "id": "a", "tools": objects(count)}, "environment_id": "e"});
+    let call = |count| json!({"command": "view", "path": "/memories", "x": objects(count)});
+    let (calls, mcp) = (
+        format!("{}/tool_calls", server.store),
+        server.store.replace("/v1/memory_stores", "/mcp"),
+    );
+    for (path, body, limit) in [
+        ("/v1/sessions", session(5_000), "10000"),
+        (&*calls, call(1_000), "2000"),
+        (
+            &*mcp,
+            json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": call(1_000)}),
+            "2000",
+        ),
+    ] {
+        let refused = server.call("POST", path, Some(body)).await;
+        assert_eq!(refused.error(), (400, "invalid_request_error"), "{path}");
+        let rule = format!("at most {limit} JSON values");
+        assert!(refused.message().contains(&rule), "{}", refused.message());
+    }
+    let made = server.call("POST", "/v1/sessions", Some(session(4_900))).await;
+    assert_eq!(made.status, StatusCode::OK, "{}", made.body);
+    assert_eq!(made.body["agent"]["tools"], objects(4_900));
+    assert_eq!(
+        server.call("POST", &calls, Some(call(900))).await.status,
+        StatusCode::OK
+    );
+}
+
+#[tokio::test]
+async fn body_that_is_still_coming_counts_towards_the_memory_of_its_tenant() {
+    let server = server_with_little_memory().await;
+    let calls = format!("{}/tool_calls", server.store);
+    let first = server.call("GET", "/v1/memory_stores", None).await;
+    assert_eq!(first.status, StatusCode::OK);
+    let sent = stream::iter([Ok::<_, std::io::Error>(vec![b' '; 150 << 10])]).chain(stream::pending());
+    let request = Request::builder().method("POST").uri(&calls);
+    let request = request
+        .header("x-api-key", &server.secret)
+        .header("content-type", "application/json");
+    let mut under_way = Box::pin(server.send(request, Body::from_stream(sent)));
+    assert!(futures::poll!(under_way.as_mut()).is_pending());
+    let call = json!({"command": "view", "path": "/memories", "x": "x".repeat(30 << 10)});
+    let refused = server.call("POST", &calls, Some(call.clone())).await;
+    assert_eq!(refused.error(), (529, "overloaded_error"));
+    assert_eq!(refused.headers[header::RETRY_AFTER], "1");
+    drop(under_way);
+    let taken = server.call("POST", &calls, Some(call)).await;
+    assert_eq!(taken.status, StatusCode::OK, "{}", taken.body);
+}
+
+#[tokio::test]
+async fn answer_that_is_not_taken_counts_towards_the_memory_of_its_tenant() {
+    let server = server_with_little_memory().await;
+    let memories = format!("{}/memories", server.store);
+    let memory = json!({"path": "/a", "content": "x".repeat(50 << 10)});
+    let made = server.call("POST", &memories, Some(memory)).await;
+    assert_eq!(made.status, StatusCode::OK, "{}", made.body);
+    let full = format!("{memories}?view=full");
+    let mut untaken = Vec::new();
+    let refused = loop {
+        let request = Request::builder().uri(&full).header("x-api-key", &server.secret);
+        let answer = server
+            .router
+            .clone()
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await;
+        let answer = answer.unwrap();
+        if answer.status() != StatusCode::OK {
+            break answer.status();
+        }
+        // As a connection keeps them: the body has ended, and its bytes are not sent.
+        untaken.push(answer.into_body().collect().await.unwrap().to_bytes());
+    };
+    assert_eq!(refused.as_u16(), 529);
+    assert!((4..10).contains(&untaken.len()), "{} answers", untaken.len());
+    untaken.clear();
+    assert_eq!(server.call("GET", &full, None).await.status, StatusCode::OK);
+}

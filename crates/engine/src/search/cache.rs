@@ -16,9 +16,11 @@ use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timest
 use keepsake_index::{SearchChange, SearchChanges, SearchHead, SearchPlace, SearchSince, Unindexed};
 use keepsake_search::{ANALYSER, Built, Postings};
 use keepsake_telemetry::Cache as Looked;
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore};
 
+use super::lru::DividedLru;
 use super::{After, Asked, Candidate, off_the_runtime};
+use crate::fair::{FairSlot, FairSlots};
 use crate::jobs::index_found;
 use crate::{Engine, EngineError};
 
@@ -35,96 +37,42 @@ const SOON_MADE: Duration = Duration::from_millis(150);
 /// Bytes that a memory takes here beside its postings.
 const HEAD_BYTES: usize = 160;
 
-/// Tenants whose turns are kept before those are left out that have none.
-const KNOWN_TENANTS: usize = 1_024;
-
 type Key = (TenantId, StoreId);
 
 /// The indexes of stores that were searched, the longest unused leave first.
 pub(crate) struct Cache {
     /// What one store may take: one that takes most of the room is not kept.
     max_store_bytes: usize,
-    stores: moka::future::Cache<Key, Arc<SearchedStore>>,
+    stores: DividedLru<Arc<SearchedStore>>,
     /// Postings are made for one store at a time: it takes a core for a while.
-    builds: Arc<Semaphore>,
-    /// Stores are read whole two at a time: each may take what it weighs.
-    loads: Arc<Semaphore>,
+    builds: FairSlots,
+    /// Stores are read whole two at a time, one of each tenant: each may take what
+    /// it weighs.
+    loads: FairSlots,
     /// The same of stores that are given terms.
     indexings: Arc<Semaphore>,
-    searches: Searches,
-}
-
-/// As many searches are under way as there are cores: more would take the threads
-/// that contents are read by, and none would be answered earlier. One tenant has
-/// half of them, so that no other waits behind more than those.
-struct Searches {
-    all: Arc<Semaphore>,
-    of_each: usize,
-    by_tenant: std::sync::Mutex<HashMap<TenantId, Arc<Semaphore>>>,
-}
-
-/// The turn of one search; the next one has it once this is dropped.
-pub(super) struct Turn {
-    _of_all: OwnedSemaphorePermit,
-    _of_tenant: OwnedSemaphorePermit,
-}
-
-impl Searches {
-    fn new(cores: usize) -> Self {
-        Self {
-            all: Arc::new(Semaphore::new(cores)),
-            of_each: (cores / 2).max(1),
-            by_tenant: std::sync::Mutex::default(),
-        }
-    }
-
-    fn of_tenant(&self, tenant_id: TenantId) -> Arc<Semaphore> {
-        let mut known = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN_TENANTS && !known.contains_key(&tenant_id) {
-            // Those that nobody waits for or holds.
-            known.retain(|_, turns| Arc::strong_count(turns) > 1);
-        }
-        let turns = known
-            .entry(tenant_id)
-            .or_insert_with(|| Arc::new(Semaphore::new(self.of_each)));
-        Arc::clone(turns)
-    }
+    /// As many searches are under way as there are cores: more would take the
+    /// threads that contents are read by, and none would be answered earlier. One
+    /// tenant has half of them, its loads of stores included.
+    pub(super) searches: FairSlots,
 }
 
 impl Cache {
     pub(crate) fn new(max_bytes: u64) -> Self {
-        let weigh = |_: &Key, store: &Arc<SearchedStore>| {
-            u32::try_from(store.bytes.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
-        };
         let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
         Self {
             max_store_bytes: usize::try_from(max_bytes / 2).unwrap_or(usize::MAX),
-            stores: moka::future::Cache::builder()
-                .max_capacity(max_bytes)
-                .weigher(weigh)
-                .eviction_policy(moka::policy::EvictionPolicy::lru())
-                .build(),
-            builds: Arc::new(Semaphore::new(1)),
-            loads: Arc::new(Semaphore::new(2)),
+            stores: DividedLru::new(max_bytes),
+            builds: FairSlots::new(1, 1),
+            loads: FairSlots::new(2, 1),
             indexings: Arc::new(Semaphore::new(2)),
-            searches: Searches::new(cores),
+            searches: FairSlots::new(cores, cores / 2),
         }
-    }
-
-    /// Waits for the turn of a tenant's search.
-    ///
-    /// # Errors
-    /// [`EngineError::Internal`] never: no semaphore is ever closed.
-    pub(super) async fn turn(&self, tenant_id: TenantId) -> Result<Turn, EngineError> {
-        Ok(Turn {
-            _of_tenant: permit(&self.searches.of_tenant(tenant_id)).await?,
-            _of_all: permit(&self.searches.all).await?,
-        })
     }
 
     /// Bytes that are kept.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.stores.weighted_size()
+        self.stores.size_bytes()
     }
 
     /// An index of which nothing was loaded.
@@ -137,25 +85,22 @@ impl Cache {
 
     /// Weighs a store's index, which has grown or shrunk. One that takes most
     /// of the room is not kept: all others would leave for it.
-    async fn weigh(&self, key: Key, store: &Arc<SearchedStore>) {
-        if store.bytes.load(Ordering::Relaxed) > self.max_store_bytes {
-            self.stores.invalidate(&key).await;
+    fn weigh(&self, key: Key, store: &Arc<SearchedStore>) {
+        let bytes = store.bytes.load(Ordering::Relaxed);
+        if bytes > self.max_store_bytes {
+            self.stores.remove(key);
             return;
         }
-        self.stores.insert(key, Arc::clone(store)).await;
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.stores.insert(key, Arc::clone(store), bytes);
     }
-}
-
-async fn permit(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, EngineError> {
-    let permit = Arc::clone(semaphore).acquire_owned().await;
-    permit.map_err(|_| EngineError::Internal("a semaphore was closed"))
 }
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
-            .field("stores", &self.stores.entry_count())
-            .field("bytes", &self.stores.weighted_size())
+            .field("stores", &self.stores.len())
+            .field("bytes", &self.stores.size_bytes())
             .finish_non_exhaustive()
     }
 }
@@ -485,13 +430,10 @@ impl Engine {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-    ) -> Result<(Arc<SearchedStore>, Option<OwnedSemaphorePermit>), EngineError> {
+    ) -> Result<(Arc<SearchedStore>, Option<FairSlot>), EngineError> {
         let key = (tenant_id, store_id);
         let cache = &self.0.searched;
-        let store = match cache.stores.get(&key).await {
-            Some(store) => store,
-            None => cache.stores.get_with(key, async { cache.unloaded() }).await,
-        };
+        let store = cache.stores.get_or_insert(key, || cache.unloaded());
         let is_loaded = store.is_loaded.load(Ordering::Relaxed);
         self.0.metrics.cache_looked_up(Looked::Search, is_loaded);
         if is_loaded && self.catch_up(key, &store, false).await? {
@@ -503,7 +445,7 @@ impl Engine {
             drop(turn);
             return Ok((store, None));
         }
-        let load = permit(&cache.loads).await?;
+        let load = cache.loads.take_within(tenant_id, &cache.searches).await?;
         self.catch_up(key, &store, true).await?;
         drop(turn);
         Ok((store, Some(load)))
@@ -521,7 +463,7 @@ impl Engine {
         let since = store.since(may_be_whole).await?;
         let changes = self.0.index.search_changes(tenant_id, store_id, &since).await?;
         let Some(changes) = changes else {
-            self.0.searched.stores.invalidate(&key).await;
+            self.0.searched.stores.remove(key);
             return Err(EngineError::StoreNotFound);
         };
         if let Some(known) = since.place
@@ -543,7 +485,7 @@ impl Engine {
             off_the_runtime(move || store.apply(since.place, changes)).await?
         };
         if is_changed {
-            self.0.searched.weigh(key, store).await;
+            self.0.searched.weigh(key, store);
         }
         if store.has_unindexed.load(Ordering::Relaxed) {
             self.index_meanwhile(key, store);
@@ -592,7 +534,7 @@ impl Engine {
         // Nobody else may need it any more when its turn comes.
         let store = Arc::downgrade(store);
         tokio::spawn(async move {
-            let permit = permit(&engine.0.searched.builds).await;
+            let slot = engine.0.searched.builds.take(tenant_id).await;
             let Some(store) = store.upgrade() else {
                 return;
             };
@@ -604,9 +546,9 @@ impl Engine {
             };
             store.is_soon_made.store(false, Ordering::Release);
             store.made.notify_waiters();
-            drop(permit);
+            drop(slot);
             if built.is_ok() {
-                engine.0.searched.weigh((tenant_id, store_id), &store).await;
+                engine.0.searched.weigh((tenant_id, store_id), &store);
             }
             store.is_building.store(false, Ordering::Relaxed);
         });

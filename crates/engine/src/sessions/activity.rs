@@ -3,7 +3,8 @@
 //! A request never waits for, nor causes, a write. A crash may forget what was
 //! noted since the last flush, no more.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use keepsake_core::{SessionId, StoreId, TenantId, Timestamp};
@@ -13,10 +14,10 @@ use crate::Engine;
 
 /// Rows of one batch.
 const BATCH_ROWS: usize = 500;
-/// Events that are kept for a database that does not answer, and their bytes,
-/// about; then the oldest go.
-const MOST_EVENTS: usize = 50_000;
-const MOST_BYTES: usize = 32 << 20;
+/// Events kept for a database that does not answer, and their bytes, about. Above
+/// this, the oldest of the tenant with the most bytes go.
+const MAX_EVENTS: usize = 50_000;
+const MAX_EVENT_BYTES: usize = 32 << 20;
 
 /// What was noted since the last flush.
 #[derive(Debug, Default)]
@@ -25,9 +26,19 @@ pub(crate) struct Activity {
     events: Mutex<Events>,
 }
 
-/// Events in the order in which they were noted.
+/// Events of every tenant: a buffer that is divided among them.
 #[derive(Debug, Default)]
 struct Events {
+    by_tenant: BTreeMap<TenantId, OfTenant>,
+    count: usize,
+    bytes: usize,
+    /// The tenant whose events were written last: the next one is first in turn.
+    last_written: Option<TenantId>,
+}
+
+/// Events of one tenant in the order in which they were noted.
+#[derive(Debug, Default)]
+struct OfTenant {
     noted: VecDeque<(SessionEvent, usize)>,
     bytes: usize,
 }
@@ -35,28 +46,80 @@ struct Events {
 impl Events {
     fn push(&mut self, event: SessionEvent) {
         let bytes = bytes_of(&event);
+        let own = self.by_tenant.entry(event.tenant_id).or_default();
+        own.bytes += bytes;
+        own.noted.push_back((event, bytes));
         self.bytes += bytes;
-        self.noted.push_back((event, bytes));
-        while self.noted.len() > MOST_EVENTS || self.bytes > MOST_BYTES {
-            self.pop();
+        self.count += 1;
+        while self.count > MAX_EVENTS || self.bytes > MAX_EVENT_BYTES {
+            let largest = self.by_tenant.iter().max_by_key(|(_, own)| own.bytes);
+            let Some(tenant_id) = largest.map(|(tenant_id, _)| *tenant_id) else {
+                return;
+            };
+            self.pop(tenant_id);
         }
     }
 
-    fn pop(&mut self) {
-        if let Some((_, bytes)) = self.noted.pop_front() {
+    /// Drops a tenant's oldest event.
+    fn pop(&mut self, tenant_id: TenantId) {
+        let Some(own) = self.by_tenant.get_mut(&tenant_id) else {
+            return;
+        };
+        if let Some((_, bytes)) = own.noted.pop_front() {
+            own.bytes -= bytes;
             self.bytes -= bytes;
+            self.count -= 1;
+        }
+        if own.noted.is_empty() {
+            self.by_tenant.remove(&tenant_id);
         }
     }
 
-    /// Takes those off that were written; they are the first still there.
+    /// Returns the oldest events of each tenant, beginning after the tenant whose
+    /// events were written last.
+    fn next_batch(&mut self) -> Vec<SessionEvent> {
+        let of_each = (BATCH_ROWS / self.by_tenant.len().max(1)).max(1);
+        let after = self.last_written.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = self.by_tenant.range((after, Bound::Unbounded));
+        let in_turn = rest.chain(&self.by_tenant).take(self.by_tenant.len());
+        let mut batch = Vec::new();
+        for (tenant_id, own) in in_turn.take(BATCH_ROWS / of_each) {
+            let oldest = own.noted.iter().take(of_each);
+            batch.extend(oldest.map(|(event, _)| event.clone()));
+            self.last_written = Some(*tenant_id);
+        }
+        batch
+    }
+
+    /// Takes off the events of a batch that was written: the oldest of their
+    /// tenants, unless newer ones evicted some of them meanwhile.
     fn written(&mut self, batch: &[SessionEvent]) {
         let written: HashSet<_> = batch.iter().map(|event| event.event_id).collect();
-        while self
-            .noted
-            .front()
-            .is_some_and(|(event, _)| written.contains(&event.event_id))
-        {
-            self.pop();
+        let tenants: HashSet<_> = batch.iter().map(|event| event.tenant_id).collect();
+        for tenant_id in tenants {
+            let oldest = |events: &Self| {
+                let own = events.by_tenant.get(&tenant_id)?;
+                Some(own.noted.front()?.0.event_id)
+            };
+            while oldest(self).is_some_and(|event_id| written.contains(&event_id)) {
+                self.pop(tenant_id);
+            }
+        }
+    }
+
+    /// Keeps those events of a tenant that `keep` says.
+    fn retain(&mut self, tenant_id: TenantId, keep: impl Fn(&SessionEvent) -> bool) {
+        let Some(mut own) = self.by_tenant.remove(&tenant_id) else {
+            return;
+        };
+        self.count -= own.noted.len();
+        self.bytes -= own.bytes;
+        own.noted.retain(|(event, _)| keep(event));
+        own.bytes = own.noted.iter().map(|(_, bytes)| bytes).sum();
+        self.count += own.noted.len();
+        self.bytes += own.bytes;
+        if !own.noted.is_empty() {
+            self.by_tenant.insert(tenant_id, own);
         }
     }
 }
@@ -105,20 +168,21 @@ impl Activity {
     /// Events of a session that are noted and perhaps not written yet.
     pub(super) fn noted(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
         let events = self.events();
-        let noted = events.noted.iter().map(|(event, _)| event);
-        let of_session = noted.filter(|event| (event.tenant_id, event.session_id) == (tenant_id, session_id));
-        of_session.cloned().collect()
+        let own = events.by_tenant.get(&tenant_id);
+        let noted = own.into_iter().flat_map(|own| &own.noted).map(|(event, _)| event);
+        noted
+            .filter(|event| event.session_id == session_id)
+            .cloned()
+            .collect()
     }
 
     /// Drops the events of a store, or of all stores: an erasure does not find
     /// them here.
     pub(crate) fn forget(&self, tenant_id: TenantId, store_id: Option<StoreId>) {
-        let mut events = self.events();
-        events.noted.retain(|(event, _)| {
+        self.events().retain(tenant_id, |event| {
             let of_event = event.place.as_ref().map(|place| place.store_id);
-            event.tenant_id != tenant_id || (store_id.is_some() && of_event != store_id)
+            store_id.is_some() && of_event != store_id
         });
-        events.bytes = events.noted.iter().map(|(_, bytes)| bytes).sum();
     }
 }
 
@@ -162,14 +226,9 @@ impl Engine {
     /// One that the index refuses is dropped: it must not keep the others.
     pub(crate) async fn write_events(&self) -> Result<(), IndexError> {
         let events = || self.0.sessions.events();
-        let mut left = events().noted.len();
+        let mut left = events().count;
         while left > 0 {
-            let first = events()
-                .noted
-                .iter()
-                .take(BATCH_ROWS)
-                .map(|(event, _)| event.clone())
-                .collect::<Vec<_>>();
+            let first = events().next_batch();
             if first.is_empty() {
                 break; // they were forgotten meanwhile
             }
@@ -207,5 +266,87 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keepsake_core::EventId;
+    use serde_json::{Map, json};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn event(tenant: u128, number: u128, content_bytes: usize) -> SessionEvent {
+        SessionEvent {
+            tenant_id: TenantId::from_uuid(Uuid::from_u128(tenant)),
+            session_id: SessionId::from_uuid(Uuid::from_u128(tenant)),
+            event_id: EventId::from_uuid(Uuid::from_u128(number)),
+            at: Timestamp::from_micros(1),
+            name: "memory".to_owned(),
+            input: Map::from_iter([("command".to_owned(), json!("x".repeat(content_bytes)))]),
+            place: None,
+        }
+    }
+
+    fn numbers(activity: &Activity, tenant: u128) -> Vec<u128> {
+        let tenant = Uuid::from_u128(tenant);
+        let noted = activity.noted(TenantId::from_uuid(tenant), SessionId::from_uuid(tenant));
+        noted
+            .iter()
+            .map(|event| event.event_id.uuid().as_u128())
+            .collect()
+    }
+
+    #[test]
+    fn tenant_with_many_events_evicts_its_own_oldest() {
+        let activity = Activity::default();
+        for number in 0..5 {
+            activity.note(event(1, number, 0));
+        }
+        for number in 0..100 {
+            activity.note(event(2, number, 1 << 20));
+        }
+        assert_eq!(numbers(&activity, 1), [0, 1, 2, 3, 4]);
+        let kept = numbers(&activity, 2);
+        assert!(
+            (30..32).contains(&kept.len()) && kept.last() == Some(&99),
+            "{kept:?}"
+        );
+        assert!(activity.events().bytes <= MAX_EVENT_BYTES);
+        activity.forget(TenantId::from_uuid(Uuid::from_u128(2)), None);
+        let events = activity.events();
+        assert_eq!((events.count, events.by_tenant.len()), (5, 1));
+    }
+
+    #[test]
+    fn small_events_of_one_tenant_evict_no_others() {
+        let activity = Activity::default();
+        activity.note(event(1, 0, 0));
+        for number in 0..(MAX_EVENTS as u128) {
+            activity.note(event(2, number, 0));
+        }
+        assert_eq!(numbers(&activity, 1), [0]);
+        assert_eq!(activity.events().count, MAX_EVENTS);
+    }
+
+    #[test]
+    fn each_batch_has_events_of_every_tenant() {
+        let mut events = Events::default();
+        for number in 0..1_200 {
+            events.push(event(1, number, 0));
+        }
+        events.push(event(2, 0, 0));
+        let mut sizes = Vec::new();
+        loop {
+            let batch = events.next_batch();
+            if batch.is_empty() {
+                break;
+            }
+            sizes.push(batch.len());
+            events.written(&batch);
+        }
+        assert_eq!(sizes, [251, 500, 450]);
+        assert_eq!((events.count, events.bytes), (0, 0));
     }
 }

@@ -1,7 +1,12 @@
 //! The agent of a session: kept, never looked into, and always answered in the
 //! one form that clients know.
 
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+use keepsake_core::JsonText;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::draft::check_foreign_id;
 use crate::EngineError;
@@ -13,121 +18,206 @@ const AGENT_BYTES: usize = 256 << 10;
 /// An agent as it is answered, and by what sessions are listed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Agent {
-    pub(super) shown: Map<String, Value>,
+    pub(super) shown: JsonText,
     pub(super) id: String,
     pub(super) version: i64,
+}
+
+/// The fields of an object, each as its text.
+type Fields<'a> = BTreeMap<String, &'a RawValue>;
+
+/// A field of an agent: the given text, or a default.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Field<'a> {
+    Given(&'a RawValue),
+    Made(Value),
+}
+
+/// An agent in the one form that clients know.
+#[derive(Serialize)]
+struct Shown<'a> {
+    r#type: &'static str,
+    id: &'a str,
+    version: i64,
+    name: Field<'a>,
+    description: Field<'a>,
+    model: BTreeMap<String, Field<'a>>,
+    system: Field<'a>,
+    tools: Field<'a>,
+    skills: Field<'a>,
+    mcp_servers: Field<'a>,
+    multiagent: Field<'a>,
+    execution_identity: Field<'a>,
 }
 
 impl Agent {
     /// Reads the id of an agent, or an object with it and some of its fields.
     ///
+    /// Fields are checked and copied as text: a tree of them could take a hundred
+    /// times as much memory.
+    ///
     /// # Errors
     /// [`EngineError::Invalid`] for a field that is not what clients would find in
     /// an answer.
-    pub(super) fn resolve(given: Value) -> Result<Self, EngineError> {
-        let mut given = match given {
-            Value::String(id) => Map::from_iter([("id".to_owned(), Value::String(id))]),
-            Value::Object(mut given) => {
-                given.retain(|_, value| !value.is_null());
-                match given.remove("type").as_ref().and_then(Value::as_str) {
+    pub(super) fn resolve(given: &JsonText) -> Result<Self, EngineError> {
+        let mut given = match kind(given.as_str()) {
+            Kind::String => Fields::from([("id".to_owned(), raw(given.as_str())?)]),
+            Kind::Object => {
+                let mut given = fields(given.as_str(), "agent")?;
+                match given.remove("type").and_then(string).as_deref() {
                     Some("agent" | "agent_with_overrides") => given,
                     _ => return invalid("agent.type", "must be `agent` or `agent_with_overrides`"),
                 }
             }
-            _ => return invalid("agent", "must be an agent's id, or an object with it"),
+            Kind::List | Kind::Other => {
+                return invalid("agent", "must be an agent's id, or an object with it");
+            }
         };
-        let Some(Value::String(id)) = given.remove("id") else {
+        let Some(id) = given.remove("id").and_then(string) else {
             return invalid("agent.id", "must be a string");
         };
         check_foreign_id("agent.id", &id)?;
         // 0: the version was left out, and nothing here knows which is the latest.
-        let version = given.remove("version").unwrap_or(json!(0));
-        let Some(version) = version.as_i64().filter(|version| *version >= 0) else {
-            return invalid("agent.version", "must be an integer of at least 0");
+        let version = given.remove("version").map_or(Ok(0), |version| {
+            let version = serde_json::from_str(version.get()).ok();
+            let version = version.filter(|version| *version >= 0);
+            version.map_or_else(
+                || invalid("agent.version", "must be an integer of at least 0"),
+                Ok,
+            )
+        })?;
+        let null = || Field::Made(Value::Null);
+        let shown = Shown {
+            r#type: "agent",
+            id: &id,
+            version,
+            name: text(&mut given, "name", "agent.name")?.unwrap_or(Field::Made(json!(""))),
+            description: text(&mut given, "description", "agent.description")?.unwrap_or_else(null),
+            model: model(given.remove("model"))?,
+            system: text(&mut given, "system", "agent.system")?.unwrap_or_else(null),
+            tools: objects(&mut given, "tools", "agent.tools")?,
+            skills: objects(&mut given, "skills", "agent.skills")?,
+            mcp_servers: objects(&mut given, "mcp_servers", "agent.mcp_servers")?,
+            multiagent: object(&mut given, "multiagent", "agent.multiagent")?.unwrap_or_else(null),
+            execution_identity: object(&mut given, "execution_identity", "agent.execution_identity")?
+                .unwrap_or_else(|| Field::Made(json!({"type": "service_account"}))),
         };
-        let shown = json!({
-            "type": "agent",
-            "id": id,
-            "version": version,
-            "name": text(&mut given, "name", "agent.name")?.unwrap_or_default(),
-            "description": text(&mut given, "description", "agent.description")?,
-            "model": model(given.remove("model"))?,
-            "system": text(&mut given, "system", "agent.system")?,
-            "tools": objects(&mut given, "tools", "agent.tools")?,
-            "skills": objects(&mut given, "skills", "agent.skills")?,
-            "mcp_servers": objects(&mut given, "mcp_servers", "agent.mcp_servers")?,
-            "multiagent": object(&mut given, "multiagent", "agent.multiagent")?,
-            "execution_identity": object(&mut given, "execution_identity", "agent.execution_identity")?
-                .unwrap_or_else(|| Map::from_iter([("type".to_owned(), json!("service_account"))])),
-        });
         if let Some(unknown) = given.keys().next() {
             return invalid("agent", format!("has no field `{unknown}`"));
         }
-        let bytes = shown.to_string().len();
-        let Value::Object(shown) = shown else {
-            return Err(EngineError::Internal("an agent that is no object"));
-        };
+        let shown = serde_json::to_string(&shown)
+            .map_err(|_| EngineError::Internal("an agent that cannot be written"))?;
+        let bytes = shown.len();
         if bytes > AGENT_BYTES {
             let rule = format!("must be at most {AGENT_BYTES} bytes as JSON, but is {bytes}");
             return invalid("agent", rule);
         }
+        let shown = JsonText::from_trusted(&shown);
         Ok(Self { shown, id, version })
     }
 }
 
-/// The model as an object, of which its id alone may be given.
-fn model(given: Option<Value>) -> Result<Map<String, Value>, EngineError> {
-    let mut model = match given {
-        None => return Ok(Map::from_iter([("id".to_owned(), json!(""))])),
-        Some(Value::String(id)) => return Ok(Map::from_iter([("id".to_owned(), Value::String(id))])),
-        Some(Value::Object(model)) => model,
-        Some(_) => return invalid("agent.model", "must be a model's id, or an object with it"),
-    };
-    if !model.get("id").is_some_and(Value::is_string) {
-        return invalid("agent.model.id", "must be a string");
-    }
-    model.retain(|_, value| !value.is_null());
-    // It may be given as a word, and is answered as an object.
-    if let Some(Value::String(effort)) = model.get("effort") {
-        let effort = json!({"type": effort});
-        model.insert("effort".to_owned(), effort);
-    }
-    Ok(model)
+/// What a JSON text begins as.
+enum Kind {
+    String,
+    Object,
+    List,
+    Other,
 }
 
-fn text(
-    given: &mut Map<String, Value>,
+fn kind(text: &str) -> Kind {
+    match text.as_bytes().first() {
+        Some(b'"') => Kind::String,
+        Some(b'{') => Kind::Object,
+        Some(b'[') => Kind::List,
+        _ => Kind::Other,
+    }
+}
+
+fn raw(text: &str) -> Result<&RawValue, EngineError> {
+    serde_json::from_str(text).map_err(|_| EngineError::Internal("a text that is not JSON"))
+}
+
+/// Reads the fields of an object and drops those that are null.
+fn fields<'a>(text: &'a str, field: &'static str) -> Result<Fields<'a>, EngineError> {
+    let Ok(mut fields) = serde_json::from_str::<Fields<'a>>(text) else {
+        return invalid(field, "must have names that are valid texts");
+    };
+    fields.retain(|_, value| value.get() != "null");
+    Ok(fields)
+}
+
+fn string(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}
+
+/// The model as an object, of which its id alone may be given.
+fn model(given: Option<&RawValue>) -> Result<BTreeMap<String, Field<'_>>, EngineError> {
+    let of_id = |id| Ok(BTreeMap::from([("id".to_owned(), id)]));
+    let Some(given) = given else {
+        return of_id(Field::Made(json!("")));
+    };
+    let mut fields = match kind(given.get()) {
+        Kind::String => return of_id(Field::Given(given)),
+        Kind::Object => fields(given.get(), "agent.model")?,
+        Kind::List | Kind::Other => {
+            return invalid("agent.model", "must be a model's id, or an object with it");
+        }
+    };
+    if fields.get("id").copied().and_then(string).is_none() {
+        return invalid("agent.model.id", "must be a string");
+    }
+    // It may be given as a word, and is answered as an object.
+    let effort = fields.get("effort").copied().and_then(string);
+    let effort = effort.map(|effort| Field::Made(json!({"type": effort})));
+    if effort.is_some() {
+        fields.remove("effort");
+    }
+    let given = fields
+        .into_iter()
+        .map(|(name, value)| (name, Field::Given(value)));
+    let effort = effort.map(|effort| ("effort".to_owned(), effort));
+    Ok(given.chain(effort).collect())
+}
+
+fn text<'a>(
+    given: &mut Fields<'a>,
     name: &str,
     field: &'static str,
-) -> Result<Option<String>, EngineError> {
+) -> Result<Option<Field<'a>>, EngineError> {
     match given.remove(name) {
         None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
+        Some(text) if matches!(kind(text.get()), Kind::String) => Ok(Some(Field::Given(text))),
         Some(_) => invalid(field, "must be a string"),
     }
 }
 
-fn object(
-    given: &mut Map<String, Value>,
+fn object<'a>(
+    given: &mut Fields<'a>,
     name: &str,
     field: &'static str,
-) -> Result<Option<Map<String, Value>>, EngineError> {
+) -> Result<Option<Field<'a>>, EngineError> {
     match given.remove(name) {
         None => Ok(None),
-        Some(Value::Object(object)) => Ok(Some(object)),
+        Some(object) if matches!(kind(object.get()), Kind::Object) => Ok(Some(Field::Given(object))),
         Some(_) => invalid(field, "must be an object"),
     }
 }
 
-fn objects(
-    given: &mut Map<String, Value>,
-    name: &str,
-    field: &'static str,
-) -> Result<Vec<Value>, EngineError> {
-    match given.remove(name) {
-        None => Ok(Vec::new()),
-        Some(Value::Array(objects)) if objects.iter().all(Value::is_object) => Ok(objects),
-        Some(_) => invalid(field, "must be a list of objects"),
+fn objects<'a>(given: &mut Fields<'a>, name: &str, field: &'static str) -> Result<Field<'a>, EngineError> {
+    let Some(list) = given.remove(name) else {
+        return Ok(Field::Made(json!([])));
+    };
+    let items = serde_json::from_str::<Vec<&RawValue>>(list.get());
+    let is_objects = |items: Vec<&RawValue>| {
+        let mut items = items.iter();
+        items.all(|item| matches!(kind(item.get()), Kind::Object))
+    };
+    if items.is_ok_and(is_objects) {
+        Ok(Field::Given(list))
+    } else {
+        invalid(field, "must be a list of objects")
     }
 }
 
@@ -135,8 +225,9 @@ fn objects(
 mod tests {
     use super::*;
 
-    fn shown(given: Value) -> Value {
-        Value::Object(Agent::resolve(given).unwrap().shown)
+    fn shown(given: impl Into<JsonText>) -> Value {
+        let agent = Agent::resolve(&given.into()).unwrap();
+        serde_json::from_str(agent.shown.as_str()).unwrap()
     }
 
     #[test]
@@ -196,7 +287,7 @@ mod tests {
                 "agent",
             ),
         ] {
-            match Agent::resolve(given.clone()) {
+            match Agent::resolve(&given.clone().into()) {
                 Err(EngineError::Invalid { field: refused, .. }) => assert_eq!(refused, field, "{given}"),
                 other => panic!("{given}: {other:?}"),
             }

@@ -1,6 +1,6 @@
 //! A session as its maker describes it, and what it may be like.
 
-use keepsake_core::{ResourceId, SessionId, Timestamp};
+use keepsake_core::{JsonText, ResourceId, SessionId, Timestamp};
 use keepsake_index::{Detail, MOST_ATTACHMENTS, NewAttachment, NewSession};
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ const VAULTS: usize = 100;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionDraft {
     /// The agent: its id, or an object with it.
-    pub agent: Value,
+    pub agent: JsonText,
     /// The environment's id, kept as it is.
     pub environment_id: String,
     /// At most 1,024 characters.
@@ -44,7 +44,7 @@ pub struct SessionEdit {
 
 impl SessionDraft {
     pub(super) fn check(self, engine: &Engine, now: Timestamp) -> Result<NewSession, EngineError> {
-        let agent = Agent::resolve(self.agent)?;
+        let agent = Agent::resolve(&self.agent)?;
         check_foreign_id("environment_id", &self.environment_id)?;
         self.title.as_deref().map_or(Ok(()), check_title)?;
         check_metadata("metadata", &self.metadata)?;

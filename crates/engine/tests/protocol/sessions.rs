@@ -21,7 +21,7 @@ use crate::bed::{Bed, tool_call};
 /// A session that attaches some stores.
 fn draft(stores: &[(StoreId, Access)]) -> SessionDraft {
     SessionDraft {
-        agent: json!("agent_1"),
+        agent: json!("agent_1").into(),
         environment_id: "env_1".to_owned(),
         title: None,
         metadata: Map::new(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_core::MemoryPath;
 use keepsake_core::limits::LimitOverrides;
-use keepsake_engine::{EngineError, holding};
+use keepsake_engine::{EngineError, FairShares, Held, holding};
 use keepsake_index::{Index, Target};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -324,7 +324,12 @@ async fn client_that_goes_away_cancels_the_answer_alone(bed: Bed) {
         }
     });
     let (engine, principal, store_id) = (bed.engine.clone(), Arc::clone(&bed.principal), bed.store_id);
-    let place = Arc::new("a place among the requests under way");
+    let shares = FairShares::new(100);
+    let share = || shares.take(bed.principal.tenant_id, 1).unwrap();
+    let place = Arc::new(Held {
+        request: share(),
+        memory: share(),
+    });
     let held = Arc::clone(&place);
     let request = tokio::spawn(holding(held, async move {
         engine

@@ -1,7 +1,7 @@
 //! Sessions of a tenant, their attachments and events.
 
 use async_trait::async_trait;
-use keepsake_core::{EventId, ResourceId, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{EventId, JsonText, ResourceId, SessionId, StoreId, TenantId, Timestamp};
 use serde_json::{Map, Value, json};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::types::Json;
@@ -14,14 +14,20 @@ use super::stores::record_call;
 use super::tenants::stays;
 use crate::commit::{CallMade, Idempotency};
 use crate::sessions::{
-    Access, Attachment, EventListing, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
-    SessionListing, SessionUpdate, SessionUse, StoreToAttach,
+    Access, Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCreation,
+    SessionEvent, SessionListing, SessionPage, SessionUpdate, SessionUse, StoreToAttach,
 };
 use crate::statements::sessions::{
     DELETE_SESSION, DROP_ATTACHMENT, INSERT_SESSION, PUT_ATTACHMENT, SESSION, STORE_TO_ATTACH,
-    UPDATE_SESSION, list_events, list_sessions,
+    UPDATE_SESSION, find_sessions, list_events,
 };
 use crate::{IndexError, SessionIndex};
+
+/// Sessions by their ids, with the columns of [`SESSION`].
+const SESSIONS: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
+    s.created_at, s.updated_at, s.archived_at, s.last_used_at \
+    FROM json_each($2) c CROSS JOIN session s ON s.tenant_id = $1 AND s.session_id = unhex(c.value) \
+    WHERE s.deleted_at IS NULL";
 
 /// Attachments of sessions to stores that are there.
 const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.store_id, r.position, r.slug, r.access, \
@@ -111,7 +117,7 @@ impl SessionIndex for SqliteIndex {
         &self,
         tenant_id: TenantId,
         listing: &SessionListing,
-    ) -> Result<Vec<Session>, IndexError> {
+    ) -> Result<SessionPage, IndexError> {
         let (at, id) = match listing.after {
             Some((at, session_id)) => (at.as_micros(), session_id.uuid()),
             None if listing.oldest_first => (i64::MIN, Uuid::nil()),
@@ -120,7 +126,7 @@ impl SessionIndex for SqliteIndex {
         let only = listing.only.as_ref();
         let only = only.map(|only| hexes(only.iter().map(|store_id| store_id.uuid())));
         let mut connection = self.readers.acquire().await?;
-        let mut query = sqlx::query(AssertSqlSafe(list_sessions(listing, ONLY)))
+        let mut query = sqlx::query(AssertSqlSafe(find_sessions(listing, ONLY)))
             .bind(tenant_id.uuid())
             .bind(listing.created_from.map_or(i64::MIN, Timestamp::as_micros))
             .bind(listing.created_to.map_or(i64::MAX, Timestamp::as_micros))
@@ -131,15 +137,22 @@ impl SessionIndex for SqliteIndex {
             .bind(listing.agent_version)
             .bind(&listing.agent_id)
             .bind(only)
-            .bind(listing.limit);
+            .bind(i64::from(listing.limit) + 1);
         if let Some(store_id) = listing.store_id {
             query = query.bind(store_id.uuid());
         }
         let rows = query.fetch_all(&mut *connection).await?;
-        let sessions: Result<Vec<_>, _> = rows.iter().map(session_of).collect();
-        let mut sessions = sessions?;
+        let mut found = rows.iter().map(found_session).collect::<Result<Vec<_>, _>>()?;
+        let next = listing.fit(&mut found);
+        let ids = hexes(found.iter().map(|found| found.session_id.uuid()));
+        let rows = sqlx::query(SESSIONS)
+            .bind(tenant_id.uuid())
+            .bind(ids)
+            .fetch_all(&mut *connection)
+            .await?;
+        let mut sessions = rows.iter().map(session_of).collect::<Result<Vec<_>, _>>()?;
         furnish(&mut connection, tenant_id, &mut sessions).await?;
-        Ok(sessions)
+        Ok(SessionPage::of(&found, sessions, next))
     }
 
     async fn change_session(
@@ -339,7 +352,7 @@ async fn insert(
     sqlx::query(INSERT_SESSION)
         .bind(tenant_id.uuid())
         .bind(session.session_id.uuid())
-        .bind(Value::Object(session.agent.clone()).to_string())
+        .bind(session.agent.as_str())
         .bind(&session.agent_id)
         .bind(session.agent_version)
         .bind(&session.environment_id)
@@ -410,11 +423,20 @@ async fn replace(
     Ok(())
 }
 
+/// Reads a row of [`find_sessions`].
+fn found_session(row: &SqliteRow) -> Result<FoundSession, IndexError> {
+    Ok(FoundSession {
+        session_id: SessionId::from_uuid(row.try_get(0)?),
+        created_at: Timestamp::from_micros(row.try_get(1)?),
+        agent_bytes: u64::try_from(row.try_get::<i64, _>(2)?).unwrap_or_default(),
+    })
+}
+
 /// Reads a session's row, in the order of the columns of [`SESSION`].
 fn session_of(row: &SqliteRow) -> Result<Session, IndexError> {
     Ok(Session {
         session_id: SessionId::from_uuid(row.try_get(0)?),
-        agent: object(row.try_get(1)?, "session")?,
+        agent: JsonText::from_trusted(row.try_get(1)?),
         environment_id: row.try_get(2)?,
         title: row.try_get(3)?,
         metadata: row.try_get::<Json<_>, _>(4)?.0,

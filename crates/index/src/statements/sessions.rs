@@ -39,8 +39,8 @@ pub(crate) const DROP_ATTACHMENT: &str =
 /// that of a store, of an agent, or of them all.
 ///
 /// `only` is the condition under which a session is told to a credential that is
-/// bound to stores.
-pub(crate) fn list_sessions(listing: &SessionListing, only: &str) -> String {
+/// bound to stores. Agents may be large: their bytes are counted, not read.
+pub(crate) fn find_sessions(listing: &SessionListing, only: &str) -> String {
     let (from, time, id) = if listing.store_id.is_some() {
         (
             "session_resource r CROSS JOIN session s WHERE r.tenant_id = $1 AND r.store_id = $12 \
@@ -64,8 +64,7 @@ pub(crate) fn list_sessions(listing: &SessionListing, only: &str) -> String {
         ("DESC", "<")
     };
     format!(
-        "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
-         s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM {from} \
+        "SELECT s.session_id, s.created_at, octet_length(s.agent) FROM {from} \
          AND {time} >= $2 AND {time} <= $3 AND ({time}, {id}) {is_after} ($4, $5) AND s.deleted_at IS NULL \
          AND (($6 AND s.archived_at IS NULL) OR ($7 AND s.archived_at IS NOT NULL)) \
          AND ($8 IS NULL OR s.agent_version = $8) AND {of_agent} AND ({only}) \

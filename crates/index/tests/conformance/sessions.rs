@@ -33,7 +33,7 @@ fn attachment(store_id: StoreId) -> NewAttachment {
 fn new_session(stores: &[StoreId], created_at: Timestamp) -> NewSession {
     NewSession {
         session_id: SessionId::from_uuid(next_uuid()),
-        agent: Map::from_iter([("id".to_owned(), json!("agent\u{0}1"))]),
+        agent: json!({"id": "agent\u{0}1"}).into(),
         agent_id: "agent_1".to_owned(),
         agent_version: 2,
         environment_id: "env".to_owned(),
@@ -90,12 +90,13 @@ fn listing() -> SessionListing {
         oldest_first: false,
         after: None,
         limit: 100,
+        max_agent_bytes: u64::MAX,
     }
 }
 
 async fn listed(place: &Place, listing: &SessionListing) -> Vec<SessionId> {
-    let sessions = place.index.list_sessions(place.tenant_id, listing).await.unwrap();
-    sessions.iter().map(|session| session.session_id).collect()
+    let page = place.index.list_sessions(place.tenant_id, listing).await.unwrap();
+    page.sessions.iter().map(|session| session.session_id).collect()
 }
 
 /// A call in a session, with the paths that it named in the store.
@@ -134,7 +135,7 @@ pub(crate) async fn session_is_found_as_it_was_made_by_its_tenant_alone(subject:
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     let made = open(&theirs).await;
     assert_eq!(found(&theirs, made.session_id).await.as_ref(), Some(&made));
-    assert_eq!(made.agent["id"], "agent\u{0}1");
+    assert_eq!(made.agent.as_str(), r#"{"id":"agent\u00001"}"#);
     assert_eq!(made.attachments.len(), 1);
     assert_eq!(found(&mine, made.session_id).await, None);
     assert_eq!(listed(&mine, &listing()).await, []);
@@ -181,21 +182,28 @@ pub(crate) async fn sessions_made_at_one_moment_are_paged_once_each(subject: &Su
         (None, Some("agent_1".to_owned())),
         (Some(place.store_id), Some("agent_1".to_owned())),
     ] {
-        for oldest_first in [false, true] {
+        // With room for one agent, a page has one session.
+        for (oldest_first, max_agent_bytes, page_len) in
+            [(false, u64::MAX, 2), (true, u64::MAX, 2), (true, 1, 1)]
+        {
             let mut asked = SessionListing {
                 store_id,
                 agent_id: agent_id.clone(),
                 agent_version: agent_id.as_ref().map(|_| 2),
                 oldest_first,
                 limit: 2,
+                max_agent_bytes,
                 ..listing()
             };
             let mut seen = Vec::new();
             loop {
                 let page = place.index.list_sessions(place.tenant_id, &asked).await.unwrap();
-                let Some(last) = page.last() else { break };
-                asked.after = Some((last.created_at, last.session_id));
-                seen.extend(page.iter().map(|session| session.session_id));
+                assert!((1..=page_len).contains(&page.sessions.len()), "{page:?}");
+                seen.extend(page.sessions.iter().map(|session| session.session_id));
+                asked.after = page.next;
+                if asked.after.is_none() {
+                    break;
+                }
             }
             if !oldest_first {
                 seen.reverse();

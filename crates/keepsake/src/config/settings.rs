@@ -21,6 +21,9 @@ use super::secrets::read_secrets;
 use super::telemetry::{TelemetrySettings, read_telemetry};
 use super::url::IndexUrl;
 
+/// Room for a few of the largest bodies; one tenant gets half of it.
+const MIN_REQUEST_MEMORY_BYTES: u64 = 16 << 20;
+
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
@@ -96,6 +99,8 @@ pub(crate) struct ServerSettings {
     pub(crate) drain: Duration,
     /// Authenticated requests under way at once, at most.
     pub(crate) max_requests_in_flight: usize,
+    /// Bytes of memory that requests under way may use, at most.
+    pub(crate) max_request_memory_bytes: u64,
     /// Connections open at once, at most.
     pub(crate) max_connections: usize,
     /// Who may ask MCP by way of a browser.
@@ -195,6 +200,10 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
     let drain = reader.get("server.drain_seconds", number(0));
     // Two at least: a tenant alone gets half of them.
     let max_requests_in_flight = reader.get("server.max_requests_in_flight", count(2));
+    let max_request_memory_bytes = reader.get(
+        "server.max_request_memory_bytes",
+        number(MIN_REQUEST_MEMORY_BYTES),
+    );
     let max_connections = reader.get("server.max_connections", count(1));
     let allowed_hosts = reader.get(
         "server.mcp_allowed_hosts",
@@ -210,6 +219,7 @@ fn read_server(reader: &mut Reader<'_>) -> Option<ServerSettings> {
         shutdown_deadline: Duration::from_secs(shutdown_deadline?),
         drain: Duration::from_secs(drain?),
         max_requests_in_flight: max_requests_in_flight?,
+        max_request_memory_bytes: max_request_memory_bytes?,
         max_connections: max_connections?,
         mcp: McpOptions {
             allowed_hosts: allowed_hosts.unwrap_or_default(),

@@ -23,6 +23,7 @@ request_deadline_seconds = 61
 shutdown_deadline_seconds = 31
 drain_seconds = 3
 max_requests_in_flight = 32
+max_request_memory_bytes = 34_000_000
 max_connections = 33
 mcp_allowed_hosts = "memory.example.com, 10.0.0.1:8080"
 mcp_allowed_origins = "https://app.example.com:443,http://localhost:*"
@@ -173,6 +174,7 @@ fn every_key_is_read_from_a_file() {
     );
     let server = settings.server;
     assert_eq!((server.max_requests_in_flight, server.max_connections), (32, 33));
+    assert_eq!(server.max_request_memory_bytes, 34_000_000);
     assert_eq!(server.mcp.allowed_hosts, ["memory.example.com", "10.0.0.1:8080"]);
     assert_eq!(
         server.mcp.allowed_origins,
@@ -242,6 +244,10 @@ fn defaults_fill_what_is_not_set() {
         defaults.max_requests_in_flight
     );
     assert_eq!(settings.server.max_connections, defaults.max_connections);
+    assert_eq!(
+        settings.server.max_request_memory_bytes,
+        defaults.max_request_memory_bytes
+    );
     assert!(settings.server.mcp.allowed_hosts.is_empty() && settings.server.mcp.allowed_origins.is_empty());
     assert_eq!(settings.index.max_connections, 16);
     assert!(settings.index.migrate_url.is_none() && settings.index.jobs_url.is_none());
@@ -329,7 +335,7 @@ fn unknown_keys_are_named_with_where_they_are() {
         "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, telemetry, log",
         "unknown key rol (keepsake.toml, line 5); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, telemetry, log",
         "unknown key server.lissten (keepsake.toml, line 8); server has listen, request_deadline_seconds, \
-         shutdown_deadline_seconds, drain_seconds, max_requests_in_flight, max_connections, \
+         shutdown_deadline_seconds, drain_seconds, max_requests_in_flight, max_request_memory_bytes, max_connections, \
          mcp_allowed_hosts, mcp_allowed_origins",
         "unknown variable KEEPSAKE_BLOB_URL; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
          KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
@@ -548,11 +554,11 @@ fn printed_configuration_hides_secrets_and_tells_origins() {
     for line in [
         "role = \"gateway\" # {file}, line 2",
         "listen = \"host:1\" # KEEPSAKE_SERVER_LISTEN",
-        "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 15",
-        "secret_access_key = \"***\" # {file}, line 26",
-        "access_key_id = \"***\" # {file}, line 25",
-        "bytes_per_memory = 1 # {file}, line 36",
-        "path_style = true # {file}, line 24",
+        "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 16",
+        "secret_access_key = \"***\" # {file}, line 27",
+        "access_key_id = \"***\" # {file}, line 26",
+        "bytes_per_memory = 1 # {file}, line 37",
+        "path_style = true # {file}, line 25",
         "\n[limits]",
     ] {
         let line = line.replace("{file}", &path.display().to_string());

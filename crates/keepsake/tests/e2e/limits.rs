@@ -87,13 +87,23 @@ async fn long_listing_stops_at_a_whole_entry() {
         format!("[{left} more entries not shown. View a subdirectory to see them.]")
     );
     assert!(entries > 60 && left > 10, "{entries} entries, {left} left");
-    assert!(
-        listing
-            .lines()
-            .skip(2)
-            .all(|line| line.starts_with("1B\t") || line.ends_with('/')),
-        "{listing}"
+    let directory = |number: usize| format!("25B\t/memories/d{number}/");
+    let file = |number: usize| format!("1B\t/memories/d{}/{long_name}{number:03}", number % 4);
+    let expected: Vec<_> = (0..4)
+        .flat_map(|of| {
+            let files = (0..100).filter(move |number| number % 4 == of).map(file);
+            std::iter::once(directory(of)).chain(files)
+        })
+        .collect();
+    let shown: Vec<_> = listing.lines().skip(2).collect();
+    assert_eq!(
+        shown,
+        expected[..entries],
+        "an entry is cut, missing or out of order"
     );
+    // The next whole entry would not have fitted.
+    let chars: usize = listing.lines().skip(1).map(|line| line.chars().count() + 1).sum();
+    assert!(chars - 1 <= MAX_VIEW_CHARS && chars + expected[entries].chars().count() > MAX_VIEW_CHARS);
 }
 
 #[tokio::test(flavor = "multi_thread")]

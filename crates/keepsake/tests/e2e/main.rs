@@ -34,6 +34,7 @@ mod limits;
 mod listing_cost;
 mod logs;
 mod mcp;
+mod noisy_neighbours;
 mod openapi;
 mod operator;
 mod optimistic;

@@ -15,8 +15,11 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may be quiet between two requests: longer than the
 /// minute for which proxies commonly keep theirs.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
-/// How long a client may take in nothing of an answer.
+/// How long a client that makes the server wait may take for the next part of an
+/// answer, and the bytes of a part: one that takes less is disconnected. Until
+/// then the answer counts towards its tenant's share of memory.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+const MIN_PROGRESS_BYTES: usize = 256 << 10;
 
 /// Whether a request of the connection is under way, as the service knows.
 #[derive(Debug, Default)]
@@ -62,8 +65,18 @@ pub(super) struct Watched<S> {
     /// Requests begun when the timer was last set for a quiet client.
     begun: u64,
     timer: Pin<Box<Sleep>>,
-    /// Set while the client takes nothing in.
-    stalled: Option<Pin<Box<Sleep>>>,
+    /// Set while the client makes the server wait.
+    waiting: Option<Waiting>,
+}
+
+/// A client that does not take an answer as fast as it is written.
+#[derive(Debug)]
+struct Waiting {
+    until: Pin<Box<Sleep>>,
+    /// The request that is being answered.
+    request: u64,
+    /// Bytes that it took since the timer was set.
+    taken_bytes: usize,
 }
 
 impl<S> Watched<S> {
@@ -76,7 +89,7 @@ impl<S> Watched<S> {
             awaited: Awaited::Head,
             begun: 0,
             timer: Box::pin(tokio::time::sleep(HEAD_TIMEOUT)),
-            stalled: None,
+            waiting: None,
         }
     }
 
@@ -85,20 +98,31 @@ impl<S> Watched<S> {
         self.timer.as_mut().reset(Instant::now() + timeout);
     }
 
-    /// Passes on what became of a write, unless none gets on for too long.
+    /// Passes on what became of a write of so many bytes, unless the client has
+    /// taken too little for too long.
     fn unless_stalled<T>(
         &mut self,
         written: Poll<io::Result<T>>,
+        bytes_of: impl Fn(&T) -> usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
+        let request = self.activity.begun.load(Ordering::Relaxed);
+        // An earlier answer was taken whole, however slowly.
+        self.waiting.take_if(|waiting| waiting.request != request);
+        if let Poll::Ready(written) = written {
+            if let (Some(waiting), Ok(written)) = (&mut self.waiting, &written) {
+                waiting.taken_bytes += bytes_of(written);
+            }
+            self.waiting
+                .take_if(|waiting| waiting.taken_bytes >= MIN_PROGRESS_BYTES);
+            return Poll::Ready(written);
         }
-        let stalled = self
-            .stalled
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
-        ready!(stalled.as_mut().poll(context));
+        let waiting = self.waiting.get_or_insert_with(|| Waiting {
+            until: Box::pin(tokio::time::sleep(WRITE_TIMEOUT)),
+            request,
+            taken_bytes: 0,
+        });
+        ready!(waiting.until.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -142,7 +166,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.unless_stalled(written, context)
+        self.unless_stalled(written, |bytes| *bytes, context)
     }
 
     fn poll_write_vectored(
@@ -151,7 +175,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.unless_stalled(written, context)
+        self.unless_stalled(written, |bytes| *bytes, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -160,12 +184,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.unless_stalled(flushed, context)
+        self.unless_stalled(flushed, |()| 0, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.unless_stalled(shut, context)
+        self.unless_stalled(shut, |()| 0, context)
     }
 }
 
@@ -236,17 +260,53 @@ mod tests {
         let sent = stream.write_all(&[0; 64]).await.map_err(|error| error.kind());
         assert_eq!(sent, Err(io::ErrorKind::TimedOut));
         assert_eq!(begun.elapsed().as_secs(), WRITE_TIMEOUT.as_secs());
-        // A slow one is no silent one.
-        let (mut stream, mut slow, _) = watched();
+        drop(far.shutdown().await);
+    }
+
+    /// Takes an answer of four parts, a part of `part_bytes` in each half of the
+    /// timeout.
+    async fn taken_in_parts(part_bytes: usize) -> io::Result<()> {
+        let (near, mut far) = tokio::io::duplex(part_bytes);
+        let activity = Arc::new(Activity::default());
+        let mut stream = Watched::new(near, Arc::clone(&activity));
+        let _under_way = activity.begin();
         let taking = tokio::spawn(async move {
-            let mut taken = 0;
-            while taken < 64 {
+            let mut part = vec![0; part_bytes];
+            loop {
                 tokio::time::sleep(WRITE_TIMEOUT / 2).await;
-                taken += slow.read(&mut [0; 8]).await.unwrap();
+                if far.read_exact(&mut part).await.is_err() {
+                    return;
+                }
             }
         });
-        stream.write_all(&[0; 64]).await.unwrap();
+        let written = stream.write_all(&vec![0; 4 * part_bytes]).await;
+        drop(stream);
         taking.await.unwrap();
-        drop(far.shutdown().await);
+        written
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_takes_too_little_ends_the_connection() {
+        assert!(taken_in_parts(MIN_PROGRESS_BYTES).await.is_ok());
+        let begun = Instant::now();
+        let trickling = taken_in_parts(MIN_PROGRESS_BYTES / 8).await;
+        assert_eq!(trickling.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed().as_secs() / WRITE_TIMEOUT.as_secs(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_of_one_answer_does_not_count_for_the_next() {
+        let (mut stream, mut far, activity) = watched();
+        for _ in 0..3 {
+            let under_way = activity.begin();
+            let taking = async {
+                tokio::time::sleep(WRITE_TIMEOUT / 2).await;
+                far.read_exact(&mut [0; 16]).await.unwrap();
+            };
+            let (written, ()) = tokio::join!(stream.write_all(&[0; 16]), taking);
+            written.unwrap();
+            drop(under_way);
+            tokio::time::sleep(WRITE_TIMEOUT).await;
+        }
     }
 }

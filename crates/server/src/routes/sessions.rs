@@ -6,7 +6,7 @@ mod shown;
 
 use axum::Json;
 use axum::extract::State;
-use keepsake_core::{SessionId, StoreId, Timestamp};
+use keepsake_core::{JsonText, SessionId, StoreId, Timestamp};
 use keepsake_engine::{Engine, PageRequest, SessionDraft, SessionEdit, SessionQuery};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -23,13 +23,16 @@ use crate::path::OfSession;
 use crate::query::{Asked, FromQuery, Nothing, Query};
 use crate::schemas::{self, DeletedSessionType, SessionTokenType};
 
+/// The JSON values of a body with an agent, which is kept as text.
+const MAX_AGENT_VALUES: usize = 10_000;
+
 /// The body of a creation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateSession {
     /// The agent: its id, or an object with it. Kept, and never looked into.
     #[schema(value_type = schemas::AgentReference)]
-    agent: Value,
+    agent: JsonText,
     /// The environment's id. Kept, and never looked into.
     #[schema(value_type = schemas::ForeignId)]
     environment_id: String,
@@ -293,7 +296,7 @@ pub(crate) async fn create(
         principal,
         body,
         call,
-    }: JsonBody<CreateSession>,
+    }: JsonBody<CreateSession, MAX_AGENT_VALUES>,
 ) -> Result<Json<NewSession>, ApiError> {
     let made = engine.create_session(&principal, body.draft()?, call).await?;
     Ok(Json(made.into()))

@@ -32,6 +32,22 @@ impl Server {
         self.running.port()
     }
 
+    /// The process id, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.running.pid()
+    }
+
+    /// The CPU time that it used so far, in ticks of the system (10 ms).
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let pid = self.pid().expect("the server is gone");
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the server is gone");
+        // The name of the command, which may hold spaces, ends with the last bracket.
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let fields: Vec<_> = fields.split_whitespace().collect();
+        let ticks = |field: usize| fields[field].parse::<u64>().unwrap();
+        ticks(11) + ticks(12)
+    }
+
     /// The file that it is configured by.
     pub(crate) fn config_file(&self) -> PathBuf {
         self.command.config_file()

@@ -1,6 +1,6 @@
 //! A session as clients know it.
 
-use keepsake_core::{SessionId, Timestamp};
+use keepsake_core::{JsonText, SessionId, Timestamp};
 use keepsake_engine::{MadeSession, system_prompt};
 use keepsake_index::Session as Kept;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub(crate) struct Session {
     r#type: SessionType,
     /// The agent, with empty values for what was not given.
     #[schema(value_type = schemas::Agent)]
-    agent: Map<String, Value>,
+    agent: JsonText,
     environment_id: String,
     #[schema(required)]
     title: Option<String>,

@@ -1,0 +1,209 @@
+//! A cache of the stores' search indexes that is divided among tenants.
+//!
+//! Above its bound, it evicts the least recently used entry of the tenant that
+//! has the most bytes. So a tenant that searches many stores evicts its own, and
+//! a tenant with little in the cache keeps it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use keepsake_core::{StoreId, TenantId};
+
+/// Bytes that an entry takes beside its value.
+const ENTRY_BYTES: u64 = 512;
+
+type Key = (TenantId, StoreId);
+
+/// Entries by tenant and store, bounded by bytes together.
+#[derive(Debug)]
+pub(super) struct DividedLru<V> {
+    max_bytes: u64,
+    entries: Mutex<Entries<V>>,
+}
+
+#[derive(Debug)]
+struct Entries<V> {
+    bytes: u64,
+    /// Counts uses: an entry's number is that of its last one.
+    uses: u64,
+    by_tenant: HashMap<TenantId, OfTenant<V>>,
+}
+
+#[derive(Debug)]
+struct OfTenant<V> {
+    bytes: u64,
+    entries: HashMap<StoreId, Entry<V>>,
+    by_use: BTreeMap<u64, StoreId>,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    value: V,
+    bytes: u64,
+    used: u64,
+}
+
+impl<V: Clone> DividedLru<V> {
+    pub(super) fn new(max_bytes: u64) -> Self {
+        Self {
+            max_bytes,
+            entries: Mutex::new(Entries {
+                bytes: 0,
+                uses: 0,
+                by_tenant: HashMap::new(),
+            }),
+        }
+    }
+
+    /// Finds an entry, or makes one that weighs nothing yet.
+    pub(super) fn get_or_insert(&self, key: Key, make: impl FnOnce() -> V) -> V {
+        let mut entries = self.lock();
+        if let Some(value) = entries.touch(key) {
+            return value;
+        }
+        let value = make();
+        entries.insert(key, value.clone(), ENTRY_BYTES);
+        entries.evict(self.max_bytes);
+        value
+    }
+
+    /// Puts an entry in, or weighs it again.
+    pub(super) fn insert(&self, key: Key, value: V, bytes: u64) {
+        let mut entries = self.lock();
+        entries.remove(key);
+        entries.insert(key, value, bytes.saturating_add(ENTRY_BYTES));
+        entries.evict(self.max_bytes);
+    }
+
+    pub(super) fn remove(&self, key: Key) {
+        self.lock().remove(key);
+    }
+
+    /// Bytes of all entries.
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let entries = self.lock();
+        entries.by_tenant.values().map(|own| own.entries.len()).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries<V>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V: Clone> Entries<V> {
+    fn touch(&mut self, (tenant_id, store_id): Key) -> Option<V> {
+        let own = self.by_tenant.get_mut(&tenant_id)?;
+        let entry = own.entries.get_mut(&store_id)?;
+        self.uses += 1;
+        own.by_use.remove(&entry.used);
+        own.by_use.insert(self.uses, store_id);
+        entry.used = self.uses;
+        Some(entry.value.clone())
+    }
+
+    /// Puts an entry in where there is none.
+    fn insert(&mut self, (tenant_id, store_id): Key, value: V, bytes: u64) {
+        self.uses += 1;
+        let used = self.uses;
+        let own = self.by_tenant.entry(tenant_id).or_insert_with(|| OfTenant {
+            bytes: 0,
+            entries: HashMap::new(),
+            by_use: BTreeMap::new(),
+        });
+        own.by_use.insert(used, store_id);
+        own.entries.insert(store_id, Entry { value, bytes, used });
+        own.bytes += bytes;
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, (tenant_id, store_id): Key) {
+        let Some(own) = self.by_tenant.get_mut(&tenant_id) else {
+            return;
+        };
+        let Some(entry) = own.entries.remove(&store_id) else {
+            return;
+        };
+        own.by_use.remove(&entry.used);
+        own.bytes -= entry.bytes;
+        self.bytes -= entry.bytes;
+        if own.entries.is_empty() {
+            self.by_tenant.remove(&tenant_id);
+        }
+    }
+
+    fn evict(&mut self, max_bytes: u64) {
+        while self.bytes > max_bytes {
+            let largest = self.by_tenant.iter().max_by_key(|(_, own)| own.bytes);
+            let oldest = largest.and_then(|(tenant_id, own)| {
+                let (_, store_id) = own.by_use.first_key_value()?;
+                Some((*tenant_id, *store_id))
+            });
+            let Some(oldest) = oldest else { return };
+            self.remove(oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn key(tenant: u128, store: u128) -> Key {
+        let (tenant, store) = (Uuid::from_u128(tenant), Uuid::from_u128(store));
+        (TenantId::from_uuid(tenant), StoreId::from_uuid(store))
+    }
+
+    fn has(cache: &DividedLru<u32>, key: Key) -> bool {
+        cache.lock().touch(key).is_some()
+    }
+
+    #[test]
+    fn tenant_with_many_entries_evicts_its_own() {
+        let cache = DividedLru::new(100_000);
+        cache.insert(key(1, 0), 7, 20_000);
+        for store in 0..1_000 {
+            cache.insert(key(2, store), 0, 20_000);
+            assert!(cache.size_bytes() <= 100_000);
+        }
+        assert_eq!(cache.get_or_insert(key(1, 0), || 8), 7);
+        assert!(has(&cache, key(2, 999)) && has(&cache, key(2, 997)) && !has(&cache, key(2, 990)));
+        assert_eq!(cache.len(), 4);
+    }
+
+    #[test]
+    fn least_recently_used_entry_goes_first() {
+        let cache = DividedLru::new(10_000);
+        for store in 0..3 {
+            cache.insert(key(1, store), 0, 2_500);
+        }
+        assert!(has(&cache, key(1, 0)));
+        cache.insert(key(1, 3), 0, 2_500);
+        assert!(has(&cache, key(1, 0)) && !has(&cache, key(1, 1)));
+    }
+
+    #[test]
+    fn entry_that_is_weighed_again_counts_once() {
+        let cache = DividedLru::new(10_000);
+        cache.get_or_insert(key(1, 1), || 1);
+        cache.insert(key(1, 1), 1, 1_000);
+        cache.insert(key(1, 1), 1, 2_000);
+        assert_eq!(cache.size_bytes(), 2_000 + ENTRY_BYTES);
+        cache.remove(key(1, 1));
+        assert_eq!((cache.size_bytes(), cache.len()), (0, 0));
+    }
+
+    #[test]
+    fn entries_that_hold_nothing_are_bounded_too() {
+        let cache = DividedLru::new(10 * ENTRY_BYTES);
+        for store in 0..1_000 {
+            cache.get_or_insert(key(1, store), || 0);
+        }
+        assert_eq!(cache.len(), 10);
+    }
+}

@@ -1,0 +1,207 @@
+//! An amount that tenants share fairly: requests under way, or bytes of memory.
+//!
+//! A tenant may take as much as it leaves free. Alone it comes to half of the
+//! total, beside one other to a third, and so on: a newcomer always finds some,
+//! however much others ask for, and nothing is reserved for tenants that ask for
+//! nothing. Nothing queues here: what does not fit is refused at once.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use keepsake_core::TenantId;
+
+/// A total amount and its use by each tenant; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct FairShares(Arc<Mutex<Taken>>);
+
+#[derive(Debug)]
+struct Taken {
+    /// Below zero while answers that could not be refused exceed the total.
+    free: i64,
+    by_tenant: HashMap<TenantId, i64>,
+}
+
+impl Taken {
+    fn add(&mut self, tenant_id: TenantId, amount: i64) {
+        self.free -= amount;
+        match self.by_tenant.entry(tenant_id) {
+            Entry::Occupied(mut own) => {
+                *own.get_mut() += amount;
+                if *own.get() == 0 {
+                    own.remove();
+                }
+            }
+            Entry::Vacant(own) => {
+                if amount != 0 {
+                    own.insert(amount);
+                }
+            }
+        }
+    }
+
+    /// Whether the tenant would leave as much free as it would have.
+    fn allows(&self, tenant_id: TenantId, amount: i64) -> bool {
+        let own = self.by_tenant.get(&tenant_id).copied().unwrap_or(0);
+        own.saturating_add(amount) <= self.free.saturating_sub(amount)
+    }
+}
+
+/// The part of the total that one request holds; given back when dropped.
+#[derive(Debug)]
+pub struct Share {
+    shares: FairShares,
+    tenant_id: TenantId,
+    /// Changed only under the lock of `shares`.
+    amount: Mutex<i64>,
+}
+
+impl FairShares {
+    /// A total of which nothing is taken; at least two, or nothing ever could be.
+    pub fn new(total: u64) -> Self {
+        Self(Arc::new(Mutex::new(Taken {
+            free: signed(total.max(2)),
+            by_tenant: HashMap::new(),
+        })))
+    }
+
+    /// Takes an amount for a tenant, if its share allows.
+    pub fn take(&self, tenant_id: TenantId, amount: u64) -> Option<Share> {
+        let share = Share {
+            shares: self.clone(),
+            tenant_id,
+            amount: Mutex::new(0),
+        };
+        share.try_grow(amount).then_some(share)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Share {
+    /// Takes more, if the tenant's share allows.
+    pub fn try_grow(&self, by: u64) -> bool {
+        let mut amount = self.amount.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.shares.lock();
+        let by = signed(by);
+        if by > 0 && !taken.allows(self.tenant_id, by) {
+            return false;
+        }
+        taken.add(self.tenant_id, by);
+        *amount += by;
+        true
+    }
+
+    /// Sets the amount, above the tenant's share too.
+    pub fn set(&self, to: u64) {
+        let mut amount = self.amount.lock().unwrap_or_else(PoisonError::into_inner);
+        let to = signed(to);
+        self.shares.lock().add(self.tenant_id, to - *amount);
+        *amount = to;
+    }
+
+    /// Sets the amount, if it is less or the tenant's share allows.
+    pub fn try_set(&self, to: u64) -> bool {
+        let has = *self.amount.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = signed(to) - has;
+        if let Ok(more @ 1..) = u64::try_from(more) {
+            return self.try_grow(more);
+        }
+        self.set(to);
+        true
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn tenant(number: u128) -> TenantId {
+        TenantId::from_uuid(Uuid::from_u128(number))
+    }
+
+    /// As many as the tenant is given.
+    fn take_all(shares: &FairShares, number: u128) -> Vec<Share> {
+        std::iter::from_fn(|| shares.take(tenant(number), 1)).collect()
+    }
+
+    #[test]
+    fn tenant_alone_takes_half_and_others_find_some() {
+        let shares = FairShares::new(1_024);
+        let mut first = take_all(&shares, 1);
+        assert_eq!(first.len(), 512);
+        let second = take_all(&shares, 2);
+        assert_eq!(second.len(), 256);
+        let many: Vec<_> = (3..100).map(|number| shares.take(tenant(number), 1)).collect();
+        assert!(many.iter().all(Option::is_some));
+        // The first one has more than its share by now, and gets none.
+        first.truncate(460);
+        assert!(shares.take(tenant(1), 1).is_none());
+    }
+
+    #[test]
+    fn greedy_tenants_come_to_equal_shares() {
+        let shares = FairShares::new(900);
+        let mut held = [take_all(&shares, 0), Vec::new()];
+        assert_eq!(held[0].len(), 450);
+        // One request of each ends, and each asks for two.
+        for _ in 0..1_000 {
+            for (number, own) in (0..).zip(&mut held) {
+                own.pop();
+                own.extend((0..2).filter_map(|_| shares.take(tenant(number), 1)));
+            }
+        }
+        let counts: Vec<_> = held.iter().map(Vec::len).collect();
+        assert!(
+            counts.iter().all(|count| (290..=310).contains(count)),
+            "{counts:?}"
+        );
+    }
+
+    #[test]
+    fn share_comes_back_when_dropped() {
+        let shares = FairShares::new(0);
+        let share = shares.take(tenant(1), 1).unwrap();
+        assert!(shares.take(tenant(1), 1).is_none());
+        drop(share);
+        assert!(shares.lock().by_tenant.is_empty());
+        assert!(shares.take(tenant(2), 1).is_some());
+    }
+
+    #[test]
+    fn large_amount_is_bounded_like_many_small_ones() {
+        let shares = FairShares::new(1_000);
+        assert!(shares.take(tenant(1), 501).is_none());
+        let share = shares.take(tenant(1), 400).unwrap();
+        assert!(!share.try_grow(101));
+        assert!(share.try_grow(100));
+        assert!(shares.take(tenant(2), 250).is_some());
+    }
+
+    #[test]
+    fn amount_that_exceeds_the_share_keeps_new_requests_out() {
+        let shares = FairShares::new(1_000);
+        let share = shares.take(tenant(1), 0).unwrap();
+        assert!(!share.try_set(600));
+        share.set(2_000);
+        assert!(shares.take(tenant(2), 1).is_none());
+        assert!(share.try_set(100));
+        assert!(shares.take(tenant(2), 400).is_some());
+        drop(share);
+        assert_eq!(shares.lock().free, 1_000);
+    }
+}

@@ -1,0 +1,187 @@
+//! What a JSON document costs in memory, found before it is parsed.
+//!
+//! A tree of values may take a hundred times as much as its text: each object
+//! takes a whole node of a map. So values are counted first, in one pass that
+//! keeps nothing, and their number is bounded.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// Size of an object in a tree: a leaf of a `BTreeMap` with names and values.
+const OBJECT_BYTES: usize = 704;
+/// Size of another value: itself, and its place in a list that grows.
+const VALUE_BYTES: usize = 64;
+
+/// The values of a document by kind, nested ones included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct JsonCost {
+    objects: usize,
+    others: usize,
+}
+
+/// The document has more values than it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooManyValues;
+
+impl JsonCost {
+    /// Counts the values of a document; the names of fields are none.
+    ///
+    /// What is not JSON is counted up to the mistake, which parsing tells.
+    ///
+    /// # Errors
+    /// [`TooManyValues`] above `max_values`.
+    pub(crate) fn of(json: &[u8], max_values: usize) -> Result<Self, TooManyValues> {
+        let mut counter = Counter {
+            max_values,
+            cost: Self::default(),
+            is_over: false,
+        };
+        let outcome = (&mut counter).deserialize(&mut serde_json::Deserializer::from_slice(json));
+        match outcome {
+            Err(_) if counter.is_over => Err(TooManyValues),
+            Ok(()) | Err(_) => Ok(counter.cost),
+        }
+    }
+
+    /// Approximate size of a tree of the values, without its texts.
+    pub(crate) fn tree_bytes(self) -> usize {
+        self.objects * OBJECT_BYTES + self.others * VALUE_BYTES
+    }
+
+    fn values(self) -> usize {
+        self.objects + self.others
+    }
+}
+
+struct Counter {
+    max_values: usize,
+    cost: JsonCost,
+    is_over: bool,
+}
+
+impl Counter {
+    fn check<E: Error>(&mut self) -> Result<(), E> {
+        self.is_over = self.cost.values() > self.max_values;
+        if self.is_over {
+            return Err(E::custom("too many values"));
+        }
+        Ok(())
+    }
+
+    fn other<E: Error>(&mut self) -> Result<(), E> {
+        self.cost.others += 1;
+        self.check()
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Counter {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Counter {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.other()
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        self.other()
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        self.other()
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        self.other()
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        self.other()
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        self.other()
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.other()?;
+        while items.next_element_seed(&mut *self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        self.cost.objects += 1;
+        self.check()?;
+        while fields.next_key::<Name>()?.is_some() {
+            fields.next_value_seed(&mut *self)?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a field, which is not kept.
+struct Name;
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_str<E: Error>(self, _: &str) -> Result<Name, E> {
+                Ok(Name)
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(json: &str) -> (usize, usize) {
+        let JsonCost { objects, others } = JsonCost::of(json.as_bytes(), 1_000).unwrap();
+        (objects, others)
+    }
+
+    #[test]
+    fn values_are_counted_wherever_they_are() {
+        assert_eq!(cost("1"), (0, 1));
+        assert_eq!(cost(r#"{"a":[{"":0},"x",null],"b":{"c":-1.5}}"#), (3, 5));
+        // Up to the mistake.
+        assert_eq!(cost(r#"[1,2,{"a":}]"#), (1, 3));
+    }
+
+    #[test]
+    fn document_of_too_many_values_is_found_before_it_is_parsed() {
+        let json = format!("[{}1]", r#"{"":0},"#.repeat(40_000));
+        assert_eq!(JsonCost::of(json.as_bytes(), 10_000), Err(TooManyValues));
+        assert!(JsonCost::of(json.as_bytes(), 80_002).is_ok());
+        assert_eq!(JsonCost::of(json.as_bytes(), 80_001), Err(TooManyValues));
+    }
+
+    #[test]
+    fn objects_cost_what_their_maps_take() {
+        let cost = JsonCost::of(br#"[{"":0},{"":0}]"#, 10).unwrap();
+        assert_eq!(cost.tree_bytes(), 2 * OBJECT_BYTES + 3 * VALUE_BYTES);
+    }
+}
