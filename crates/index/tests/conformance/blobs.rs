@@ -2,9 +2,7 @@
 
 use keepsake_core::{BlobKey, VersionId};
 use keepsake_index::DeletionReason::{Gone, Orphan, Redacted};
-use keepsake_index::{
-    CommitOutcome, DeletionReason, DueDeletion, JobIndex, MaintenanceIndex, Refusal, RunFence,
-};
+use keepsake_index::{CommitOutcome, DeletionReason, DueDeletion, Refusal, RunFence};
 
 use crate::place::{Place, after_seconds, committed, created, deleted, edited, next_uuid, renamed};
 use crate::subject::Subject;
