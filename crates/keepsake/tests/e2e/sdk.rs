@@ -73,6 +73,13 @@ async fn typescript_suite_uses_the_sdk_as_its_types_say() {
     script::run(&mut command).await;
 }
 
+#[tokio::test]
+async fn documentation_names_one_current_model() {
+    let mut command = Command::new(script::from_environment(PYTHON));
+    let script = sdk_folder().join("documented_model.py");
+    script::run(command.arg(script).arg(repository())).await;
+}
+
 async fn tool_runner_works(pair: Pair) {
     let bed = Bed::new(pair).await;
     let mut command = bed.command(script::from_environment(PYTHON));
