@@ -15,6 +15,8 @@ use crate::{Engine, EngineError};
 const DEFAULT_LIMIT: u32 = 20;
 /// Items of a page, at most.
 const MAX_LIMIT: u32 = 100;
+/// Items of a page of what belongs to one session, at most, as the SDKs document it.
+pub(crate) const MAX_SESSION_LIMIT: u32 = 1_000;
 
 /// The key that cursors are signed with, the same on every replica.
 #[derive(Debug, Default)]
@@ -23,7 +25,7 @@ pub(crate) struct Key(OnceCell<Secret>);
 /// Which part of a listing is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageRequest {
-    /// Items, 1 to 100; 20 where unset.
+    /// Items: 1 to 100, 1 to 1,000 of what belongs to a session.
     pub limit: Option<u64>,
     /// The `next` of the page before.
     pub page: Option<String>,
@@ -32,21 +34,31 @@ pub struct PageRequest {
 impl PageRequest {
     /// The items wanted; with content, no more than 20.
     pub(crate) fn limit(&self, with_content: bool) -> Result<u32, EngineError> {
-        let limit = match self.limit {
-            None => DEFAULT_LIMIT,
-            Some(limit) => u32::try_from(limit)
-                .ok()
-                .filter(|limit| (1..=MAX_LIMIT).contains(limit))
-                .ok_or_else(|| EngineError::Invalid {
-                    field: "limit",
-                    rule: format!("must be 1 to {MAX_LIMIT}, but is {limit}"),
-                })?,
-        };
+        let limit = self.limit_within(MAX_LIMIT, DEFAULT_LIMIT)?;
         Ok(if with_content {
             limit.min(DEFAULT_LIMIT)
         } else {
             limit
         })
+    }
+
+    /// The items wanted of a page that may have up to 1,000: events.
+    pub(crate) fn session_limit(&self) -> Result<u32, EngineError> {
+        self.limit_within(MAX_SESSION_LIMIT, DEFAULT_LIMIT)
+    }
+
+    /// The items wanted, at most `max`; `default` where no limit is set.
+    pub(crate) fn limit_within(&self, max: u32, default: u32) -> Result<u32, EngineError> {
+        let Some(limit) = self.limit else {
+            return Ok(default);
+        };
+        u32::try_from(limit)
+            .ok()
+            .filter(|limit| (1..=max).contains(limit))
+            .ok_or_else(|| EngineError::Invalid {
+                field: "limit",
+                rule: format!("must be 1 to {max}, but is {limit}"),
+            })
     }
 }
 

@@ -152,6 +152,11 @@ impl Query {
         pairs.any(|(name, value)| name == BETA && value == "true")
     }
 
+    /// Items of a page of what belongs to one session: `limit`.
+    pub(crate) fn session_limit(&mut self) -> Result<Option<u64>, ApiError> {
+        self.number("limit", "1 to 1000")
+    }
+
     /// Whether content is wanted: `view`.
     pub(crate) fn view(&mut self) -> Result<Option<View>, ApiError> {
         let parse = |text: &str| match text {

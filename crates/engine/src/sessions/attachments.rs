@@ -6,14 +6,12 @@ use keepsake_core::{SessionId, StoreId};
 use keepsake_index::{Access, Attachment, AttachmentName, Detail, Idempotency, Scope, Session};
 
 use super::may_give;
-use crate::cursor::Query;
+use crate::cursor::{MAX_SESSION_LIMIT, Query};
 use crate::stores::invalid;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
 /// Characters of instructions, at most.
 const INSTRUCTION_CHARS: usize = 4096;
-/// Items of a page, at most, as clients know it: more than there can be.
-const PAGE_LIMIT: u64 = 1000;
 
 /// A store to be attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,11 +60,8 @@ impl Engine {
         page: &PageRequest,
     ) -> Result<Page<Attachment>, EngineError> {
         let session = self.session(principal, session_id).await?;
-        let limit = page.limit.unwrap_or(PAGE_LIMIT);
-        if !(1..=PAGE_LIMIT).contains(&limit) {
-            return invalid("limit", format!("must be 1 to {PAGE_LIMIT}, but is {limit}"));
-        }
-        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        // A session has fewer attachments than the largest page.
+        let limit = page.limit_within(MAX_SESSION_LIMIT, MAX_SESSION_LIMIT)?;
         let tenant_id = principal.tenant_id;
         let identity = Query::of(&[
             b"session_resources",

@@ -81,7 +81,7 @@ impl Engine {
         query: &EventQuery,
     ) -> Result<Page<SessionEvent>, EngineError> {
         self.session(principal, session_id).await?;
-        let limit = query.page.limit(false)?;
+        let limit = query.page.session_limit()?;
         let tenant_id = principal.tenant_id;
         let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| time.as_micros().to_string());
         let identity = Query::of(&[

@@ -15,6 +15,7 @@ crate::on_both_pairs! {
     events_are_written_with_the_access_times_and_once,
     names_that_no_tool_has_are_not_kept,
     events_are_paged_in_both_orders,
+    page_of_events_holds_up_to_a_thousand,
     read_in_a_session_writes_nothing_itself,
 }
 
@@ -190,6 +191,34 @@ async fn events_are_paged_in_both_orders(bed: Bed) {
         .await
         .unwrap();
     assert_eq!(inputs(&page.items), inputs(&whole[2..=5]));
+}
+
+async fn page_of_events_holds_up_to_a_thousand(bed: Bed) {
+    let made = bed.open(&[(bed.store_id, Access::ReadWrite)]).await;
+    let id = made.session.session_id;
+    for number in 0..103 {
+        bed.clock.advance(Duration::from_secs(1));
+        let path = format!("/memories/notes/{number}");
+        call(&bed.engine, &bed.principal, id, view(&path)).await;
+    }
+    bed.engine.flush_access().await.unwrap();
+    let page_of = async |limit| {
+        let query = EventQuery {
+            page: PageRequest {
+                limit: Some(limit),
+                page: None,
+            },
+            ..EventQuery::default()
+        };
+        bed.engine.session_events(&bed.principal, id, &query).await
+    };
+    assert_eq!(page_of(101).await.unwrap().items.len(), 101);
+    assert_eq!(page_of(1_000).await.unwrap().items.len(), 103);
+    for limit in [0, 1_001] {
+        let refused = page_of(limit).await.unwrap_err();
+        let rule = format!("`limit` must be 1 to 1000, but is {limit}");
+        assert_eq!(refused.to_string(), rule);
+    }
 }
 
 async fn read_in_a_session_writes_nothing_itself(bed: Bed) {

@@ -71,7 +71,7 @@ pub(crate) struct ListEvents {
     #[param(value_type = Option<schemas::Order>)]
     order: Option<Order>,
     /// Items of a page; 20 where unset.
-    #[param(minimum = 1, maximum = 100)]
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u64>,
     /// The `next_page` of the page before.
     #[param(value_type = Option<schemas::Cursor>)]
@@ -87,7 +87,7 @@ impl FromQuery for ListEvents {
             before: query.time("created_at", "lt")?,
             to: query.time("created_at", "lte")?,
             order: Order::from_query(query)?,
-            limit: query.limit()?,
+            limit: query.session_limit()?,
             page: query.text("page")?,
         })
     }

@@ -169,7 +169,7 @@ pub(crate) struct ListResources {
 impl FromQuery for ListResources {
     fn from_query(query: &mut Query) -> Result<Self, ApiError> {
         Ok(Self {
-            limit: query.number("limit", "1 to 1000")?,
+            limit: query.session_limit()?,
             page: query.text("page")?,
         })
     }
