@@ -1,4 +1,4 @@
-//! What clients of one store did, and what the store's versions say about it.
+//! A log of clients' calls on one store, and a checker of it.
 //!
 //! Clients log each call with its outcome. Afterwards [`History::check`] compares
 //! the log with the store's versions in commit order, and returns everything that
@@ -179,7 +179,7 @@ pub struct Version {
     pub memory_id: String,
     /// What it did.
     pub operation: Operation,
-    /// Where the memory was after it; `None`: redacted.
+    /// The memory's path after it; `None`: redacted.
     pub path: Option<String>,
     /// The content; `None`: it has none, or is redacted.
     pub content: Option<String>,
@@ -237,7 +237,7 @@ pub enum Rule {
     RealTimeOrder,
     /// A read returns a state that was current while it was under way.
     ReadIsCurrent,
-    /// Redacted is what was asked for, and nothing else.
+    /// Exactly the versions that clients redacted are redacted.
     RedactedAsAsked,
     /// The live memories are those of the last versions.
     HeadsMatchVersions,

@@ -1,4 +1,4 @@
-//! What the stores hold at the end, compared with what clients saw.
+//! Compares the stores at the end with the clients' logs.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl Reader {
         Ok(violations)
     }
 
-    /// Checks all stores; what is wrong with each.
+    /// Checks all stores; returns the violations of each.
     pub(crate) async fn check_stores(&self, logs: &[std::sync::Arc<StoreLog>]) -> Vec<String> {
         let checks = stream::iter(logs).map(|log| async move {
             let violations = self.check_store(log).await.unwrap_or_else(|error| vec![error]);
@@ -106,7 +106,7 @@ impl Reader {
     }
 }
 
-/// What is wrong with the fleet: counters, transactions, and rows without blobs.
+/// Violations of the whole fleet: counters, open transactions, missing blobs.
 pub(crate) async fn check_fleet(fleet: &Fleet) -> Vec<String> {
     let mut violations = recount(fleet).await;
     violations.extend(open_transactions(fleet).await);

@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     numbers: AtomicU64,
 }
 
-/// What all calls came to.
+/// Counts of calls by outcome.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Counts {
     pub(crate) done: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Counts {
     pub(crate) cancelled: u64,
     pub(crate) statuses: BTreeMap<u16, u64>,
     pub(crate) slowest: Duration,
-    /// What no client may ever see.
+    /// Answers that no client may get, and everything found later.
     pub(crate) violations: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Request {
     pub(crate) is_repeatable: bool,
 }
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Attempt {
     Answered(u16, Value),
     /// No answer, or a broken one.

@@ -220,7 +220,7 @@ impl Controller {
 
     /// Whether the fault lasts until the proxy is healed.
     async fn disturb(&self, proxy: &FaultProxy, network: Network, random: &mut Random) -> bool {
-        // What an earlier fault left silent is over now.
+        // Ends what is left of an earlier fault: connections that stayed silent.
         proxy.heal().await;
         let connections = proxy.connections();
         match network {

@@ -40,8 +40,8 @@ const CALLS: u64 = 1_500;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A folder with an index and blobs, a tenant and its key.
-struct Ground {
-    folder: TempDir,
+struct TestFolder {
+    dir: TempDir,
     key: String,
     tenant_id: TenantId,
 }
@@ -54,10 +54,10 @@ struct Servers {
     lifecycle: Lifecycle,
 }
 
-impl Ground {
+impl TestFolder {
     async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (index, blobs) = open(&folder).await;
+        let dir = tempfile::tempdir().unwrap();
+        let (index, blobs) = open(&dir).await;
         let engine = Engine::new(Arc::clone(&index), blobs, EngineOptions::default());
         let tenant = NewTenant {
             name: "planted".to_owned(),
@@ -75,23 +75,23 @@ impl Ground {
         let (_, secret) = engine.operator().create_key(key).await.unwrap();
         index.close().await;
         Self {
-            folder,
+            dir,
             key: secret.expose().to_owned(),
             tenant_id,
         }
     }
 
-    /// Serves without bugs, reads all stores and returns what is wrong.
+    /// Serves without bugs, reads all stores and returns the violations.
     async fn check(&self, logs: &[Arc<StoreLog>]) -> Vec<String> {
-        let (index, blobs) = open(&self.folder).await;
+        let (index, blobs) = open(&self.dir).await;
         let servers = Servers::start(index, blobs, &EngineOptions::default()).await;
         let violations = Reader::new(&servers.urls[0], &self.key).check_stores(logs).await;
         servers.stop().await;
         violations
     }
 
-    /// Runs clients on servers with a bug, crashes them, and returns what is
-    /// wrong afterwards.
+    /// Runs clients on servers with a bug, crashes the servers, and returns the
+    /// violations.
     async fn violations_of(&self, index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>) -> Vec<String> {
         let servers = Servers::start(index, blobs, &EngineOptions::default()).await;
         let logs = work(&servers, &self.key).await;
@@ -129,7 +129,7 @@ impl Servers {
         Shared::new(self.urls.iter().map(endpoint).collect(), key)
     }
 
-    /// Stops serving; what a bug held back is lost, as by a crash.
+    /// Stops serving; writes that a bug held back are lost, as by a crash.
     async fn stop(self) {
         self.lifecycle.draining.cancel();
         self.lifecycle.stopping.cancel();
@@ -191,51 +191,51 @@ fn assert_found(violations: &[String], rules: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_nothing_without_a_bug() {
-    let ground = Ground::new().await;
-    let (index, blobs) = open(&ground.folder).await;
-    let violations = ground.violations_of(index, blobs).await;
+    let folder = TestFolder::new().await;
+    let (index, blobs) = open(&folder.dir).await;
+    let violations = folder.violations_of(index, blobs).await;
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_a_missing_compare_and_set() {
-    let ground = Ground::new().await;
-    let (index, blobs) = open(&ground.folder).await;
+    let folder = TestFolder::new().await;
+    let (index, blobs) = open(&folder.dir).await;
     let index = BuggyIndex::new(index, Bug::NoCompareAndSet);
-    let violations = ground.violations_of(index, blobs).await;
+    let violations = folder.violations_of(index, blobs).await;
     assert_found(&violations, &["FollowsFromPredecessor"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_acknowledgements_before_the_commit() {
-    let ground = Ground::new().await;
-    let (index, blobs) = open(&ground.folder).await;
+    let folder = TestFolder::new().await;
+    let (index, blobs) = open(&folder.dir).await;
     let index = BuggyIndex::new(index, Bug::AcknowledgesBeforeTheCommit);
-    let violations = ground.violations_of(index, blobs).await;
+    let violations = folder.violations_of(index, blobs).await;
     assert_found(&violations, &["AcknowledgedIsKept", "ReadIsCurrent"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_a_leaked_open_transaction() {
-    let ground = Ground::new().await;
-    let (index, blobs) = open(&ground.folder).await;
+    let folder = TestFolder::new().await;
+    let (index, blobs) = open(&folder.dir).await;
     let index = BuggyIndex::new(index, Bug::LeaksATransaction);
-    let violations = ground.violations_of(index, blobs).await;
+    let violations = folder.violations_of(index, blobs).await;
     assert_found(&violations, &["AcknowledgedIsKept"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_blobs_that_follow_their_rows() {
-    let ground = Ground::new().await;
-    let (index, blobs) = open(&ground.folder).await;
-    let violations = ground.violations_of(index, LateBlobs::new(blobs)).await;
-    assert_found(&violations, &["was answered 5"]);
+    let folder = TestFolder::new().await;
+    let (index, blobs) = open(&folder.dir).await;
+    let violations = folder.violations_of(index, LateBlobs::new(blobs)).await;
+    assert_found(&violations, &["was answered 500"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_a_sweep_without_condemnation() {
     let violations = violations_of_a_sweep(true).await;
-    assert_found(&violations, &["was answered 5"]);
+    assert_found(&violations, &["was answered 500"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -256,8 +256,8 @@ impl Clock for ClockAhead {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_beside_clients_remove_nothing_that_is_needed() {
-    let ground = Ground::new().await;
-    let (index, blobs) = open(&ground.folder).await;
+    let folder = TestFolder::new().await;
+    let (index, blobs) = open(&folder.dir).await;
     let options = EngineOptions {
         clock: Arc::new(ClockAhead),
         ..EngineOptions::default()
@@ -273,18 +273,18 @@ async fn jobs_beside_clients_remove_nothing_that_is_needed() {
             run_once(&engine, Prune::default()).await;
         }
     });
-    let logs = work(&servers, &ground.key).await;
+    let logs = work(&servers, &folder.key).await;
     assert!(!jobs.is_finished(), "a job failed");
     jobs.abort();
     servers.stop().await;
-    let violations = ground.check(&logs).await;
+    let violations = folder.check(&logs).await;
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
 /// Sweeps two days later, between the put of a slow write and its commit.
 async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
-    let ground = Ground::new().await;
-    let (mut index, blobs) = open(&ground.folder).await;
+    let folder = TestFolder::new().await;
+    let (mut index, blobs) = open(&folder.dir).await;
     if is_buggy {
         index = BuggyIndex::new(index, Bug::SweepsWithoutCondemnation(Arc::clone(&blobs)));
     }
@@ -297,11 +297,11 @@ async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
     let servers = Servers::start(index, Arc::clone(&blobs) as Arc<dyn BlobStore>, &options).await;
     let store = servers.engines[0]
         .operator()
-        .create_store(ground.tenant_id, "swept")
+        .create_store(folder.tenant_id, "swept")
         .await
         .unwrap();
     let log = StoreLog::new(&store.store_id.to_string());
-    let client = Client::new(&servers.shared(&ground.key), Random::new(1));
+    let client = Client::new(&servers.shared(&folder.key), Random::new(1));
     let client = Arc::new(tokio::sync::Mutex::new(client));
     for number in 1..5 {
         create(&client, &log, number, store.store_id).await;
@@ -330,7 +330,7 @@ async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
     may_commit.notify_one();
     slow.await.unwrap();
     servers.stop().await;
-    ground.check(&[log]).await
+    folder.check(&[log]).await
 }
 
 async fn create(client: &tokio::sync::Mutex<Client>, log: &StoreLog, number: u64, store_id: StoreId) {

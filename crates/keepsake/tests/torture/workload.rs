@@ -1,4 +1,4 @@
-//! What clients do: edits of shared files, whole lives of their own files, reads.
+//! The clients' work: edits of shared files, lives of separate files, reads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -157,7 +157,7 @@ async fn write_chunks(
     Ok(())
 }
 
-/// Writes what may pass; ends the connection where a cut is due.
+/// Writes bytes up to a cut, which ends the connection.
 async fn write(
     to: &mut WriteHalf<'_>,
     mut bytes: Bytes,

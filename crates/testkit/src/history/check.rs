@@ -96,7 +96,7 @@ impl<'a> Checker<'a> {
         self.violations.push(Violation { rule, detail });
     }
 
-    /// Takes the next version: finds its call, and notes what is current then.
+    /// Takes the next version: finds its call, and notes the state after it.
     fn walk(&mut self, position: usize) {
         let version = &self.history.versions[position];
         let before = self.memories.get(&*version.memory_id).cloned();
@@ -287,8 +287,8 @@ impl<'a> Checker<'a> {
         self.timeline.record(Target::Path(path), position, state);
     }
 
-    /// Chooses calls for deletions and for what an unanswered restore wrote:
-    /// the one that had to land first, among those that fit.
+    /// Chooses calls for deletions and for the versions of unanswered restores:
+    /// among the calls that fit, the call that had to land first.
     fn explain_open_versions(&mut self) {
         for (position, before) in std::mem::take(&mut self.open) {
             let version = &self.history.versions[position];

@@ -1,4 +1,4 @@
-//! When each version can have been committed, and what was current in between.
+//! When each version can have been committed, and the state in between.
 //!
 //! A version has a point in time at which it took effect: not before its call
 //! began, not after it was acknowledged. The points increase with the commit
@@ -92,7 +92,7 @@ impl Timeline {
         Interval { began, ended }
     }
 
-    /// Compares reads with what was current, and adds their bounds.
+    /// Compares reads with the states during them, and adds their bounds.
     pub(super) fn add_reads(&mut self, reads: &[Read], violations: &mut Vec<Violation>) {
         let (lower, upper) = self.narrowed();
         for read in reads {
