@@ -97,6 +97,15 @@ async fn silent_connections_are_replaced_and_a_silent_database_does_not_keep_the
     under_way.await.unwrap();
 }
 
+/// Reads until it is over; every read must succeed.
+async fn read_until(client: Client, tenant: Tenant, is_over: Arc<AtomicBool>) {
+    let store = format!("/v1/memory_stores/{}", tenant.store_id);
+    while !is_over.load(Ordering::Relaxed) {
+        let answer = client.get(&store).await;
+        assert_eq!(answer.status, 200, "a read failed: {}", answer.text);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn restart_of_the_database_costs_no_read_and_no_probe() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
@@ -123,31 +132,21 @@ async fn restart_of_the_database_costs_no_read_and_no_probe() {
             .all(|status| *status == 200)
     );
 
-    let is_over = Arc::new(AtomicBool::new(false));
-    let mut readers = JoinSet::new();
-    for _ in 0..4 {
-        let (client, is_over) = (client.clone(), Arc::clone(&is_over));
-        let store = format!("/v1/memory_stores/{}", tenant.store_id);
-        readers.spawn(async move {
-            while !is_over.load(Ordering::Relaxed) {
-                let answer = client.get(&store).await;
-                assert_eq!(answer.status, 200, "a read failed: {}", answer.text);
-            }
-        });
-    }
     for mode in [StopMode::Fast, StopMode::Immediate] {
+        // A read that meets two restarts may fail: each has its own readers.
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut readers = JoinSet::new();
+        for _ in 0..4 {
+            readers.spawn(read_until(client.clone(), tenant.clone(), Arc::clone(&is_over)));
+        }
         postgres.restart(mode).await;
         assert_eq!(readiness(&client).await, 200, "the first probe after the restart");
-        assert!(
-            use_connections(&client, &tenant)
-                .await
-                .iter()
-                .all(|status| *status == 200)
-        );
-    }
-    is_over.store(true, Ordering::Relaxed);
-    while let Some(reader) = readers.join_next().await {
-        reader.unwrap();
+        let statuses = use_connections(&client, &tenant).await;
+        assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+        is_over.store(true, Ordering::Relaxed);
+        while let Some(reader) = readers.join_next().await {
+            reader.unwrap();
+        }
     }
     server.end().await;
 }
