@@ -15,8 +15,9 @@ use crate::config::{LogFormat, LogSettings};
 /// configured filter says of it counts more.
 const QUIET: &str = "tokio_cron_scheduler=warn";
 
-/// What shows messages whole, and with them what memories hold, below `warn`.
-const TELLS_CONTENT: &str = "rmcp";
+/// The MCP library logs whole messages, with content, below `warn`, and the ids that
+/// clients choose for their requests at `warn`.
+const LOGS_CONTENT: &str = "rmcp";
 
 /// Starts logging for the rest of the process, and tracing where `telemetry`
 /// has somewhere to take traces to.
@@ -25,10 +26,11 @@ const TELLS_CONTENT: &str = "rmcp";
 /// alone.
 pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
     let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{}", settings.filter));
-    let tells_content =
-        filter_fn(|told| !told.target().starts_with(TELLS_CONTENT) || LevelFilter::WARN >= *told.level());
+    let without_content = filter_fn(|metadata| {
+        !metadata.target().starts_with(LOGS_CONTENT) || LevelFilter::ERROR >= *metadata.level()
+    });
     // Else nobody knows which levels are ever told, and each is asked about.
-    let filter = filter.and(tells_content.with_max_level_hint(LevelFilter::TRACE));
+    let filter = filter.and(without_content.with_max_level_hint(LevelFilter::TRACE));
     let lines = fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::{send, tool_calls};
 use crate::support::deployment::ServerConfig;
-use crate::support::{Client, Deployment, Pair, Server, Tenant, secrets};
+use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, secrets};
 
 /// Words of content and paths that no log may have.
 const CONTENT: &str = "Zugspitze";
@@ -33,14 +33,24 @@ async fn finest_log_is_clean(pair: Pair, log_format: &'static str) {
     };
     let mut server = deployment.start_with(&config).await;
     use_everything(&server, &tenant).await;
+    let client = server.client(&tenant);
+    let store = made(&client, "/v1/memory_stores", &json!({"name": CONTENT})).await;
+    use_memories(&client, &store).await;
+    use_history(&client, &store).await;
+    use_agent_tools(&client, &tool_calls(&store), "/memories").await;
+    use_search(&client, &store).await;
+    use_session(&client, &store).await;
     server.end().await;
 
     let log = server.output();
     assert!(log.contains("keepsake listens on"), "{log}");
     assert!(!secrets::known().is_empty());
     secrets::assert_none_in(&log, "the server");
-    let leak = log.lines().find(|line| line.contains(CONTENT));
-    assert_eq!(leak, None, "content or a path was logged");
+    // Search folds what it is given.
+    let word = CONTENT.to_lowercase();
+    let leaks = log.lines().filter(|line| line.to_lowercase().contains(&word));
+    let leaks: Vec<_> = leaks.collect();
+    assert!(leaks.is_empty(), "content or a path was logged: {leaks:#?}");
     if log_format == "json" {
         for line in log.lines() {
             assert!(serde_json::from_str::<Value>(line).is_ok(), "not JSON: {line}");
@@ -117,6 +127,216 @@ async fn use_everything(server: &Server, tenant: &Tenant) {
     assert_eq!(wrong.get("/v1/memory_stores/x").await.status, 401);
     let bearer = wrong.bare(Method::GET, "/v1/memory_stores/x");
     send(bearer.header("authorization", format!("Bearer {}", tenant.key))).await;
+}
+
+/// The id of what a POST made.
+async fn made(client: &Client, path: &str, body: &Value) -> String {
+    done(client.post(path, body).await)["id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+/// The answer to a request that must have been carried out, so that its lines are
+/// in the log.
+#[track_caller]
+fn done(answer: Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
+}
+
+/// Every change of a memory by its id, and every way of listing it, refusals among
+/// them.
+async fn use_memories(client: &Client, store: &str) {
+    let memories = format!("/v1/memory_stores/{store}/memories");
+    let memory = json!({"path": format!("/{CONTENT}/a.md"), "content": format!("{CONTENT} one")});
+    let id = made(client, &memories, &memory).await;
+    let at = format!("{memories}/{id}");
+    let stale = json!({"type": "content_sha256", "content_sha256": "0".repeat(64)});
+    for (body, status) in [
+        (json!({"content": format!("{CONTENT} two")}), 200),
+        (json!({"path": format!("/{CONTENT}/b.md")}), 200),
+        (json!({"pinned": true}), 200),
+        (json!({"content": CONTENT, "precondition": stale}), 409),
+        (json!({"path": format!("/{CONTENT}//c.md")}), 400),
+        (json!({CONTENT: CONTENT}), 400),
+    ] {
+        let answer = send(client.request(Method::PATCH, &at).json(&body)).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.text);
+    }
+    let taken = client
+        .post(&memories, &json!({"path": format!("/{CONTENT}"), "content": ""}))
+        .await;
+    assert_eq!(taken.status, 409, "{}", taken.text);
+    for query in [
+        format!("?path_prefix=/{CONTENT}/&view=full"),
+        "?depth=1".to_owned(),
+        "?limit=1".to_owned(),
+    ] {
+        done(client.get(&format!("{memories}{query}")).await);
+    }
+    done(client.get(&at).await);
+    let refused = client.get(&format!("{memories}?path_prefix={CONTENT}")).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    let gone = format!("{at}?expected_content_sha256={}", "0".repeat(64));
+    assert_eq!(send(client.request(Method::DELETE, &gone)).await.status, 409);
+    done(send(client.request(Method::DELETE, &at)).await);
+    let edit = json!({"name": CONTENT, "description": CONTENT, "metadata": {CONTENT: CONTENT}});
+    let of_store = client.request(Method::PATCH, &format!("/v1/memory_stores/{store}"));
+    done(send(of_store.json(&edit)).await);
+}
+
+/// Versions read, restored and redacted.
+async fn use_history(client: &Client, store: &str) {
+    let versions = format!("/v1/memory_stores/{store}/memory_versions");
+    let listed = done(client.get(&format!("{versions}?view=full")).await);
+    let listed = listed["data"].as_array().unwrap();
+    assert!(listed.len() >= 4, "{listed:?}");
+    let at = |operation: &str| {
+        let version = listed.iter().find(|version| version["operation"] == operation);
+        format!("{versions}/{}", version.unwrap()["id"].as_str().unwrap())
+    };
+    let (created, modified, deleted) = (at("created"), at("modified"), at("deleted"));
+    done(client.get(&created).await);
+    done(client.post(&format!("{modified}/restore"), &json!({})).await);
+    let refused = client.post(&format!("{deleted}/restore"), &json!({})).await;
+    assert_eq!(refused.status, 409, "{}", refused.text);
+    done(client.post(&format!("{created}/redact"), &json!({})).await);
+    let refused = client.post(&format!("{created}/restore"), &json!({})).await;
+    assert_eq!(refused.status, 409, "{}", refused.text);
+}
+
+/// Every agent tool below a root, with an error of each kind.
+async fn use_agent_tools(client: &Client, calls: &str, root: &str) {
+    let file = format!("{root}/{CONTENT} tools.md");
+    for (name, input) in [
+        (
+            "memory_write",
+            json!({"path": file, "content": format!("{CONTENT}\n")}),
+        ),
+        (
+            "memory_write",
+            json!({"path": file, "content": CONTENT, "precondition": {"type": "not_exists"}}),
+        ),
+        ("memory_append", json!({"path": file, "content": CONTENT})),
+        (
+            "memory_edit",
+            json!({"path": file, "edits": [{"old_str": format!("{CONTENT}\n{CONTENT}"), "new_str": CONTENT}]}),
+        ),
+        (
+            "memory_edit",
+            json!({"path": file, "edits": [{"old_str": "not there", "new_str": CONTENT}]}),
+        ),
+        ("memory_read", json!({"path": file})),
+        ("memory_read", json!({"path": format!("{root}/../{CONTENT}")})),
+        ("memory_list", json!({"path_prefix": root})),
+        (
+            "memory_list",
+            json!({"path_prefix": format!("{root}/{CONTENT}/none")}),
+        ),
+        (
+            "memory_search",
+            json!({"query": format!("{CONTENT} -x \"{CONTENT}\""), "path_prefix": root}),
+        ),
+        ("memory_delete", json!({"path": file})),
+        ("memory_delete", json!({"path": file})),
+        (CONTENT, json!({"path": CONTENT})),
+    ] {
+        let block =
+            json!({"type": "tool_use", "id": format!("toolu_{CONTENT}"), "name": name, "input": input});
+        done(client.post(calls, &block).await);
+    }
+}
+
+async fn use_search(client: &Client, store: &str) {
+    let search = format!("/v1/memory_stores/{store}/search");
+    let found = done(client.get(&format!("{search}?query={CONTENT}")).await);
+    assert_ne!(
+        found["data"],
+        json!([]),
+        "nothing was found: the hit has no lines"
+    );
+    done(
+        client
+            .get(&format!("{search}?query={CONTENT}&path_prefix=/{CONTENT}/"))
+            .await,
+    );
+    for wrong in [
+        format!("?query={CONTENT}&page=page_{CONTENT}"),
+        format!("?query={CONTENT}&path_prefix={CONTENT}"),
+    ] {
+        let refused = client.get(&format!("{search}{wrong}")).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+    }
+}
+
+/// A session with its tools, events and MCP.
+async fn use_session(client: &Client, store: &str) {
+    let resource = json!({"type": "memory_store", "memory_store_id": store, "instructions": CONTENT});
+    let session = json!({
+        "agent": {"type": "agent", "id": CONTENT, "system": CONTENT}, "environment_id": CONTENT,
+        "title": CONTENT, "metadata": {CONTENT: CONTENT}, "vault_ids": [CONTENT], "resources": [resource],
+    });
+    let session = done(client.post("/v1/sessions", &session).await);
+    let token = session["token"].as_str().unwrap();
+    secrets::remember(token, "a session's token");
+    let at = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
+    done(
+        client
+            .post(&at, &json!({"title": format!("{CONTENT} again")}))
+            .await,
+    );
+    let instructions = json!({"instructions": format!("{CONTENT} again")});
+    done(
+        client
+            .post(&format!("{at}/resources/{store}"), &instructions)
+            .await,
+    );
+    done(client.get(&format!("/v1/sessions?agent_id={CONTENT}")).await);
+    let holder = client.with_key(token);
+    let root = format!("/memories/{}", CONTENT.to_lowercase());
+    use_agent_tools(&holder, &format!("{at}/tool_calls"), &root).await;
+    done(holder.get(&format!("{at}/events")).await);
+    use_mcp(&holder, "/mcp", &root).await;
+    use_mcp(client, &format!("/mcp/{store}"), "/memories").await;
+    done(client.post(&format!("{at}/archive"), &json!({})).await);
+}
+
+async fn use_mcp(client: &Client, path: &str, root: &str) {
+    let file = format!("{root}/{CONTENT} mcp.md");
+    let uri = format!("memory://{}/{CONTENT}%20mcp.md", CONTENT.to_lowercase());
+    let tool = |name: &str, input: Value| ("tools/call", json!({"name": name, "arguments": input}));
+    for (method, params) in [
+        ("tools/list", json!({})),
+        tool("memory_write", json!({"path": file, "content": CONTENT})),
+        tool("memory_search", json!({"query": CONTENT})),
+        tool("memory", json!({"command": "view", "path": file})),
+        tool("memory", json!({"command": CONTENT})),
+        tool(CONTENT, json!({CONTENT: CONTENT})),
+        ("resources/list", json!({})),
+        ("resources/read", json!({"uri": uri})),
+        (
+            "resources/read",
+            json!({"uri": format!("memory://{CONTENT}/none")}),
+        ),
+        (
+            "prompts/get",
+            json!({"name": "memory_protocol", "arguments": {"topic": CONTENT}}),
+        ),
+        ("prompts/get", json!({"name": CONTENT})),
+        (CONTENT, json!({CONTENT: CONTENT})),
+        tool("memory_delete", json!({"path": file})),
+    ] {
+        let message = json!({"jsonrpc": "2.0", "id": CONTENT, "method": method, "params": params});
+        let request = client.request(Method::POST, path).json(&message);
+        let answer = send(request.header("accept", "application/json, text/event-stream")).await;
+        assert!(answer.text.contains("jsonrpc"), "{message}: {}", answer.text);
+    }
+    let broken = client
+        .request(Method::POST, path)
+        .header("content-type", "application/json");
+    let broken = broken.header("accept", "application/json, text/event-stream");
+    send(broken.body(format!("{{\"{CONTENT}"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
