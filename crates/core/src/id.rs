@@ -55,6 +55,8 @@ id_kinds! {
     EventId, EventKind, "sevt_";
     /// A removal of all that was stored of something, and its receipt.
     ErasureId, ErasureKind, "erasure_";
+    /// A line of the audit.
+    AuditEntryId, AuditEntryKind, "audit_";
     /// One HTTP request.
     RequestId, RequestKind, "req_";
 }

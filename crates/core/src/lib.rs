@@ -24,7 +24,8 @@ pub use actor::Actor;
 pub use blob_key::BlobKey;
 pub use content::{Content, ContentError, ContentHash};
 pub use id::{
-    ApiKeyId, ErasureId, EventId, Id, IdKind, MemoryId, ResourceId, SessionId, StoreId, TenantId, VersionId,
+    ApiKeyId, AuditEntryId, ErasureId, EventId, Id, IdKind, MemoryId, ResourceId, SessionId, StoreId,
+    TenantId, VersionId,
 };
 pub use json_text::JsonText;
 pub use limits::Limits;

@@ -20,6 +20,16 @@ pub struct Limits {
     pub stores_per_tenant: u64,
     /// Bytes of the live memories of all the tenant's stores.
     pub bytes_per_tenant: u64,
+    /// Live and archived sessions.
+    pub sessions_per_tenant: u64,
+    /// Bytes of these sessions' descriptions: agents, titles, metadata, vault ids
+    /// and instructions.
+    pub session_bytes_per_tenant: u64,
+    /// API keys that are not revoked, or were revoked within 30 days.
+    pub api_keys_per_tenant: u64,
+    /// Audit entries of the tenant's own credentials in a day (UTC). Actions that
+    /// end or remove an object are never refused for it.
+    pub audit_entries_per_day: u64,
     /// Requests in a second, over time; 0 lets none pass.
     pub requests_per_second: u64,
     /// Requests that may come at once after a quiet time; 0 lets none pass.
@@ -55,6 +65,10 @@ impl Default for Limits {
             bytes_per_store: 100 << 20,
             stores_per_tenant: 1_000,
             bytes_per_tenant: 10 << 30,
+            sessions_per_tenant: 10_000,
+            session_bytes_per_tenant: 1 << 30,
+            api_keys_per_tenant: 1_000,
+            audit_entries_per_day: 100_000,
             requests_per_second: 1_000,
             request_burst: 2_000,
             version_retention_secs: 30 * 86_400,
@@ -88,6 +102,18 @@ pub struct LimitOverrides {
     /// Overrides [`Limits::bytes_per_tenant`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_tenant: Option<u64>,
+    /// Overrides [`Limits::sessions_per_tenant`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions_per_tenant: Option<u64>,
+    /// Overrides [`Limits::session_bytes_per_tenant`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_bytes_per_tenant: Option<u64>,
+    /// Overrides [`Limits::api_keys_per_tenant`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_keys_per_tenant: Option<u64>,
+    /// Overrides [`Limits::audit_entries_per_day`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit_entries_per_day: Option<u64>,
     /// Overrides [`Limits::requests_per_second`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<u64>,
@@ -151,6 +177,12 @@ impl Limits {
             bytes_per_store: own.bytes_per_store.unwrap_or(self.bytes_per_store),
             stores_per_tenant: own.stores_per_tenant.unwrap_or(self.stores_per_tenant),
             bytes_per_tenant: own.bytes_per_tenant.unwrap_or(self.bytes_per_tenant),
+            sessions_per_tenant: own.sessions_per_tenant.unwrap_or(self.sessions_per_tenant),
+            session_bytes_per_tenant: own
+                .session_bytes_per_tenant
+                .unwrap_or(self.session_bytes_per_tenant),
+            api_keys_per_tenant: own.api_keys_per_tenant.unwrap_or(self.api_keys_per_tenant),
+            audit_entries_per_day: own.audit_entries_per_day.unwrap_or(self.audit_entries_per_day),
             requests_per_second: own.requests_per_second.unwrap_or(self.requests_per_second),
             request_burst: own.request_burst.unwrap_or(self.request_burst),
             version_retention_secs: own.version_retention_secs.unwrap_or(self.version_retention_secs),

@@ -4,9 +4,7 @@
 //! and the job `erase` ends what a replica could not.
 
 use keepsake_core::{ErasureId, StoreId};
-use keepsake_index::{
-    Auditor, Erasure, ErasureCreation, ErasureListing, Idempotency, NewErasure, Scope, Selector,
-};
+use keepsake_index::{Erasure, ErasureCreation, ErasureListing, Idempotency, NewErasure, Scope, Selector};
 use serde_json::{Map, Value};
 
 use crate::cursor::Query;
@@ -83,7 +81,7 @@ impl Engine {
             None => {}
         }
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
-        let audited = self.audited(Auditor::Credential(principal.actor.clone()));
+        let audited = self.audited_by(principal);
         let erasure = NewErasure {
             erasure_id: ErasureId::from_uuid(self.0.ids.uuid(audited.at)),
             selector,

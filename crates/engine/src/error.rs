@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
 use keepsake_core::{ContentHash, MemoryId};
-use keepsake_index::{IndexError, MOST_OPEN_ERASURES, Scope};
+use keepsake_index::{IndexError, MOST_OPEN_ERASURES, OverQuota, Scope};
 use keepsake_tokens::{TokenError, VaultError};
 
 /// Why an operation was not carried out.
@@ -132,6 +132,11 @@ pub enum EngineError {
         /// How many it may have.
         limit: u64,
     },
+    /// The tenant would have too many sessions, or they would be described with
+    /// too many bytes, or it would have too many keys, or its credentials have
+    /// written too many audit entries today.
+    #[error("{}", over_quota(*.0))]
+    OverQuota(OverQuota),
     /// The store would hold too many memories.
     #[error(
         "the memory store would hold {count} memories, its limit is {limit}: delete some that are no longer needed"
@@ -173,4 +178,26 @@ pub enum EngineError {
     /// A bug.
     #[error("internal error: {0}")]
     Internal(&'static str),
+}
+
+fn over_quota(refusal: OverQuota) -> String {
+    match refusal {
+        OverQuota::AuditEntries { limit } => format!(
+            "the tenant's credentials have made the {limit} changes that they may make in a day (UTC): \
+             only what ends or removes something is still done today"
+        ),
+        OverQuota::Sessions { count, limit } => format!(
+            "the tenant would have {count} sessions, its limit is {limit}: delete some that are no longer needed"
+        ),
+        OverQuota::SessionBytes {
+            size_bytes,
+            limit_bytes,
+        } => format!(
+            "the tenant's sessions would be described with {size_bytes} bytes, its limit is {limit_bytes} bytes: \
+             delete some that are no longer needed"
+        ),
+        OverQuota::ApiKeys { count, limit } => format!(
+            "the tenant would have {count} API keys, those revoked within 30 days included, its limit is {limit}"
+        ),
+    }
 }

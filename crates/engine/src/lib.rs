@@ -13,6 +13,7 @@
 //! in a task of its own: a client that goes away cancels the answer alone.
 
 mod access;
+mod audit;
 mod auth;
 mod claims;
 pub mod clock;
@@ -58,6 +59,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+pub use audit::AuditQuery;
 pub use auth::Principal;
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use cursor::{Page, PageRequest};
@@ -110,6 +112,8 @@ pub struct EngineOptions {
     /// How long blobs stay after the rows that named them, except where they
     /// were redacted or erased.
     pub blob_deletion_delay: Duration,
+    /// How long the tenants' audits are kept.
+    pub audit_retention: Duration,
     /// Where what is measured is recorded.
     pub metrics: Metrics,
     /// Where time comes from.
@@ -131,6 +135,7 @@ impl Default for EngineOptions {
             token_key_period: Duration::from_hours(30 * 24),
             request_deadline: Duration::from_mins(1),
             blob_deletion_delay: Duration::ZERO,
+            audit_retention: Duration::from_hours(400 * 24),
             metrics: Metrics::default(),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
@@ -164,6 +169,7 @@ struct Parts {
     token_key_period: Duration,
     request_deadline: Duration,
     blob_deletion_delay: Duration,
+    audit_retention: Duration,
     cursors: cursor::Key,
     contents: content::Cache,
     searched: search::Cache,
@@ -202,6 +208,7 @@ impl Engine {
             token_key_period: options.token_key_period,
             request_deadline: options.request_deadline,
             blob_deletion_delay: options.blob_deletion_delay,
+            audit_retention: options.audit_retention,
             cursors: cursor::Key::default(),
             contents: content::Cache::new(options.cache_bytes),
             searched: search::Cache::new(options.search_cache_bytes),

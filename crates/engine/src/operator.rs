@@ -10,9 +10,10 @@ mod tenants;
 mod usage;
 
 use keepsake_core::TenantId;
-use keepsake_index::{Audited, Auditor, Store};
+use keepsake_index::{Audited, Auditor, OverQuota, Store};
+use keepsake_telemetry::Quota;
 
-use crate::{Engine, EngineError, RotatedKey, Rotation, StoreDraft};
+use crate::{Engine, EngineError, Principal, RotatedKey, Rotation, StoreDraft};
 
 pub use jobs::JobState;
 pub use keys::{KeyDraft, MadeKey, NewKey};
@@ -88,7 +89,9 @@ impl<'a> Operator<'a> {
         })?;
         self.change(|engine, audited| async move {
             let index = &engine.0.index;
-            let made = index.create_store_for(tenant_id, &store, limit, &audited).await?;
+            let made = index
+                .create_store(tenant_id, &store, limit, None, &audited)
+                .await?;
             engine.made_store(tenant_id, &store, limit, made).await
         })
         .await
@@ -103,7 +106,27 @@ impl Engine {
             id: self.0.ids.uuid(at),
             at,
             by,
+            entries_per_day: None,
         }
+    }
+
+    /// An action of a tenant's credential on its way into the audit.
+    pub(crate) fn audited_by(&self, principal: &Principal) -> Audited {
+        Audited {
+            entries_per_day: Some(principal.limits.audit_entries_per_day),
+            ..self.audited(Auditor::Credential(principal.actor.clone()))
+        }
+    }
+
+    /// A change that a quota does not allow.
+    pub(crate) fn over_quota(&self, refusal: OverQuota) -> EngineError {
+        self.0.metrics.quota_refused(match refusal {
+            OverQuota::AuditEntries { .. } => Quota::AuditEntriesPerDay,
+            OverQuota::Sessions { .. } => Quota::SessionsPerTenant,
+            OverQuota::SessionBytes { .. } => Quota::SessionBytesPerTenant,
+            OverQuota::ApiKeys { .. } => Quota::ApiKeysPerTenant,
+        });
+        EngineError::OverQuota(refusal)
     }
 }
 

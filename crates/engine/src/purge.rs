@@ -75,8 +75,7 @@ impl Engine {
         let redaction = Redaction {
             store_id,
             version_id,
-            now: self.now(),
-            actor: Some(principal.actor.clone()),
+            audited: self.audited_by(principal),
         };
         let condemned = match self.0.index.redact(tenant_id, &redaction).await? {
             RedactionOutcome::Redacted { condemned, .. } => condemned,
@@ -158,12 +157,9 @@ impl Engine {
         principal.require(Scope::StoresAdmin)?;
         principal.require_store(store_id)?;
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        let audited = self.audited_by(principal);
         self.run_to_end(async move {
-            let deleted = engine
-                .0
-                .index
-                .delete_store(tenant_id, store_id, engine.now())
-                .await?;
+            let deleted = engine.0.index.delete_store(tenant_id, store_id, &audited).await?;
             if deleted {
                 Ok(())
             } else {

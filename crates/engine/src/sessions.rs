@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use keepsake_core::{Actor, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::{
-    Access, Attachment, AttachmentRefusal, Detail, Idempotency, MOST_ATTACHMENTS, Scope, Session,
-    SessionChange, SessionCreation, SessionListing, SessionRefusal, SessionUpdate, sees_session_of,
+    Access, Attachment, AttachmentRefusal, AuditAction, AuditObject, Detail, Idempotency, MOST_ATTACHMENTS,
+    Scope, Session, SessionChange, SessionCreation, SessionLimits, SessionListing, SessionRefusal,
+    SessionUpdate, sees_session_of,
 };
 use keepsake_tokens::{MAX_LIFE, TokenError};
 
@@ -115,8 +116,8 @@ impl Engine {
         idempotency: Option<Idempotency>,
     ) -> Result<MadeSession, EngineError> {
         principal.require_session_change()?;
-        let now = self.now();
-        let new = draft.check(self, now)?;
+        let audited = self.audited_by(principal);
+        let new = draft.check(self, audited.at)?;
         if principal.is_bound_to_stores() && new.attachments.is_empty() {
             // It would not see the session: others may attach what it may not see.
             let rule = "must have a memory store: this credential is bound to some memory stores, and sees \
@@ -131,8 +132,9 @@ impl Engine {
         let (engine, owner) = (self.clone(), Arc::clone(principal));
         self.run_to_end(async move {
             let (index, tenant_id) = (&engine.0.index, owner.tenant_id);
+            let limits = session_limits(&owner);
             match index
-                .create_session(tenant_id, &new, idempotency.as_ref())
+                .create_session(tenant_id, &new, &limits, idempotency.as_ref(), &audited)
                 .await?
             {
                 SessionCreation::Created(session) => Ok(MadeSession {
@@ -146,6 +148,7 @@ impl Engine {
                 }),
                 SessionCreation::KeyReused => Err(EngineError::KeyReused),
                 SessionCreation::Refused(refusal) => Err(refused(refusal, "resources")),
+                SessionCreation::OverQuota(refusal) => Err(engine.over_quota(refusal)),
                 // The tenant went between the look at the credential and this.
                 SessionCreation::NoTenant => Err(EngineError::Unauthenticated("the API key is unknown")),
             }
@@ -273,9 +276,10 @@ impl Engine {
         principal.require(Scope::SessionsWrite)?;
         self.seen_session(principal, session_id).await?;
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        let audited = self.audited_by(principal);
         self.run_to_end(async move {
             let index = &engine.0.index;
-            let is_gone = index.delete_session(tenant_id, session_id, engine.now()).await?;
+            let is_gone = index.delete_session(tenant_id, session_id, &audited).await?;
             engine.0.attached.forget(tenant_id, session_id).await;
             is_gone.then_some(()).ok_or(EngineError::SessionNotFound)
         })
@@ -303,7 +307,17 @@ impl Engine {
         for attachment in &session.attachments {
             may_give(principal, attachment.store_id, attachment.access)?;
         }
-        self.session_token_of(principal, session_id).await
+        let token = self.session_token_of(principal, session_id).await?;
+        // The entry comes first: no token is answered that the audit does not have.
+        let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        let (audited, object) = (self.audited_by(principal), AuditObject::new(session_id.uuid()));
+        self.run_to_end(async move {
+            let (index, action) = (&engine.0.index, AuditAction::SessionTokenIssued);
+            let recorded = index.record(tenant_id, &audited, action, object).await?;
+            recorded.map_err(|refusal| engine.over_quota(refusal))
+        })
+        .await?;
+        Ok(token)
     }
 
     /// Where the paths of a session's tools lead.
@@ -382,11 +396,14 @@ impl Engine {
         idempotency: Option<Idempotency>,
     ) -> Result<Session, EngineError> {
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
-        // Once more, in the transaction: others may attach stores meanwhile.
-        let only = principal.store_ids().map(<[StoreId]>::to_vec);
-        let now = self.now();
+        let change = SessionChange {
+            detail,
+            // Once more, in the transaction: others may attach stores meanwhile.
+            only: principal.store_ids().map(<[StoreId]>::to_vec),
+            limits: session_limits(principal),
+            audited: self.audited_by(principal),
+        };
         self.run_to_end(async move {
-            let change = SessionChange { detail, only, now };
             let index = &engine.0.index;
             let changed = index
                 .change_session(tenant_id, session_id, &change, idempotency.as_ref())
@@ -397,6 +414,7 @@ impl Engine {
                 SessionUpdate::Done(session) | SessionUpdate::Replayed(session) => Ok(*session),
                 SessionUpdate::KeyReused => Err(EngineError::KeyReused),
                 SessionUpdate::NoSession => Err(EngineError::SessionNotFound),
+                SessionUpdate::OverQuota(refusal) => Err(engine.over_quota(refusal)),
                 SessionUpdate::Refused(SessionRefusal::Archived) => Err(EngineError::SessionArchived),
                 SessionUpdate::Refused(SessionRefusal::NoAttachment) => Err(EngineError::ResourceNotFound),
                 SessionUpdate::Refused(SessionRefusal::Attachment(refusal)) => {
@@ -444,6 +462,13 @@ impl Principal {
                 attachment.access = Access::ReadOnly;
             }
         }
+    }
+}
+
+const fn session_limits(principal: &Principal) -> SessionLimits {
+    SessionLimits {
+        sessions: principal.limits.sessions_per_tenant,
+        session_bytes: principal.limits.session_bytes_per_tenant,
     }
 }
 

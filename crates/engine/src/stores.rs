@@ -215,12 +215,13 @@ impl Engine {
         }
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         let limit = principal.limits.stores_per_tenant;
+        let audited = self.audited_by(principal);
         self.run_to_end(async move {
             let store = engine.new_store(draft)?;
             let made = engine
                 .0
                 .index
-                .create_store(tenant_id, &store, limit, idempotency.as_ref())
+                .create_store(tenant_id, &store, limit, idempotency.as_ref(), &audited)
                 .await?;
             let made = engine.made_store(tenant_id, &store, limit, made).await;
             // The tenant went between the look at the credential and this.
@@ -263,6 +264,7 @@ impl Engine {
                 self.0.metrics.quota_refused(Quota::StoresPerTenant);
                 return Err(EngineError::TooManyStores { count, limit });
             }
+            StoreCreation::OverQuota(refusal) => return Err(self.over_quota(refusal)),
             StoreCreation::NoTenant => return Err(EngineError::TenantNotFound),
         };
         self.find_store(tenant_id, store_id).await
@@ -363,12 +365,13 @@ impl Engine {
         }
         principal.require_store(store_id)?;
         principal.require_no_session()?;
-        let change = edit.check(self.now())?;
+        let audited = self.audited_by(principal);
+        let change = edit.check(audited.at)?;
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         self.run_to_end(async move {
             let index = &engine.0.index;
             match index
-                .update_store(tenant_id, store_id, &change, idempotency.as_ref())
+                .update_store(tenant_id, store_id, &change, idempotency.as_ref(), &audited)
                 .await?
             {
                 StoreUpdate::Done(store) | StoreUpdate::Replayed(store) => Ok(store),
@@ -377,6 +380,7 @@ impl Engine {
                     check_pairs("metadata", count)?;
                     Err(EngineError::Internal("too many pairs were too few"))
                 }
+                StoreUpdate::OverQuota(refusal) => Err(engine.over_quota(refusal)),
                 StoreUpdate::Archived => Err(EngineError::StoreArchived),
                 StoreUpdate::NoStore => Err(EngineError::StoreNotFound),
             }
@@ -400,11 +404,12 @@ impl Engine {
         principal.require(Scope::StoresAdmin)?;
         principal.require_store(store_id)?;
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
+        let audited = self.audited_by(principal);
         self.run_to_end(async move {
             let archived = engine
                 .0
                 .index
-                .archive_store(tenant_id, store_id, engine.now())
+                .archive_store(tenant_id, store_id, &audited)
                 .await?;
             archived.ok_or(EngineError::StoreNotFound)
         })

@@ -50,16 +50,16 @@ pub use expiry::{
 };
 pub use measured::MeasuredIndex;
 pub use model::{
-    AccessRow, ApiKey, AuditAction, AuditEntry, AuditPlace, Audited, Auditor, Claim, Credential,
-    DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, Expiry, FoundMemory, FoundVersion,
-    Grant, Head, IssuedKey, JobRun, KeyCreation, KeyUse, Lookup, Memory, MemoryItem, MemoryListing,
-    MemoryPage, MemoryTarget, NewStore, Operation, Pin, PinOutcome, Redaction, RedactionOutcome, Replayed,
-    RunFence, RunPlace, Scope, Store, StoreChange, StoreCreation, StoreListing, StorePurge, StoreState,
-    StoreUpdate, StoredContent, Target, Tenant, TenantChange, TenantDeletion, TenantName, TenantPurge,
-    TenantStanding, TenantStatus, TenantUpdate, TenantUsage, Version, VersionCounts, VersionListing,
-    VersionPage,
+    AccessRow, ApiKey, AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor,
+    Claim, Credential, DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, Expiry,
+    FoundMemory, FoundVersion, Grant, Head, IssuedKey, JobRun, KeyCreation, KeyUse, Lookup, Memory,
+    MemoryItem, MemoryListing, MemoryPage, MemoryTarget, NewStore, Operation, OverQuota, Pin, PinOutcome,
+    Redaction, RedactionOutcome, Replayed, RunFence, RunPlace, Scope, Store, StoreChange, StoreCreation,
+    StoreListing, StorePurge, StoreState, StoreUpdate, StoredContent, Target, Tenant, TenantChange,
+    TenantDeletion, TenantName, TenantPurge, TenantStanding, TenantStatus, TenantUpdate, TenantUsage,
+    UnknownAuditor, Version, VersionCounts, VersionListing, VersionPage,
 };
-pub use operator::{AuditIndex, KeyIndex, OperatorIndex, TenantDeletionIndex};
+pub use operator::{AuditIndex, KeyIndex, OperatorIndex, REVOKED_KEYS_COUNT_FOR, TenantDeletionIndex};
 pub use postgres::PostgresIndex;
 pub use retention::{History, Outdated, RetentionIndex, VersionBatch, VersionsTaken};
 pub use search::{
@@ -70,7 +70,8 @@ pub use secrets::{SecretIndex, ServerSecret};
 pub use sessions::{
     Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace,
     MOST_ATTACHMENTS, NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
-    SessionIndex, SessionListing, SessionPage, SessionRefusal, SessionUpdate, SessionUse, sees_session_of,
+    SessionIndex, SessionLimits, SessionListing, SessionPage, SessionRefusal, SessionUpdate, SessionUse,
+    sees_session_of,
 };
 pub use sqlite::SqliteIndex;
 pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
@@ -237,7 +238,7 @@ pub trait PurgeIndex: Send + Sync {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<bool, IndexError>;
 
     /// Deleted stores that are not purged yet, of any tenant, oldest first;
@@ -268,6 +269,7 @@ pub trait StoreIndex: Send + Sync {
         store: &NewStore,
         stores_limit: u64,
         idempotency: Option<&Idempotency>,
+        audited: &Audited,
     ) -> Result<StoreCreation, IndexError>;
 
     /// Lists stores that are not deleted, newest first.
@@ -286,6 +288,7 @@ pub trait StoreIndex: Send + Sync {
         store_id: StoreId,
         change: &StoreChange,
         idempotency: Option<&Idempotency>,
+        audited: &Audited,
     ) -> Result<StoreUpdate, IndexError>;
 
     /// Lets a store take no new content from now on; `None`: no such store.
@@ -295,7 +298,7 @@ pub trait StoreIndex: Send + Sync {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<Option<Store>, IndexError>;
 
     /// Finds a store that is not deleted.

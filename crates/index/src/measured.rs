@@ -16,20 +16,21 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::{
-    AccessFlush, AccessRow, ApiKey, AuditEntry, AuditIndex, AuditPlace, Audited, CallKey, Commit,
-    CommitOutcome, Credential, CredentialIndex, Directory, DueDeletion, ErasedBlobs, Erasure,
-    ErasureCreation, ErasureIndex, ErasureListing, EventListing, Expiration, ExpiryIndex, FoundMemory,
-    FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, Index, IndexError, IssuedKey,
-    JobIndex, JobRun, KeyCreation, KeyIndex, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex,
-    MemoryListing, MemoryPage, MemoryPlace, NamedBlob, NewErasure, NewSession, NewStore, OperatorIndex, Pin,
-    PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex,
-    RowsErased, RunFence, RunPlace, SearchChanges, SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex,
-    SecretIndex, ServerSecret, Session, SessionChange, SessionCreation, SessionEvent, SessionIndex,
-    SessionListing, SessionPage, SessionUpdate, SessionUse, Store, StoreChange, StoreCount, StoreCreation,
-    StoreIndex, StoreListing, StorePurge, StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount,
-    TenantDeletion, TenantDeletionIndex, TenantName, TenantPurge, TenantStanding, TenantUpdate, TenantUsage,
-    UnindexedPage, UpkeepIndex, UsageIndex, Version, VersionBatch, VersionCounts, VersionIndex,
-    VersionListing, VersionPage, VersionsTaken,
+    AccessFlush, AccessRow, ApiKey, AuditAction, AuditEntry, AuditIndex, AuditListing, AuditObject,
+    AuditPlace, Audited, CallKey, Commit, CommitOutcome, Credential, CredentialIndex, Directory, DueDeletion,
+    ErasedBlobs, Erasure, ErasureCreation, ErasureIndex, ErasureListing, EventListing, Expiration,
+    ExpiryIndex, FoundMemory, FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, Index,
+    IndexError, IssuedKey, JobIndex, JobRun, KeyCreation, KeyIndex, KeyUse, Life, Lookup, MaintenanceIndex,
+    MemoryIndex, MemoryListing, MemoryPage, MemoryPlace, NamedBlob, NewErasure, NewSession, NewStore,
+    OperatorIndex, OverQuota, Pin, PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction,
+    RedactionOutcome, Replayed, RetentionIndex, RowsErased, RunFence, RunPlace, SearchChanges, SearchIndex,
+    SearchRow, SearchSince, SearchUpkeepIndex, SecretIndex, ServerSecret, Session, SessionChange,
+    SessionCreation, SessionEvent, SessionIndex, SessionLimits, SessionListing, SessionPage, SessionUpdate,
+    SessionUse, Store, StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing, StorePurge,
+    StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount, TenantDeletion, TenantDeletionIndex,
+    TenantName, TenantPurge, TenantStanding, TenantUpdate, TenantUsage, UnindexedPage, UpkeepIndex,
+    UsageIndex, Version, VersionBatch, VersionCounts, VersionIndex, VersionListing, VersionPage,
+    VersionsTaken,
 };
 
 /// Measures every call of the index that it passes on.
@@ -142,7 +143,7 @@ $implement! {
 $implement! {
     PurgeIndex:
     write redact(tenant_id: TenantId, redaction: &Redaction) -> RedactionOutcome;
-    write delete_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> bool;
+    write delete_store(tenant_id: TenantId, store_id: StoreId, audited: &Audited) -> bool;
     read deleted_stores(limit: u32) -> Vec<(TenantId, StoreId)>;
     write purge_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp, limit: u32) -> StorePurge;
 }
@@ -150,13 +151,15 @@ $implement! {
 $implement! {
     StoreIndex:
     write create_store(
-        tenant_id: TenantId, store: &NewStore, stores_limit: u64, idempotency: Option<&Idempotency>
+        tenant_id: TenantId, store: &NewStore, stores_limit: u64, idempotency: Option<&Idempotency>,
+        audited: &Audited
     ) -> StoreCreation;
     read list_stores(tenant_id: TenantId, listing: &StoreListing) -> Vec<Store>;
     write update_store(
-        tenant_id: TenantId, store_id: StoreId, change: &StoreChange, idempotency: Option<&Idempotency>
+        tenant_id: TenantId, store_id: StoreId, change: &StoreChange, idempotency: Option<&Idempotency>,
+        audited: &Audited
     ) -> StoreUpdate;
-    write archive_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp) -> Option<Store>;
+    write archive_store(tenant_id: TenantId, store_id: StoreId, audited: &Audited) -> Option<Store>;
     read store(tenant_id: TenantId, store_id: StoreId) -> Option<Store>;
     write grant_bytes(tenant_id: TenantId, store_id: StoreId, needed_bytes: u64, tenant_limit_bytes: u64) -> Grant;
 }
@@ -164,14 +167,15 @@ $implement! {
 $implement! {
     SessionIndex:
     write create_session(
-        tenant_id: TenantId, session: &NewSession, idempotency: Option<&Idempotency>
+        tenant_id: TenantId, session: &NewSession, limits: &SessionLimits, idempotency: Option<&Idempotency>,
+        audited: &Audited
     ) -> SessionCreation;
     read session(tenant_id: TenantId, session_id: SessionId) -> Option<Session>;
     read list_sessions(tenant_id: TenantId, listing: &SessionListing) -> SessionPage;
     write change_session(
         tenant_id: TenantId, session_id: SessionId, change: &SessionChange, idempotency: Option<&Idempotency>
     ) -> SessionUpdate;
-    write delete_session(tenant_id: TenantId, session_id: SessionId, now: Timestamp) -> bool;
+    write delete_session(tenant_id: TenantId, session_id: SessionId, audited: &Audited) -> bool;
     read list_session_events(
         tenant_id: TenantId, session_id: SessionId, listing: &EventListing
     ) -> Vec<SessionEvent>;
@@ -265,15 +269,13 @@ $implement! {
     read tenants(external_id: Option<&str>, before: Option<TenantId>, limit: u32) -> Vec<Tenant>;
     write update_tenant(tenant_id: TenantId, change: &TenantChange, audited: &Audited) -> TenantUpdate;
     read usage(tenant_id: TenantId) -> Option<TenantUsage>;
-    write create_store_for(
-        tenant_id: TenantId, store: &NewStore, stores_limit: u64, audited: &Audited
-    ) -> StoreCreation;
 }
 
 $implement! {
     KeyIndex:
     write create_api_key(
-        key: &ApiKey, secret_sha256: &[u8; 32], idempotency: Option<&Idempotency>, audited: &Audited
+        key: &ApiKey, secret_sha256: &[u8; 32], keys_limit: u64, idempotency: Option<&Idempotency>,
+        audited: &Audited
     ) -> KeyCreation;
     read api_key(tenant_id: TenantId, api_key_id: ApiKeyId) -> Option<IssuedKey>;
     read api_keys(tenant_id: TenantId, before: Option<ApiKeyId>, limit: u32) -> Vec<IssuedKey>;
@@ -282,7 +284,10 @@ $implement! {
 
 $implement! {
     AuditIndex:
-    read audit(tenant_id: TenantId, before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
+    read audit(tenant_id: TenantId, listing: &AuditListing) -> Vec<AuditEntry>;
+    write record(
+        tenant_id: TenantId, audited: &Audited, action: AuditAction, object: AuditObject
+    ) -> Result<(), OverQuota>;
     read operator_audit(before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
 }
 

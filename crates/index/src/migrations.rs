@@ -85,6 +85,11 @@ const POSTGRES: &[(i64, &str, &str)] = &[
         "functions v4",
         include_str!("../../../migrations/postgres/0015_functions_v4.sql"),
     ),
+    (
+        18,
+        "audit and quotas",
+        include_str!("../../../migrations/postgres/0018_audit_and_quotas.sql"),
+    ),
 ];
 
 const SQLITE: &[(i64, &str, &str)] = &[
@@ -127,6 +132,11 @@ const SQLITE: &[(i64, &str, &str)] = &[
         11,
         "sessions",
         include_str!("../../../migrations/sqlite/0011_sessions.sql"),
+    ),
+    (
+        18,
+        "audit and quotas",
+        include_str!("../../../migrations/sqlite/0018_audit_and_quotas.sql"),
     ),
 ];
 

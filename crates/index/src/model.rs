@@ -9,7 +9,10 @@ mod tenant;
 mod version;
 
 pub(crate) use audit::job_action;
-pub use audit::{AuditAction, AuditEntry, AuditPlace, Audited, Auditor};
+pub use audit::{
+    AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor, OverQuota,
+    UnknownAuditor,
+};
 pub use deletion::{DeletionState, TenantDeletion, TenantPurge, VersionCounts};
 pub use job::{AccessRow, DeletionReason, DueDeletion, JobRun, RunFence, RunPlace};
 pub use memory::{

@@ -4,14 +4,16 @@
 //! the tenant's, and where the operator does it the operator's too, which
 //! outlives the tenant.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use keepsake_core::{ApiKeyId, BlobKey, TenantId, Timestamp};
 
 use crate::IndexError;
 use crate::commit::Idempotency;
 use crate::model::{
-    ApiKey, AuditEntry, AuditPlace, Audited, IssuedKey, KeyCreation, NewStore, StoreCreation, Tenant,
-    TenantChange, TenantDeletion, TenantPurge, TenantUpdate, TenantUsage, VersionCounts,
+    ApiKey, AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, IssuedKey, KeyCreation,
+    OverQuota, Tenant, TenantChange, TenantDeletion, TenantPurge, TenantUpdate, TenantUsage, VersionCounts,
 };
 
 /// Tenants, for the operator.
@@ -41,25 +43,24 @@ pub trait OperatorIndex: Send + Sync {
 
     /// What a tenant holds; `None`: there is no such tenant.
     async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError>;
-
-    /// Makes a store for a tenant, unless it has `stores_limit` of them.
-    async fn create_store_for(
-        &self,
-        tenant_id: TenantId,
-        store: &NewStore,
-        stores_limit: u64,
-        audited: &Audited,
-    ) -> Result<StoreCreation, IndexError>;
 }
+
+/// How long a key counts against its tenant's limit after it was revoked.
+pub const REVOKED_KEYS_COUNT_FOR: Duration = Duration::from_hours(30 * 24);
 
 /// API keys of one tenant.
 #[async_trait]
 pub trait KeyIndex: Send + Sync {
-    /// Records an API key under the hash of its secret.
+    /// Records an API key under the hash of its secret, unless the tenant has
+    /// `keys_limit` of them.
+    ///
+    /// Keys that were revoked within [`REVOKED_KEYS_COUNT_FOR`] are counted, so
+    /// that revoking them does not let a tenant make any number.
     async fn create_api_key(
         &self,
         key: &ApiKey,
         secret_sha256: &[u8; 32],
+        keys_limit: u64,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<KeyCreation, IndexError>;
@@ -90,16 +91,22 @@ pub trait KeyIndex: Send + Sync {
     ) -> Result<Option<IssuedKey>, IndexError>;
 }
 
-/// What was done; there is no method that changes it.
+/// What was done; no method changes an entry.
 #[async_trait]
 pub trait AuditIndex: Send + Sync {
-    /// What concerns one tenant, newest first, from before a place on.
-    async fn audit(
+    /// What concerns one tenant, newest first.
+    async fn audit(&self, tenant_id: TenantId, listing: &AuditListing)
+    -> Result<Vec<AuditEntry>, IndexError>;
+
+    /// Records an action that writes nothing else, unless the tenant's quota of
+    /// entries is used up.
+    async fn record(
         &self,
         tenant_id: TenantId,
-        before: Option<AuditPlace>,
-        limit: u32,
-    ) -> Result<Vec<AuditEntry>, IndexError>;
+        audited: &Audited,
+        action: AuditAction,
+        object: AuditObject,
+    ) -> Result<Result<(), OverQuota>, IndexError>;
 
     /// What the operator did, newest first, from before a place on.
     async fn operator_audit(

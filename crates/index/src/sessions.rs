@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::IndexError;
 use crate::commit::Idempotency;
+use crate::model::{Audited, OverQuota};
 
 pub(crate) use change::StoreToAttach;
 pub use change::{
@@ -102,6 +103,61 @@ impl Session {
     pub fn attachment(&self, name: AttachmentName) -> Option<&Attachment> {
         self.attachments.iter().find(|attachment| name.is_of(attachment))
     }
+
+    /// Bytes of its description: agent, title, metadata, environment, vault ids and
+    /// instructions.
+    pub(crate) fn description_bytes(&self) -> u64 {
+        let metadata = serde_json::to_string(&self.metadata).map_or(0, |text| text.len());
+        let vault_ids: usize = self.vault_ids.iter().map(String::len).sum();
+        let instructions = self.attachments.iter().filter_map(|a| a.instructions.as_ref());
+        let bytes = self.agent.as_str().len()
+            + metadata
+            + self.environment_id.len()
+            + self.title.as_ref().map_or(0, String::len)
+            + vault_ids
+            + instructions.map(String::len).sum::<usize>();
+        bytes as u64
+    }
+}
+
+/// A tenant's quotas of live and archived sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Number of sessions.
+    pub sessions: u64,
+    /// Bytes of their descriptions together.
+    pub session_bytes: u64,
+}
+
+/// A tenant's counters of live and archived sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SessionCounters {
+    pub(crate) sessions: u64,
+    pub(crate) session_bytes: u64,
+}
+
+impl SessionLimits {
+    /// Holds the counters, a new session included, to the limits.
+    pub(crate) fn check_creation(&self, now: SessionCounters) -> Result<(), OverQuota> {
+        if now.sessions > self.sessions {
+            return Err(OverQuota::Sessions {
+                count: now.sessions,
+                limit: self.sessions,
+            });
+        }
+        self.check_bytes(now)
+    }
+
+    /// Holds the counters, a session that grew included, to the limits.
+    pub(crate) const fn check_bytes(&self, now: SessionCounters) -> Result<(), OverQuota> {
+        if now.session_bytes > self.session_bytes {
+            return Err(OverQuota::SessionBytes {
+                size_bytes: now.session_bytes,
+                limit_bytes: self.session_bytes,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// A session to be made.
@@ -156,6 +212,8 @@ pub enum SessionCreation {
     KeyReused,
     /// A store cannot be attached.
     Refused(AttachmentRefusal),
+    /// A quota of the tenant does not allow it.
+    OverQuota(OverQuota),
     /// There is no such tenant, or it is about to be gone.
     NoTenant,
 }
@@ -171,6 +229,8 @@ pub enum SessionUpdate {
     KeyReused,
     /// Nothing changed.
     Refused(SessionRefusal),
+    /// A quota of the tenant does not allow it.
+    OverQuota(OverQuota),
     /// There is no such session.
     NoSession,
 }
@@ -345,7 +405,9 @@ pub trait SessionIndex: Send + Sync {
         &self,
         tenant_id: TenantId,
         session: &NewSession,
+        limits: &SessionLimits,
         idempotency: Option<&Idempotency>,
+        audited: &Audited,
     ) -> Result<SessionCreation, IndexError>;
 
     /// Finds a session that is not deleted.
@@ -378,7 +440,7 @@ pub trait SessionIndex: Send + Sync {
         &self,
         tenant_id: TenantId,
         session_id: SessionId,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<bool, IndexError>;
 
     /// Lists the events of a session in the order of their times.

@@ -3,7 +3,7 @@
 use keepsake_core::Timestamp;
 use serde_json::Value;
 
-use crate::model::{Store, StoreChange};
+use crate::model::{AuditAction, Store, StoreChange};
 
 /// A store as its row says, and what the row says besides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,24 @@ impl StoreRow {
             }
         }
         Ok(row)
+    }
+
+    /// What the audit calls the change from another row; `None`: nothing differs.
+    pub(crate) fn change_since(&self, before: &Self) -> Option<AuditAction> {
+        let policy = |row: &Self| {
+            (
+                row.store.policy,
+                row.store.expires_unused_after,
+                row.period_set_at,
+            )
+        };
+        if self == before {
+            None
+        } else if policy(self) == policy(before) {
+            Some(AuditAction::StoreUpdated)
+        } else {
+            Some(AuditAction::StorePolicyUpdated)
+        }
     }
 
     /// The row after archiving; one that is archived stays as it is.

@@ -113,6 +113,9 @@ pub enum Prunable {
     SessionEvents,
     /// Events of sessions that ended: archived before, or deleted.
     EventsOfEndedSessions,
+    /// Entries of the tenants' audits, by when they were written; the
+    /// operator's audit is kept for ever.
+    Audit,
     /// Attachments of sessions that ended.
     ResourcesOfEndedSessions,
     /// Sessions that ended and that nothing belongs to any more.

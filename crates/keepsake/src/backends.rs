@@ -59,6 +59,7 @@ impl Backends {
             token_key_period: settings.auth.token_key_period,
             request_deadline: settings.server.request_deadline,
             blob_deletion_delay: settings.blobs.deletion_delay,
+            audit_retention: settings.audit_retention,
             metrics,
             ..EngineOptions::default()
         };

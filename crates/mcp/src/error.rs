@@ -31,6 +31,7 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
         | EngineError::JobNotFound
         | EngineError::TenantExists
         | EngineError::TooManyErasures
+        | EngineError::OverQuota(_)
         | EngineError::TooManyStores { .. }
         | EngineError::TooManyMemories { .. }
         | EngineError::TooManyBytes { .. } => ErrorData::invalid_request(error.to_string(), None),

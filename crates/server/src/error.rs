@@ -292,7 +292,8 @@ impl From<&EngineError> for ApiError {
                 let kind = "rate_limit_error";
                 Self::new(StatusCode::TOO_MANY_REQUESTS, kind, error.to_string()).retried_after(30)
             }
-            EngineError::TooManyStores { .. }
+            EngineError::OverQuota(_)
+            | EngineError::TooManyStores { .. }
             | EngineError::TooManyMemories { .. }
             | EngineError::TooManyBytes { .. } => Self::quota(error.to_string()),
             EngineError::Index(IndexError::Unavailable(_)) => {

@@ -25,7 +25,7 @@ const DESCRIPTION: &str = "Memory for agents, hosted by you: memory stores, thei
     is the same as leaving it out.";
 
 /// Sections of the document, in its order.
-const TAGS: [(&str, &str); 10] = [
+const TAGS: [(&str, &str); 11] = [
     ("Memory stores", "What memories are kept in."),
     ("Memories", "Text files in a store, by path."),
     ("Memory versions", "Every change of a memory, as it is kept."),
@@ -40,6 +40,7 @@ const TAGS: [(&str, &str); 10] = [
     ("MCP", "The tools, memories as resources, and a prompt, over MCP."),
     ("Erasures", "What is to be gone for good, and the receipts."),
     ("API keys", "What clients present."),
+    ("Audit", "Who did what, and when."),
     ("Health", "Probes."),
     ("Reference", "What the API is."),
 ];

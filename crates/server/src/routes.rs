@@ -1,6 +1,7 @@
 //! Every route, and what is answered where there is none.
 
 pub(crate) mod api_keys;
+pub(crate) mod audit;
 pub(crate) mod erasures;
 pub(crate) mod health;
 pub(crate) mod list;
@@ -59,6 +60,7 @@ pub(crate) fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(api_keys::revoke))
         .routes(routes!(erasures::create, erasures::list))
         .routes(routes!(erasures::retrieve))
+        .routes(routes!(audit::list))
 }
 
 /// Routes that need a credential, at the root.

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use keepsake_core::id::{
-    ApiKeyKind, ErasureKind, EventKind, IdKind, MemoryKind, RequestKind, ResourceKind, SessionKind,
-    StoreKind, TenantKind, VersionKind,
+    ApiKeyKind, AuditEntryKind, ErasureKind, EventKind, IdKind, MemoryKind, RequestKind, ResourceKind,
+    SessionKind, StoreKind, TenantKind, VersionKind,
 };
 use serde::Serialize;
 use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaType};
@@ -61,6 +61,12 @@ described! {
     WorkspaceId = id::<TenantKind>("The id of a tenant.");
     RequestId = id::<RequestKind>("The id of a request, as logs have it.");
     ErasureId = id::<ErasureKind>("The id of an erasure.");
+    AuditEntryId = id::<AuditEntryKind>("The id of an audit entry.");
+    AuditAction = text("An audited action.")
+        .enum_values(Some(keepsake_index::AuditAction::OF_TENANTS.map(keepsake_index::AuditAction::name)));
+    AuditObjectId = text("The id of a memory store, memory version, session, API key, erasure or tenant.")
+        .pattern(Some("^(memstore|memver|sesn|apikey|erasure|wrkspc)_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
+        .examples(["memstore_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
     Time = text("A time in the form of RFC 3339; answers have UTC, microseconds and `Z`.")
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
     ContentSha256 = text("SHA-256 of a content's UTF-8 bytes, in lowercase hexadecimal.")
@@ -267,6 +273,9 @@ vocabularies! {
     Operation = "What a version did." ["created", "modified", "deleted"];
     ErasureSelects = "By what it was selected what goes; itself it is forgotten." ["memory_store", "path_prefix", "store_metadata"];
     ErasureBackups = "Backups of database and object store are not reached." ["outside"];
+    AuditObjectType = "The type of an audited object." [
+        "memory_store", "memory_version", "session", "api_key", "erasure", "tenant"
+    ];
     ErasureState = "How far an erasure is." ["pending", "running", "done"];
     ErasureStepName = "What a step took away: rows of memories and versions, records of idempotent calls, blobs." [
         "rows", "idempotency_records", "blobs"

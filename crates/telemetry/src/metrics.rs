@@ -141,14 +141,26 @@ pub enum Quota {
     BytesPerTenant,
     /// Stores of a tenant.
     StoresPerTenant,
+    /// Sessions of a tenant.
+    SessionsPerTenant,
+    /// Bytes that a tenant's sessions are described with.
+    SessionBytesPerTenant,
+    /// API keys of a tenant.
+    ApiKeysPerTenant,
+    /// Audit entries of a tenant in a day.
+    AuditEntriesPerDay,
 }
 
 impl Quota {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 8] = [
         Self::MemoriesPerStore,
         Self::BytesPerStore,
         Self::BytesPerTenant,
         Self::StoresPerTenant,
+        Self::SessionsPerTenant,
+        Self::SessionBytesPerTenant,
+        Self::ApiKeysPerTenant,
+        Self::AuditEntriesPerDay,
     ];
 
     const fn name(self) -> &'static str {
@@ -157,6 +169,10 @@ impl Quota {
             Self::BytesPerStore => "bytes_per_store",
             Self::BytesPerTenant => "bytes_per_tenant",
             Self::StoresPerTenant => "stores_per_tenant",
+            Self::SessionsPerTenant => "sessions_per_tenant",
+            Self::SessionBytesPerTenant => "session_bytes_per_tenant",
+            Self::ApiKeysPerTenant => "api_keys_per_tenant",
+            Self::AuditEntriesPerDay => "audit_entries_per_day",
         }
     }
 }

@@ -46,7 +46,8 @@ const OLD: [(Prunable, Duration, &str); 7] = [
 
 /// Drops, once a day, old records of idempotent calls, runs of jobs, entries of
 /// the change feed, replicas that are no more, events of sessions and sessions
-/// that ended, and keys that nothing alive was signed with.
+/// that ended, old entries of the tenants' audits, and keys that nothing alive was
+/// signed with.
 #[derive(Debug, Clone, Copy)]
 pub struct Prune {
     /// Rows of one batch: one transaction.
@@ -90,6 +91,13 @@ impl Job for Prune {
                     .prune_rows(engine, lease, what, before, counts.entry(name).or_default())
                     .await?;
             }
+        }
+        let audit = counts.entry("audit_entries").or_default();
+        if goes_on {
+            let before = engine.now().minus(engine.0.audit_retention);
+            goes_on = self
+                .prune_rows(engine, lease, Prunable::Audit, before, audit)
+                .await?;
         }
         let token_keys = if goes_on {
             engine.drop_outlived_keys(lease.dry_run()).await?

@@ -1,12 +1,12 @@
 //! What was done, by whom, newest first.
 
-use keepsake_core::{TenantId, Timestamp};
-use keepsake_index::{AuditEntry, AuditPlace};
-use uuid::Uuid;
+use keepsake_core::TenantId;
+use keepsake_index::AuditEntry;
 
 use super::Operator;
+use crate::audit::audit_position;
 use crate::cursor::Query;
-use crate::{EngineError, Page, PageRequest};
+use crate::{AuditQuery, EngineError, Page, PageRequest};
 
 impl Operator<'_> {
     /// What concerns one tenant, newest first.
@@ -18,14 +18,10 @@ impl Operator<'_> {
     pub async fn audit(
         &self,
         tenant_id: TenantId,
-        request: &PageRequest,
+        query: &AuditQuery,
     ) -> Result<Page<AuditEntry>, EngineError> {
         self.tenant(tenant_id).await?;
-        let limit = request.limit(false)?;
-        let identity = Query::of(&[b"audit", tenant_id.uuid().as_bytes()]);
-        let before = self.place(identity, request).await?;
-        let items = self.engine.0.index.audit(tenant_id, before, limit + 1).await?;
-        self.engine.page_of(identity, items, limit, position).await
+        self.engine.list_audit(tenant_id, query).await
     }
 
     /// What the operator did, newest first; tenants that are gone included.
@@ -36,29 +32,8 @@ impl Operator<'_> {
     pub async fn operator_audit(&self, request: &PageRequest) -> Result<Page<AuditEntry>, EngineError> {
         let limit = request.limit(false)?;
         let identity = Query::of(&[b"operator_audit"]);
-        let before = self.place(identity, request).await?;
+        let before = self.engine.audit_place(identity, request).await?;
         let items = self.engine.0.index.operator_audit(before, limit + 1).await?;
-        self.engine.page_of(identity, items, limit, position).await
+        self.engine.page_of(identity, items, limit, audit_position).await
     }
-
-    async fn place(&self, identity: Query, request: &PageRequest) -> Result<Option<AuditPlace>, EngineError> {
-        match &request.page {
-            Some(page) => place_of(&self.engine.unseal(identity, page).await?).map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
-/// An entry's place in its order, as a cursor holds it.
-fn position(entry: &AuditEntry) -> Vec<u8> {
-    let at = entry.at.as_micros().to_be_bytes();
-    [at.as_slice(), entry.id.as_bytes()].concat()
-}
-
-fn place_of(position: &[u8]) -> Result<AuditPlace, EngineError> {
-    let parts = position.split_at_checked(8).and_then(|(at, id)| {
-        let at = i64::from_be_bytes(at.try_into().ok()?);
-        Some((Timestamp::from_micros(at), Uuid::from_slice(id).ok()?))
-    });
-    parts.ok_or(EngineError::Internal("a cursor of no entry"))
 }

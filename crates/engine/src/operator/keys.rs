@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
-use keepsake_index::{ApiKey, Audited, Auditor, Idempotency, IssuedKey, KeyCreation, Scope};
+use keepsake_index::{ApiKey, Audited, Idempotency, IssuedKey, KeyCreation, Scope};
 
 use super::{Operator, check_text};
 use crate::cursor::Query;
@@ -110,8 +110,9 @@ impl Operator<'_> {
     /// [`EngineError::Index`].
     pub async fn create_key(&self, new: NewKey) -> Result<(ApiKey, ApiKeySecret), EngineError> {
         check_text("name", &new.name)?;
+        let limit = self.keys_limit(new.tenant_id).await?;
         let made = self
-            .change(|engine, audited| async move { engine.make_key(new, None, &audited).await })
+            .change(|engine, audited| async move { engine.make_key(new, limit, None, &audited).await })
             .await?;
         let secret = made
             .secret
@@ -127,13 +128,19 @@ impl Operator<'_> {
     #[tracing::instrument(name = "engine.issue_key", level = "debug", skip_all)]
     pub async fn issue_key(&self, tenant_id: TenantId, draft: KeyDraft) -> Result<MadeKey, EngineError> {
         draft.check(self.engine.now())?;
-        self.tenant(tenant_id).await?;
+        let limit = self.keys_limit(tenant_id).await?;
         self.engine
             .check_stores(tenant_id, draft.store_ids.as_deref())
             .await?;
         let new = draft.of_tenant(tenant_id);
-        self.change(|engine, audited| async move { engine.make_key(new, None, &audited).await })
+        self.change(|engine, audited| async move { engine.make_key(new, limit, None, &audited).await })
             .await
+    }
+
+    /// How many API keys a tenant may have.
+    async fn keys_limit(&self, tenant_id: TenantId) -> Result<u64, EngineError> {
+        let tenant = self.tenant(tenant_id).await?;
+        Ok(self.engine.0.limits.with(&tenant.limits).api_keys_per_tenant)
     }
 
     /// Finds a key of a tenant; one that was revoked is still there.
@@ -199,13 +206,13 @@ impl Engine {
         idempotency: Option<Idempotency>,
     ) -> Result<MadeKey, EngineError> {
         principal.require(Scope::KeysAdmin)?;
-        let audited = self.audited(Auditor::Credential(principal.actor.clone()));
+        let audited = self.audited_by(principal);
         draft.check(audited.at)?;
         self.check_share(principal, &draft).await?;
         let new = draft.of_tenant(principal.tenant_id);
-        let engine = self.clone();
+        let (engine, limit) = (self.clone(), principal.limits.api_keys_per_tenant);
         self.run_to_end(async move {
-            let made = engine.make_key(new, idempotency.as_ref(), &audited).await;
+            let made = engine.make_key(new, limit, idempotency.as_ref(), &audited).await;
             // The tenant went between the look at the credential and this.
             made.map_err(|error| match error {
                 EngineError::TenantNotFound => EngineError::Unauthenticated("the API key is unknown"),
@@ -277,7 +284,7 @@ impl Engine {
         api_key_id: ApiKeyId,
     ) -> Result<IssuedKey, EngineError> {
         principal.require(Scope::KeysAdmin)?;
-        let audited = self.audited(Auditor::Credential(principal.actor.clone()));
+        let audited = self.audited_by(principal);
         self.seen_key(principal, api_key_id).await?;
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         self.run_to_end(async move {
@@ -335,6 +342,7 @@ impl Engine {
     async fn make_key(
         &self,
         new: NewKey,
+        keys_limit: u64,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<MadeKey, EngineError> {
@@ -350,7 +358,7 @@ impl Engine {
         };
         let index = &self.0.index;
         match index
-            .create_api_key(&key, &secret.sha256(), idempotency, audited)
+            .create_api_key(&key, &secret.sha256(), keys_limit, idempotency, audited)
             .await?
         {
             KeyCreation::Created => Ok(MadeKey {
@@ -366,6 +374,7 @@ impl Engine {
                 secret: None,
             }),
             KeyCreation::KeyReused => Err(EngineError::KeyReused),
+            KeyCreation::OverQuota(refusal) => Err(self.over_quota(refusal)),
             KeyCreation::MakerRevoked => Err(EngineError::Unauthenticated(
                 "the API key has been revoked, or its time is over",
             )),

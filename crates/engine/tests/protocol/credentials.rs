@@ -104,10 +104,11 @@ async fn key_that_came_late_is_found_however_often_it_was_tried(bed: Bed) {
         id: bed.engine.new_uuid(),
         at: bed.engine_now(),
         by: Auditor::OperatorCli,
+        entries_per_day: None,
     };
     let made = bed
         .index
-        .create_api_key(&key, &secret.sha256(), None, &audited)
+        .create_api_key(&key, &secret.sha256(), u64::MAX, None, &audited)
         .await;
     assert_eq!(made.unwrap(), KeyCreation::Created);
     let mut seconds = 0;

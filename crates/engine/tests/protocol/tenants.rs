@@ -9,7 +9,7 @@ use keepsake_blobs::BlobError;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_engine::jobs::{DeleteTenants, PurgeStores, RunOutcome, RunRequest, run_job};
-use keepsake_engine::{Clock, EngineError, KeyDraft, PageRequest, Principal};
+use keepsake_engine::{AuditQuery, Clock, EngineError, KeyDraft, PageRequest, Principal};
 use keepsake_index::{DeletionState, Scope, TenantDeletion, VersionCounts};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -498,7 +498,7 @@ async fn revoked_key_is_refused_on_every_replica_within_five_seconds(bed: Bed) {
     let entries = bed
         .engine
         .operator()
-        .audit(bed.principal.tenant_id, &PageRequest::default())
+        .audit(bed.principal.tenant_id, &AuditQuery::default())
         .await
         .unwrap();
     let by = format!("api_key:{}", bed.principal.actor.id());

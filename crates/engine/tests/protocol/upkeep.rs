@@ -11,7 +11,8 @@ use keepsake_engine::jobs::{
     DrainDeletions, Job, Prune, ReconcileUsage, RunOutcome, RunRequest, SweepBlobs, run_job,
 };
 use keepsake_engine::{
-    Clock, Engine, EngineError, ManualClock, PageRequest, Problem, Progress, SystemClock, Verification,
+    AuditQuery, Clock, Engine, EngineError, ManualClock, PageRequest, Problem, Progress, StoreDraft,
+    SystemClock, Verification,
 };
 use keepsake_index::AuditEntry;
 use serde_json::{Value, json};
@@ -34,6 +35,7 @@ crate::on_both_pairs! {
     sweep_beside_full_write_load_leaves_nothing_wrong,
     reconciliation_finds_no_drift_in_what_was_written,
     prune_forgets_calls_that_cannot_be_repeated,
+    prune_drops_audit_entries_past_their_retention,
     run_that_is_asked_for_is_recorded_beside_the_schedule,
     run_that_is_asked_for_is_refused_where_it_cannot_be,
 }
@@ -511,6 +513,39 @@ async fn prune_forgets_calls_that_cannot_be_repeated(bed: Bed) {
     assert_eq!(again.memory.head.memory_id, young.memory.head.memory_id);
     let pruned = worker.run(Prune::default()).await;
     assert_eq!(pruned["idempotency_records"], 0, "{pruned}");
+}
+
+async fn prune_drops_audit_entries_past_their_retention(bed: Bed) {
+    let actions = async || {
+        let query = AuditQuery::default();
+        let entries = bed.engine.audit(&bed.principal, &query).await.unwrap().items;
+        let actions = entries.into_iter().map(|entry| entry.action);
+        actions.collect::<Vec<_>>()
+    };
+    let store = |name: &str| StoreDraft {
+        name: name.to_owned(),
+        ..StoreDraft::default()
+    };
+    let before = actions().await;
+    assert!(
+        before.iter().any(|action| action == "tenant.create"),
+        "{before:?}"
+    );
+    bed.clock.advance(Duration::from_hours(399 * 24));
+    bed.engine
+        .create_store(&bed.principal, store("young"), None)
+        .await
+        .unwrap();
+    let worker = Worker {
+        engine: bed.replica(),
+        clock: bed.clock.clone(),
+    };
+    let pruned = worker.run(Prune::default()).await;
+    assert_eq!(pruned["audit_entries"], 0, "{pruned}");
+    bed.clock.advance(Duration::from_hours(2 * 24));
+    let pruned = worker.run(Prune { batch: 2 }).await;
+    assert_eq!(pruned["audit_entries"], before.len(), "{pruned}");
+    assert_eq!(actions().await, ["memory_store.create"]);
 }
 
 async fn run_that_is_asked_for_is_recorded_beside_the_schedule(bed: Bed) {

@@ -7,9 +7,10 @@ use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_core::MemoryPath;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{EngineError, FairShares, Held, holding};
-use keepsake_index::{Index, Target};
+use keepsake_index::{Audited, Auditor, Index, Target};
 use serde_json::json;
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::bed::{Bed, create, insert, tool_call, view};
 
@@ -100,8 +101,14 @@ async fn refused_commit_leaves_no_object_version() {
         let (index, clock) = (Arc::clone(&index), Arc::clone(&clock));
         async move {
             use keepsake_engine::Clock;
-            let deleted = index.delete_store(tenant_id, store_id, clock.now());
-            assert!(deleted.await.unwrap());
+            let by_job = Audited {
+                id: Uuid::from_u128(7),
+                at: clock.now(),
+                by: Auditor::Job,
+                entries_per_day: None,
+            };
+            let deleted = index.delete_store(tenant_id, store_id, &by_job).await;
+            assert!(deleted.unwrap());
             Ok(())
         }
     });

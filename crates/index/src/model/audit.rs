@@ -1,8 +1,9 @@
 //! What the audit keeps: who did what to what, and when; never a name or path.
 
 use std::fmt;
+use std::str::FromStr;
 
-use keepsake_core::{Actor, Timestamp};
+use keepsake_core::{Actor, StoreId, Timestamp};
 use uuid::Uuid;
 
 /// Who does something that the audit keeps.
@@ -19,9 +20,35 @@ pub enum Auditor {
 }
 
 impl Auditor {
+    /// The tenant's credential, where it is one.
+    pub const fn actor(&self) -> Option<&Actor> {
+        match self {
+            Self::Credential(actor) => Some(actor),
+            Self::Operator | Self::OperatorCli | Self::Job => None,
+        }
+    }
+
     /// Whether it is the operator, by whichever way.
     pub const fn is_operator(&self) -> bool {
         matches!(self, Self::Operator | Self::OperatorCli)
+    }
+}
+
+impl FromStr for Auditor {
+    type Err = UnknownAuditor;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAuditor> {
+        let actor = match text.split_once(':') {
+            None if text == "operator" => return Ok(Self::Operator),
+            None if text == "operator_cli" => return Ok(Self::OperatorCli),
+            None if text == "job" => return Ok(Self::Job),
+            Some(("api_key", id)) => id.parse().map(Actor::ApiKey).map_err(|_| UnknownAuditor)?,
+            Some(("session", id)) => id.parse().map(Actor::Session).map_err(|_| UnknownAuditor)?,
+            Some(("user", subject)) => Actor::User(subject.to_owned()),
+            Some(("service_account", subject)) => Actor::ServiceAccount(subject.to_owned()),
+            _ => return Err(UnknownAuditor),
+        };
+        Ok(Self::Credential(actor))
     }
 }
 
@@ -40,6 +67,10 @@ impl fmt::Display for Auditor {
     }
 }
 
+/// A text that names no actor of the audit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownAuditor;
+
 /// An action on its way into the audit, in the transaction of what it does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audited {
@@ -49,6 +80,71 @@ pub struct Audited {
     pub at: Timestamp,
     /// Who does it.
     pub by: Auditor,
+    /// Entries that the tenant's credentials may write in a day (UTC), at most;
+    /// `None`: any number.
+    pub entries_per_day: Option<u64>,
+}
+
+/// The object of an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditObject {
+    /// Its id; the action says of which kind it is.
+    pub id: Uuid,
+    /// The store that it lies in or is about, where it is no store itself.
+    pub store_id: Option<StoreId>,
+}
+
+impl Audited {
+    /// The day of the entry, in days since 1970 (UTC).
+    pub(crate) const fn day(&self) -> i64 {
+        self.at.as_micros().div_euclid(86_400_000_000)
+    }
+}
+
+impl AuditObject {
+    /// An object that stands for itself.
+    pub const fn new(id: Uuid) -> Self {
+        Self { id, store_id: None }
+    }
+
+    /// An object that lies in a store, or is about one.
+    pub const fn in_store(id: Uuid, store_id: StoreId) -> Self {
+        Self {
+            id,
+            store_id: Some(store_id),
+        }
+    }
+}
+
+/// A quota of the tenant keeps a change from being made; nothing changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OverQuota {
+    /// Its credentials wrote as many audit entries today as they may.
+    AuditEntries {
+        /// How many they may write.
+        limit: u64,
+    },
+    /// It would have too many sessions.
+    Sessions {
+        /// How many it would have.
+        count: u64,
+        /// How many it may have.
+        limit: u64,
+    },
+    /// Its sessions would be described with too many bytes.
+    SessionBytes {
+        /// How many they would have together.
+        size_bytes: u64,
+        /// How many they may have.
+        limit_bytes: u64,
+    },
+    /// It would have too many API keys.
+    ApiKeys {
+        /// How many it would have.
+        count: u64,
+        /// How many it may have.
+        limit: u64,
+    },
 }
 
 /// What was done; the name is for ever.
@@ -70,6 +166,32 @@ pub enum AuditAction {
     KeyRevoked,
     /// `memory_store.create`
     StoreCreated,
+    /// `memory_store.update` (name, description or metadata)
+    StoreUpdated,
+    /// `memory_store.update_policy` (sensitive data or expiry, and whatever else changed with it)
+    StorePolicyUpdated,
+    /// `memory_store.archive`
+    StoreArchived,
+    /// `memory_store.delete`
+    StoreDeleted,
+    /// `memory_version.redact`
+    VersionRedacted,
+    /// `session.create`
+    SessionCreated,
+    /// `session.update`
+    SessionUpdated,
+    /// `session.archive`
+    SessionArchived,
+    /// `session.delete`
+    SessionDeleted,
+    /// `session.add_resource`
+    ResourceAdded,
+    /// `session.update_resource`
+    ResourceUpdated,
+    /// `session.delete_resource`
+    ResourceDeleted,
+    /// `session.issue_token`
+    SessionTokenIssued,
     /// `erasure.create`
     ErasureCreated,
     /// `erasure.finish`
@@ -81,6 +203,33 @@ pub enum AuditAction {
 }
 
 impl AuditAction {
+    /// Every action that a tenant's audit has.
+    pub const OF_TENANTS: [Self; 23] = [
+        Self::TenantCreated,
+        Self::TenantUpdated,
+        Self::TenantSuspended,
+        Self::TenantResumed,
+        Self::TenantDeleted,
+        Self::KeyCreated,
+        Self::KeyRevoked,
+        Self::StoreCreated,
+        Self::StoreUpdated,
+        Self::StorePolicyUpdated,
+        Self::StoreArchived,
+        Self::StoreDeleted,
+        Self::VersionRedacted,
+        Self::SessionCreated,
+        Self::SessionUpdated,
+        Self::SessionArchived,
+        Self::SessionDeleted,
+        Self::ResourceAdded,
+        Self::ResourceUpdated,
+        Self::ResourceDeleted,
+        Self::SessionTokenIssued,
+        Self::ErasureCreated,
+        Self::ErasureFinished,
+    ];
+
     /// The name that the audit keeps: the kind of object, a dot, what was done.
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,11 +241,29 @@ impl AuditAction {
             Self::KeyCreated => "api_key.create",
             Self::KeyRevoked => "api_key.revoke",
             Self::StoreCreated => "memory_store.create",
+            Self::StoreUpdated => "memory_store.update",
+            Self::StorePolicyUpdated => "memory_store.update_policy",
+            Self::StoreArchived => "memory_store.archive",
+            Self::StoreDeleted => "memory_store.delete",
+            Self::VersionRedacted => "memory_version.redact",
+            Self::SessionCreated => "session.create",
+            Self::SessionUpdated => "session.update",
+            Self::SessionArchived => "session.archive",
+            Self::SessionDeleted => "session.delete",
+            Self::ResourceAdded => "session.add_resource",
+            Self::ResourceUpdated => "session.update_resource",
+            Self::ResourceDeleted => "session.delete_resource",
+            Self::SessionTokenIssued => "session.issue_token",
             Self::ErasureCreated => "erasure.create",
             Self::ErasureFinished => "erasure.finish",
             Self::TokenKeyRotated => "token_key.rotate",
             Self::TokenKeysDistrusted => "token_key.distrust",
         }
+    }
+
+    /// Reads the name of an action that a tenant's audit has.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::OF_TENANTS.into_iter().find(|action| action.name() == name)
     }
 }
 
@@ -119,6 +286,45 @@ pub struct AuditEntry {
     pub action: String,
     /// What it was done to; the action says of which kind it is.
     pub object_id: Option<Uuid>,
+    /// The store that the object lies in or is about, where it is none itself.
+    pub store_id: Option<StoreId>,
+}
+
+/// Which entries of a tenant's audit are listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditListing {
+    /// Written at or after this time.
+    pub from: Option<Timestamp>,
+    /// Written at or before this time.
+    pub to: Option<Timestamp>,
+    /// Only this action.
+    pub action: Option<AuditAction>,
+    /// Only actions of this actor: an API key, a session, or the subject of a
+    /// token, be it a user or a service account.
+    pub actor_id: Option<String>,
+    /// Only actions on this object.
+    pub object_id: Option<Uuid>,
+    /// The entry before the first one wanted.
+    pub before: Option<AuditPlace>,
+    /// Entries, at most.
+    pub limit: u32,
+}
+
+impl AuditListing {
+    /// The forms that [`Self::actor_id`] may have in a row, two of them.
+    pub(crate) fn actors(&self) -> [Option<String>; 2] {
+        let Some(id) = &self.actor_id else {
+            return [None, None];
+        };
+        let credentials = if let Ok(api_key_id) = id.parse() {
+            [Actor::ApiKey(api_key_id), Actor::User(id.clone())]
+        } else if let Ok(session_id) = id.parse() {
+            [Actor::Session(session_id), Actor::User(id.clone())]
+        } else {
+            [Actor::User(id.clone()), Actor::ServiceAccount(id.clone())]
+        };
+        credentials.map(|actor| Some(Auditor::Credential(actor).to_string()))
+    }
 }
 
 /// A place in the order of an audit.

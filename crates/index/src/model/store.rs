@@ -5,6 +5,8 @@ use std::time::Duration;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp};
 
+use super::audit::OverQuota;
+
 /// How long a new or shorter period of expiry waits before it has an effect.
 const PERIOD_TAKES_EFFECT_AFTER: Duration = Duration::from_hours(24);
 
@@ -110,6 +112,8 @@ pub enum StoreUpdate {
     },
     /// The store takes no changes.
     Archived,
+    /// A quota of the tenant does not allow it.
+    OverQuota(OverQuota),
     /// There is no such store.
     NoStore,
 }
@@ -188,6 +192,8 @@ pub enum StoreCreation {
         /// How many it has.
         count: u64,
     },
+    /// Another quota does not allow it.
+    OverQuota(OverQuota),
     /// There is no such tenant.
     NoTenant,
 }

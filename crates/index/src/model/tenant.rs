@@ -8,7 +8,7 @@ use keepsake_core::{ApiKeyId, StoreId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::audit::AuditAction;
+use super::audit::{AuditAction, OverQuota};
 
 /// What a credential may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -203,6 +203,10 @@ pub struct TenantUsage {
     pub granted_bytes: u64,
     /// Keys that were not revoked.
     pub api_keys: u64,
+    /// Live and archived sessions.
+    pub sessions: u64,
+    /// Bytes of these sessions' descriptions.
+    pub session_bytes: u64,
 }
 
 /// An API key, without its secret.
@@ -249,6 +253,8 @@ pub enum KeyCreation {
     KeyReused,
     /// The key that makes it is good no more.
     MakerRevoked,
+    /// A quota of the tenant does not allow it.
+    OverQuota(OverQuota),
     /// There is no such tenant, or it is about to be gone.
     NoTenant,
 }

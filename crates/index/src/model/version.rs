@@ -4,6 +4,7 @@ use keepsake_core::actor::ActorKind;
 use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
 use serde::{Deserialize, Serialize};
 
+use super::audit::Audited;
 use super::store::StoreState;
 
 /// What a version did.
@@ -118,10 +119,8 @@ pub struct Redaction {
     pub store_id: StoreId,
     /// The version.
     pub version_id: VersionId,
-    /// When.
-    pub now: Timestamp,
-    /// Who; `None`: the operator.
-    pub actor: Option<Actor>,
+    /// When, and by whom.
+    pub audited: Audited,
 }
 
 /// How a redaction went.

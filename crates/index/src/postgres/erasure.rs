@@ -21,7 +21,7 @@ use crate::erasure::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MOST_OPEN_ERASURES, NewErasure,
     Open, Progress, Receipt, RowsErased, Selector, advance,
 };
-use crate::model::{AuditAction, Audited};
+use crate::model::{AuditAction, AuditObject, Audited};
 use crate::statements::{
     COUNT_ERASURE, COUNT_OPEN_ERASURES, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE,
     OPEN_ERASURES, QUEUED_BLOBS, STORE_TO_ERASE,
@@ -88,9 +88,9 @@ impl ErasureIndex for PostgresIndex {
         else {
             return Ok(ErasureCreation::NoStore);
         };
-        insert(&mut transaction, tenant_id, erasure, &selector, &progress).await?;
         let made = CallMade::object(erasure.erasure_id.uuid());
         record_call(&mut transaction, tenant_id, made, idempotency, erasure.audited.at).await?;
+        insert(&mut transaction, tenant_id, erasure, &selector, &progress).await?;
         transaction.commit().await?;
         Ok(ErasureCreation::Created)
     }
@@ -311,13 +311,13 @@ impl ErasureIndex for PostgresIndex {
             .bind(Json(&open.receipt))
             .execute(&mut *transaction)
             .await?;
-        let object_id = Some(erasure_id.uuid());
+        let object = AuditObject::new(erasure_id.uuid());
         audit(
             &mut transaction,
             tenant_id,
             audited,
             AuditAction::ErasureFinished,
-            object_id,
+            object,
         )
         .await?;
         transaction.commit().await?;
@@ -382,13 +382,13 @@ async fn insert(
         .bind(erasure.selector.store_id().map(StoreId::uuid))
         .execute(&mut **transaction)
         .await?;
-    let object_id = Some(erasure.erasure_id.uuid());
+    let object = AuditObject::new(erasure.erasure_id.uuid());
     audit(
         transaction,
         tenant_id,
         &erasure.audited,
         AuditAction::ErasureCreated,
-        object_id,
+        object,
     )
     .await
 }

@@ -8,15 +8,15 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use super::audit::audit;
+use super::audit::{audit, audit_within_quota};
 use super::pool::Tx;
-use super::reads::earlier_call;
+use super::reads::{earlier_call, unsigned};
 use super::stores::{record_call, tell};
 use super::tenants::stays;
 use crate::commit::{CallMade, Idempotency};
-use crate::model::{ApiKey, AuditAction, Audited, Auditor, IssuedKey, KeyCreation};
-use crate::statements::operator::{INSERT_KEY, IS_GOOD_MAKER, KEY, KEYS, REVOKE_KEY};
-use crate::{IndexError, KeyIndex};
+use crate::model::{ApiKey, AuditAction, AuditObject, Audited, Auditor, IssuedKey, KeyCreation, OverQuota};
+use crate::statements::operator::{COUNT_KEYS, INSERT_KEY, IS_GOOD_MAKER, KEY, KEYS, REVOKE_KEY};
+use crate::{IndexError, KeyIndex, REVOKED_KEYS_COUNT_FOR};
 
 #[async_trait]
 impl KeyIndex for PostgresIndex {
@@ -24,6 +24,7 @@ impl KeyIndex for PostgresIndex {
         &self,
         key: &ApiKey,
         secret_sha256: &[u8; 32],
+        keys_limit: u64,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<KeyCreation, IndexError> {
@@ -54,6 +55,18 @@ impl KeyIndex for PostgresIndex {
                 None => KeyCreation::KeyReused,
             });
         }
+        let counted_from = audited.at.minus(REVOKED_KEYS_COUNT_FOR);
+        let keys: i64 = sqlx::query_scalar(COUNT_KEYS)
+            .bind(tenant_id.uuid())
+            .bind(counted_from.as_micros())
+            .fetch_one(&mut *transaction)
+            .await?;
+        if unsigned(keys) >= keys_limit {
+            return Ok(KeyCreation::OverQuota(OverQuota::ApiKeys {
+                count: unsigned(keys) + 1,
+                limit: keys_limit,
+            }));
+        }
         sqlx::query(INSERT_KEY)
             .bind(tenant_id.uuid())
             .bind(key_id)
@@ -69,8 +82,6 @@ impl KeyIndex for PostgresIndex {
             .bind(key_id)
             .execute(&mut *transaction)
             .await?;
-        let made = CallMade::object(key_id);
-        record_call(&mut transaction, tenant_id, made, idempotency, key.created_at).await?;
         tell(
             &mut transaction,
             "api_key",
@@ -79,8 +90,13 @@ impl KeyIndex for PostgresIndex {
             key.created_at,
         )
         .await?;
-        let action = AuditAction::KeyCreated;
-        audit(&mut transaction, tenant_id, audited, action, Some(key_id)).await?;
+        let made = CallMade::object(key_id);
+        record_call(&mut transaction, tenant_id, made, idempotency, key.created_at).await?;
+        let (action, object) = (AuditAction::KeyCreated, AuditObject::new(key_id));
+        if let Err(refusal) = audit_within_quota(&mut transaction, tenant_id, audited, action, object).await?
+        {
+            return Ok(KeyCreation::OverQuota(refusal));
+        }
         transaction.commit().await?;
         Ok(KeyCreation::Created)
     }
@@ -128,26 +144,32 @@ impl KeyIndex for PostgresIndex {
         if !stays(&mut transaction, tenant_id).await? {
             return Ok(None);
         }
+        let Some(row) = sqlx::query(KEY)
+            .bind(tenant_id.uuid())
+            .bind(key_id)
+            .fetch_optional(&mut *transaction)
+            .await?
+        else {
+            return Ok(None);
+        };
+        let before = key_of(tenant_id, &row)?;
+        if before.revoked_at.is_some() {
+            return Ok(Some(before));
+        }
         sqlx::query(REVOKE_KEY)
             .bind(tenant_id.uuid())
             .bind(key_id)
             .bind(audited.at.as_micros())
             .execute(&mut *transaction)
             .await?;
-        let row = sqlx::query(KEY)
-            .bind(tenant_id.uuid())
-            .bind(key_id)
-            .fetch_optional(&mut *transaction)
-            .await?;
-        let Some(row) = row else {
-            return Ok(None);
-        };
-        let revoked = key_of(tenant_id, &row)?;
         tell(&mut transaction, "api_key", tenant_id, Some(key_id), audited.at).await?;
-        let action = AuditAction::KeyRevoked;
-        audit(&mut transaction, tenant_id, audited, action, Some(key_id)).await?;
+        let (action, object) = (AuditAction::KeyRevoked, AuditObject::new(key_id));
+        audit(&mut transaction, tenant_id, audited, action, object).await?;
         transaction.commit().await?;
-        Ok(Some(revoked))
+        Ok(Some(IssuedKey {
+            revoked_at: Some(audited.at),
+            ..before
+        }))
     }
 }
 
@@ -173,7 +195,7 @@ fn key_of(tenant_id: TenantId, row: &PgRow) -> Result<IssuedKey, IndexError> {
 impl PostgresIndex {
     /// Begins a transaction that sees one tenant, by the session of whoever acts:
     /// what the operator does is in the operator's audit too.
-    async fn begin_by(&self, tenant_id: TenantId, by: &Auditor) -> Result<Tx, IndexError> {
+    pub(super) async fn begin_by(&self, tenant_id: TenantId, by: &Auditor) -> Result<Tx, IndexError> {
         if by.is_operator() {
             Ok(self.shared.begin(Some(tenant_id)).await?)
         } else {

@@ -5,12 +5,15 @@ use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::Row;
 
 use super::PostgresIndex;
+use super::audit::audit;
 use super::pool::Tx;
 use super::reads::unsigned;
 use super::stores::tell;
 use super::versions::version_of;
 use crate::erasure::Purged;
-use crate::model::{Operation, Redaction, RedactionOutcome, StorePurge, Version};
+use crate::model::{
+    AuditAction, AuditObject, Audited, Operation, Redaction, RedactionOutcome, StorePurge, Version,
+};
 use crate::statements::{
     BLOB_IS_LIVE, BLOB_IS_NAMED, BYTES_PURGED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH,
     FREE_TENANT, PURGE, PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,
@@ -64,6 +67,9 @@ impl PurgeIndex for PostgresIndex {
         }
         remove_content(&mut transaction, tenant_id, redaction, &before).await?;
         let condemned = condemn(&mut transaction, tenant_id, redaction, &before).await?;
+        let object = AuditObject::in_store(redaction.version_id.uuid(), store_id);
+        let action = AuditAction::VersionRedacted;
+        audit(&mut transaction, tenant_id, &redaction.audited, action, object).await?;
         transaction.commit().await?;
         Ok(RedactionOutcome::Redacted {
             before: Box::new(before),
@@ -75,12 +81,16 @@ impl PurgeIndex for PostgresIndex {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<bool, IndexError> {
         let mut transaction = self.begin(tenant_id).await?;
-        let is_ended = end_store(&mut transaction, tenant_id, store_id, now).await?;
+        if !end_store(&mut transaction, tenant_id, store_id, audited.at).await? {
+            return Ok(false);
+        }
+        let (action, object) = (AuditAction::StoreDeleted, AuditObject::new(store_id.uuid()));
+        audit(&mut transaction, tenant_id, audited, action, object).await?;
         transaction.commit().await?;
-        Ok(is_ended)
+        Ok(true)
     }
 
     async fn deleted_stores(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
@@ -228,9 +238,9 @@ async fn remove_content(
         .bind(tenant_id.uuid())
         .bind(redaction.store_id.uuid())
         .bind(before.seq)
-        .bind(redaction.now.as_micros())
-        .bind(redaction.actor.as_ref().map(Actor::kind))
-        .bind(redaction.actor.as_ref().map(Actor::id))
+        .bind(redaction.audited.at.as_micros())
+        .bind(redaction.audited.by.actor().map(Actor::kind))
+        .bind(redaction.audited.by.actor().map(Actor::id))
         .execute(&mut **transaction)
         .await?;
     if before.operation == Operation::Deleted {
@@ -267,7 +277,7 @@ async fn condemn(
             .bind(tenant_id.uuid())
             .bind(redaction.store_id.uuid())
             .bind(content.blob_id.uuid())
-            .bind(redaction.now.as_micros())
+            .bind(redaction.audited.at.as_micros())
             .execute(&mut **transaction)
             .await?;
     }

@@ -8,12 +8,13 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use super::audit::audit;
+use super::audit::{audit, audit_within_quota};
 use super::pool::Tx;
 use super::reads::{earlier_call, unsigned};
 use crate::commit::{CallMade, Idempotency};
 use crate::model::{
-    AuditAction, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
+    AuditAction, AuditObject, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing,
+    StoreUpdate,
 };
 use crate::statements::{INSERT_ROOT, INSERT_STORE, RECORD_CALL, STORE, UPDATE_STORE};
 use crate::updates::StoreRow;
@@ -44,9 +45,46 @@ impl StoreIndex for PostgresIndex {
         store: &NewStore,
         stores_limit: u64,
         idempotency: Option<&Idempotency>,
+        audited: &Audited,
     ) -> Result<StoreCreation, IndexError> {
-        let transaction = self.begin(tenant_id).await?;
-        Self::make_store(transaction, tenant_id, store, stores_limit, idempotency, None).await
+        let mut transaction = self.begin_by(tenant_id, &audited.by).await?;
+        let count: Option<i64> = sqlx::query_scalar(LOCK_COUNT)
+            .bind(tenant_id.uuid())
+            .fetch_optional(&mut *transaction)
+            .await?;
+        let Some(count) = count.map(unsigned) else {
+            return Ok(StoreCreation::NoTenant);
+        };
+        if let Some(call) = idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *transaction, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_store(call) {
+                Some(store_id) => StoreCreation::Replayed { store_id },
+                None => StoreCreation::KeyReused,
+            });
+        }
+        if count >= stores_limit {
+            return Ok(StoreCreation::TooMany { count });
+        }
+        insert_store(&mut transaction, tenant_id, store).await?;
+        let (store_id, at) = (store.store_id, store.created_at);
+        record_call(
+            &mut transaction,
+            tenant_id,
+            CallMade::store(store_id),
+            idempotency,
+            at,
+        )
+        .await?;
+        tell(&mut transaction, "store", tenant_id, Some(store_id.uuid()), at).await?;
+        let (action, object) = (AuditAction::StoreCreated, AuditObject::new(store_id.uuid()));
+        if let Err(refusal) = audit_within_quota(&mut transaction, tenant_id, audited, action, object).await?
+        {
+            return Ok(StoreCreation::OverQuota(refusal));
+        }
+        transaction.commit().await?;
+        Ok(StoreCreation::Created)
     }
 
     async fn list_stores(
@@ -83,6 +121,7 @@ impl StoreIndex for PostgresIndex {
         store_id: StoreId,
         change: &StoreChange,
         idempotency: Option<&Idempotency>,
+        audited: &Audited,
     ) -> Result<StoreUpdate, IndexError> {
         let mut transaction = self.begin(tenant_id).await?;
         let Some(row) = lock_store(&mut transaction, tenant_id, store_id).await? else {
@@ -113,6 +152,14 @@ impl StoreIndex for PostgresIndex {
             change.now,
         )
         .await?;
+        if let Some(action) = changed.change_since(&row) {
+            let object = AuditObject::new(store_id.uuid());
+            if let Err(refusal) =
+                audit_within_quota(&mut transaction, tenant_id, audited, action, object).await?
+            {
+                return Ok(StoreUpdate::OverQuota(refusal));
+            }
+        }
         transaction.commit().await?;
         Ok(StoreUpdate::Done(changed.store))
     }
@@ -121,14 +168,18 @@ impl StoreIndex for PostgresIndex {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<Option<Store>, IndexError> {
         let mut transaction = self.begin(tenant_id).await?;
         let Some(row) = lock_store(&mut transaction, tenant_id, store_id).await? else {
             return Ok(None);
         };
-        let archived = row.archived(now);
-        replace_store(&mut transaction, tenant_id, &row, &archived, now).await?;
+        let archived = row.archived(audited.at);
+        replace_store(&mut transaction, tenant_id, &row, &archived, audited.at).await?;
+        if archived != row {
+            let (action, object) = (AuditAction::StoreArchived, AuditObject::new(store_id.uuid()));
+            audit(&mut transaction, tenant_id, audited, action, object).await?;
+        }
         transaction.commit().await?;
         Ok(Some(archived.store))
     }
@@ -203,55 +254,6 @@ impl StoreIndex for PostgresIndex {
         .await?;
         transaction.commit().await?;
         Ok(Grant::Granted)
-    }
-}
-
-impl PostgresIndex {
-    /// Makes a store, for its tenant or for the operator.
-    pub(super) async fn make_store(
-        mut transaction: Tx,
-        tenant_id: TenantId,
-        store: &NewStore,
-        stores_limit: u64,
-        idempotency: Option<&Idempotency>,
-        audited: Option<&Audited>,
-    ) -> Result<StoreCreation, IndexError> {
-        let count: Option<i64> = sqlx::query_scalar(LOCK_COUNT)
-            .bind(tenant_id.uuid())
-            .fetch_optional(&mut *transaction)
-            .await?;
-        let Some(count) = count.map(unsigned) else {
-            return Ok(StoreCreation::NoTenant);
-        };
-        if let Some(call) = idempotency
-            && let Some(earlier) =
-                earlier_call(&mut *transaction, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            return Ok(match earlier.same_store(call) {
-                Some(store_id) => StoreCreation::Replayed { store_id },
-                None => StoreCreation::KeyReused,
-            });
-        }
-        if count >= stores_limit {
-            return Ok(StoreCreation::TooMany { count });
-        }
-        insert_store(&mut transaction, tenant_id, store).await?;
-        let (store_id, at) = (store.store_id, store.created_at);
-        record_call(
-            &mut transaction,
-            tenant_id,
-            CallMade::store(store_id),
-            idempotency,
-            at,
-        )
-        .await?;
-        tell(&mut transaction, "store", tenant_id, Some(store_id.uuid()), at).await?;
-        if let Some(audited) = audited {
-            let (action, object_id) = (AuditAction::StoreCreated, Some(store_id.uuid()));
-            audit(&mut transaction, tenant_id, audited, action, object_id).await?;
-        }
-        transaction.commit().await?;
-        Ok(StoreCreation::Created)
     }
 }
 
@@ -420,7 +422,7 @@ fn store_of(row: &PgRow) -> Result<StoreRow, IndexError> {
     Ok(StoreRow { store, period_set_at })
 }
 
-fn signed(number: u64) -> i64 {
+pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -14,7 +14,9 @@ use super::audit::audit;
 use super::pool::Tx;
 use super::reads::unsigned;
 use super::stores::tell;
-use crate::model::{AuditAction, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts};
+use crate::model::{
+    AuditAction, AuditObject, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts,
+};
 use crate::statements::DELETE_STORE;
 use crate::statements::operator::{
     COUNT_BLOBS, COUNT_ROWS, DELETE_TENANT, DELETION, DUE_DELETIONS, FINISH, INSERT_DELETION, MARK_TENANT,
@@ -65,8 +67,8 @@ impl TenantDeletionIndex for PostgresIndex {
             .execute(&mut *transaction)
             .await?;
         tell(&mut transaction, "tenant", tenant_id, None, audited.at).await?;
-        let (action, object_id) = (AuditAction::TenantDeleted, Some(tenant_id.uuid()));
-        audit(&mut transaction, tenant_id, audited, action, object_id).await?;
+        let (action, object) = (AuditAction::TenantDeleted, AuditObject::new(tenant_id.uuid()));
+        audit(&mut transaction, tenant_id, audited, action, object).await?;
         let begun = find(&mut transaction, tenant_id).await?;
         transaction.commit().await?;
         Ok(begun)

@@ -12,6 +12,7 @@ use super::PostgresIndex;
 use super::reads::{hash_of, unsigned};
 use crate::IndexError;
 use crate::commit::DirectoryDelta;
+use crate::statements::operator::{COUNT_OLD_AUDIT, MOVE_AUDIT_HORIZON, PRUNE_AUDIT};
 use crate::statements::sessions::{
     COUNT_ENDED_SESSIONS, COUNT_EVENTS, COUNT_EVENTS_OF_SESSIONS, COUNT_RESOURCES_OF_SESSIONS, PRUNE_EVENTS,
     PRUNE_EVENTS_OF_SESSIONS, PRUNE_RESOURCES_OF_SESSIONS, PRUNE_SESSIONS,
@@ -218,6 +219,7 @@ impl UpkeepIndex for PostgresIndex {
             Prunable::EventsOfEndedSessions => (COUNT_EVENTS_OF_SESSIONS, PRUNE_EVENTS_OF_SESSIONS),
             Prunable::ResourcesOfEndedSessions => (COUNT_RESOURCES_OF_SESSIONS, PRUNE_RESOURCES_OF_SESSIONS),
             Prunable::EndedSessions => (COUNT_ENDED_SESSIONS, PRUNE_SESSIONS),
+            Prunable::Audit => (COUNT_OLD_AUDIT, PRUNE_AUDIT),
         };
         if is_dry {
             let count: i64 = sqlx::query_scalar(count)
@@ -225,6 +227,12 @@ impl UpkeepIndex for PostgresIndex {
                 .fetch_one(&self.jobs)
                 .await?;
             return Ok(unsigned(count));
+        }
+        if what == Prunable::Audit {
+            sqlx::query(MOVE_AUDIT_HORIZON)
+                .bind(before.as_micros())
+                .execute(&self.jobs)
+                .await?;
         }
         let removed = sqlx::query(remove)
             .bind(before.as_micros())

@@ -4,7 +4,8 @@ use keepsake_core::slug::slug_of;
 use keepsake_core::{ResourceId, StoreId, Timestamp};
 use serde_json::Value;
 
-use super::{Access, Attachment, NewAttachment, NewSession, Session};
+use super::{Access, Attachment, NewAttachment, NewSession, Session, SessionLimits};
+use crate::model::{AuditAction, AuditObject, Audited};
 
 /// Stores that are attached to a session, at most.
 pub const MOST_ATTACHMENTS: usize = 8;
@@ -16,8 +17,10 @@ pub struct SessionChange {
     pub detail: Detail,
     /// The only stores that the caller sees; `None`: all of the tenant's.
     pub only: Option<Vec<StoreId>>,
-    /// When.
-    pub now: Timestamp,
+    /// The tenant's quotas; a session over one may still shrink.
+    pub limits: SessionLimits,
+    /// When, and by whom.
+    pub audited: Audited,
 }
 
 /// What of a session is to change.
@@ -124,6 +127,34 @@ impl NewSession {
 }
 
 impl SessionChange {
+    /// Names the action and its object for the audit.
+    ///
+    /// The object of a change of an attachment is the session, with the store.
+    pub(crate) fn audited_as(&self, before: &Session) -> (AuditAction, AuditObject) {
+        let session_id = before.session_id.uuid();
+        let of_store = |store_id| AuditObject::in_store(session_id, store_id);
+        let of_name = |name| match (name, before.attachment(name)) {
+            (AttachmentName::Store(store_id), _) => of_store(store_id),
+            (AttachmentName::Resource(_), Some(attachment)) => of_store(attachment.store_id),
+            (AttachmentName::Resource(_), None) => AuditObject::new(session_id),
+        };
+        match &self.detail {
+            Detail::Describe { .. } => (AuditAction::SessionUpdated, AuditObject::new(session_id)),
+            Detail::Archive => (AuditAction::SessionArchived, AuditObject::new(session_id)),
+            Detail::Attach(new) => (AuditAction::ResourceAdded, of_store(new.store_id)),
+            Detail::Reattach { name, .. } => (AuditAction::ResourceUpdated, of_name(*name)),
+            Detail::Detach(name) => (AuditAction::ResourceDeleted, of_name(*name)),
+        }
+    }
+
+    /// Whether it ends something, and is never refused for a quota.
+    pub(crate) const fn ends_something(&self) -> bool {
+        match &self.detail {
+            Detail::Archive | Detail::Detach(_) => true,
+            Detail::Describe { .. } | Detail::Attach(_) | Detail::Reattach { .. } => false,
+        }
+    }
+
     /// The store that is to be attached.
     pub(crate) const fn store_id(&self) -> Option<StoreId> {
         match &self.detail {
@@ -193,7 +224,7 @@ impl Session {
         change: &SessionChange,
         store: Option<StoreToAttach>,
     ) -> Result<Self, SessionRefusal> {
-        let now = change.now.max(self.updated_at);
+        let now = change.audited.at.max(self.updated_at);
         let mut session = self.clone();
         match &change.detail {
             Detail::Archive => session.archived_at = Some(self.archived_at.unwrap_or(now)),

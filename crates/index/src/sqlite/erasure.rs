@@ -20,7 +20,7 @@ use crate::erasure::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MOST_OPEN_ERASURES, NewErasure,
     Open, Progress, Receipt, RowsErased, Selector, advance,
 };
-use crate::model::{AuditAction, Audited};
+use crate::model::{AuditAction, AuditObject, Audited};
 use crate::statements::{
     COUNT_ERASURE, COUNT_OPEN_ERASURES, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE,
     OPEN_ERASURES, QUEUED_BLOBS, STORE_TO_ERASE,
@@ -89,9 +89,9 @@ impl ErasureIndex for SqliteIndex {
         let Some((selector, progress)) = settle(connection, tenant_id, erasure, idempotency).await? else {
             return Ok(ErasureCreation::NoStore);
         };
-        insert(connection, tenant_id, erasure, &selector, &progress).await?;
         let made = CallMade::object(erasure.erasure_id.uuid());
         record_call(connection, tenant_id, made, idempotency, erasure.audited.at).await?;
+        insert(connection, tenant_id, erasure, &selector, &progress).await?;
         writer.commit().await?;
         Ok(ErasureCreation::Created)
     }
@@ -321,13 +321,13 @@ impl ErasureIndex for SqliteIndex {
             .bind(Json(&open.receipt))
             .execute(&mut *connection)
             .await?;
-        let object_id = Some(erasure_id.uuid());
+        let object = AuditObject::new(erasure_id.uuid());
         audit(
             connection,
             tenant_id,
             audited,
             AuditAction::ErasureFinished,
-            object_id,
+            object,
         )
         .await?;
         writer.commit().await?;
@@ -392,13 +392,13 @@ async fn insert(
         .bind(erasure.selector.store_id().map(StoreId::uuid))
         .execute(&mut *connection)
         .await?;
-    let object_id = Some(erasure.erasure_id.uuid());
+    let object = AuditObject::new(erasure.erasure_id.uuid());
     audit(
         connection,
         tenant_id,
         &erasure.audited,
         AuditAction::ErasureCreated,
-        object_id,
+        object,
     )
     .await
 }

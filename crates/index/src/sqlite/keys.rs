@@ -8,14 +8,14 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use super::audit::audit;
-use super::reads::earlier_call;
+use super::audit::{audit, audit_within_quota};
+use super::reads::{earlier_call, unsigned};
 use super::stores::{record_call, tell};
 use super::tenants::stays;
 use crate::commit::{CallMade, Idempotency};
-use crate::model::{ApiKey, AuditAction, Audited, Auditor, IssuedKey, KeyCreation};
-use crate::statements::operator::{INSERT_KEY, IS_GOOD_MAKER, KEY, KEYS, REVOKE_KEY};
-use crate::{IndexError, KeyIndex};
+use crate::model::{ApiKey, AuditAction, AuditObject, Audited, Auditor, IssuedKey, KeyCreation, OverQuota};
+use crate::statements::operator::{COUNT_KEYS, INSERT_KEY, IS_GOOD_MAKER, KEY, KEYS, REVOKE_KEY};
+use crate::{IndexError, KeyIndex, REVOKED_KEYS_COUNT_FOR};
 
 /// By what it is looked up.
 const INSERT_CREDENTIAL: &str =
@@ -27,6 +27,7 @@ impl KeyIndex for SqliteIndex {
         &self,
         key: &ApiKey,
         secret_sha256: &[u8; 32],
+        keys_limit: u64,
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<KeyCreation, IndexError> {
@@ -57,6 +58,18 @@ impl KeyIndex for SqliteIndex {
                 None => KeyCreation::KeyReused,
             });
         }
+        let counted_from = audited.at.minus(REVOKED_KEYS_COUNT_FOR);
+        let keys: i64 = sqlx::query_scalar(COUNT_KEYS)
+            .bind(tenant_id.uuid())
+            .bind(counted_from.as_micros())
+            .fetch_one(&mut *connection)
+            .await?;
+        if unsigned(keys) >= keys_limit {
+            return Ok(KeyCreation::OverQuota(OverQuota::ApiKeys {
+                count: unsigned(keys) + 1,
+                limit: keys_limit,
+            }));
+        }
         sqlx::query(INSERT_KEY)
             .bind(tenant_id.uuid())
             .bind(key_id)
@@ -73,11 +86,13 @@ impl KeyIndex for SqliteIndex {
             .bind(key_id)
             .execute(&mut *connection)
             .await?;
+        tell(connection, "api_key", tenant_id, Some(key_id), key.created_at).await?;
         let made = CallMade::object(key_id);
         record_call(connection, tenant_id, made, idempotency, key.created_at).await?;
-        tell(connection, "api_key", tenant_id, Some(key_id), key.created_at).await?;
-        let action = AuditAction::KeyCreated;
-        audit(connection, tenant_id, audited, action, Some(key_id)).await?;
+        let (action, object) = (AuditAction::KeyCreated, AuditObject::new(key_id));
+        if let Err(refusal) = audit_within_quota(connection, tenant_id, audited, action, object).await? {
+            return Ok(KeyCreation::OverQuota(refusal));
+        }
         writer.commit().await?;
         Ok(KeyCreation::Created)
     }
@@ -122,26 +137,32 @@ impl KeyIndex for SqliteIndex {
         if !stays(connection, tenant_id).await? {
             return Ok(None);
         }
+        let Some(row) = sqlx::query(KEY)
+            .bind(tenant_id.uuid())
+            .bind(key_id)
+            .fetch_optional(&mut *connection)
+            .await?
+        else {
+            return Ok(None);
+        };
+        let before = key_of(tenant_id, &row)?;
+        if before.revoked_at.is_some() {
+            return Ok(Some(before));
+        }
         sqlx::query(REVOKE_KEY)
             .bind(tenant_id.uuid())
             .bind(key_id)
             .bind(audited.at.as_micros())
             .execute(&mut *connection)
             .await?;
-        let row = sqlx::query(KEY)
-            .bind(tenant_id.uuid())
-            .bind(key_id)
-            .fetch_optional(&mut *connection)
-            .await?;
-        let Some(row) = row else {
-            return Ok(None);
-        };
-        let revoked = key_of(tenant_id, &row)?;
         tell(connection, "api_key", tenant_id, Some(key_id), audited.at).await?;
-        let action = AuditAction::KeyRevoked;
-        audit(connection, tenant_id, audited, action, Some(key_id)).await?;
+        let (action, object) = (AuditAction::KeyRevoked, AuditObject::new(key_id));
+        audit(connection, tenant_id, audited, action, object).await?;
         writer.commit().await?;
-        Ok(Some(revoked))
+        Ok(Some(IssuedKey {
+            revoked_at: Some(audited.at),
+            ..before
+        }))
     }
 }
 

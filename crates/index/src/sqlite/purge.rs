@@ -6,11 +6,14 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteIndex;
+use super::audit::audit;
 use super::reads::unsigned;
 use super::stores::tell;
 use super::versions::version_of;
 use crate::erasure::Purged;
-use crate::model::{Operation, Redaction, RedactionOutcome, StorePurge, Version};
+use crate::model::{
+    AuditAction, AuditObject, Audited, Operation, Redaction, RedactionOutcome, StorePurge, Version,
+};
 use crate::statements::{
     BLOB_IS_LIVE, BLOB_IS_NAMED, BYTES_PURGED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH,
     FREE_TENANT, PURGE, PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,
@@ -60,6 +63,9 @@ impl PurgeIndex for SqliteIndex {
         }
         remove_content(connection, tenant_id, redaction, &before).await?;
         let condemned = condemn(connection, tenant_id, redaction, &before).await?;
+        let object = AuditObject::in_store(redaction.version_id.uuid(), store_id);
+        let action = AuditAction::VersionRedacted;
+        audit(connection, tenant_id, &redaction.audited, action, object).await?;
         writer.commit().await?;
         Ok(RedactionOutcome::Redacted {
             before: Box::new(before),
@@ -71,13 +77,17 @@ impl PurgeIndex for SqliteIndex {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<bool, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
-        let is_ended = end_store(connection, tenant_id, store_id, now).await?;
+        if !end_store(connection, tenant_id, store_id, audited.at).await? {
+            return Ok(false);
+        }
+        let (action, object) = (AuditAction::StoreDeleted, AuditObject::new(store_id.uuid()));
+        audit(connection, tenant_id, audited, action, object).await?;
         writer.commit().await?;
-        Ok(is_ended)
+        Ok(true)
     }
 
     async fn deleted_stores(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
@@ -212,9 +222,9 @@ async fn remove_content(
         .bind(tenant_id.uuid())
         .bind(redaction.store_id.uuid())
         .bind(before.seq)
-        .bind(redaction.now.as_micros())
-        .bind(redaction.actor.as_ref().map(Actor::kind))
-        .bind(redaction.actor.as_ref().map(Actor::id))
+        .bind(redaction.audited.at.as_micros())
+        .bind(redaction.audited.by.actor().map(Actor::kind))
+        .bind(redaction.audited.by.actor().map(Actor::id))
         .execute(&mut *connection)
         .await?;
     if before.operation == Operation::Deleted {
@@ -251,7 +261,7 @@ async fn condemn(
             .bind(tenant_id.uuid())
             .bind(redaction.store_id.uuid())
             .bind(content.blob_id.uuid())
-            .bind(redaction.now.as_micros())
+            .bind(redaction.audited.at.as_micros())
             .execute(&mut *connection)
             .await?;
     }

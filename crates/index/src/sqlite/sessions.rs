@@ -9,17 +9,20 @@ use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use super::reads::earlier_call;
-use super::stores::record_call;
+use super::audit::{audit, audit_within_quota};
+use super::reads::{earlier_call, unsigned};
+use super::stores::{record_call, signed};
 use super::tenants::stays;
 use crate::commit::{CallMade, Idempotency};
+use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
 use crate::sessions::{
-    Access, Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCreation,
-    SessionEvent, SessionListing, SessionPage, SessionUpdate, SessionUse, StoreToAttach,
+    Access, Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCounters,
+    SessionCreation, SessionEvent, SessionLimits, SessionListing, SessionPage, SessionUpdate, SessionUse,
+    StoreToAttach,
 };
 use crate::statements::sessions::{
-    DELETE_SESSION, DROP_ATTACHMENT, INSERT_SESSION, PUT_ATTACHMENT, SESSION, STORE_TO_ATTACH,
-    UPDATE_SESSION, find_sessions, list_events,
+    DELETE_SESSION, DROP_ATTACHMENT, INSERT_SESSION, PUT_ATTACHMENT, SESSION, SESSION_COUNTERS,
+    STORE_TO_ATTACH, UPDATE_SESSION, find_sessions, list_events,
 };
 use crate::{IndexError, SessionIndex};
 
@@ -71,7 +74,9 @@ impl SessionIndex for SqliteIndex {
         &self,
         tenant_id: TenantId,
         session: &NewSession,
+        limits: &SessionLimits,
         idempotency: Option<&Idempotency>,
+        audited: &Audited,
     ) -> Result<SessionCreation, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
@@ -94,12 +99,23 @@ impl SessionIndex for SqliteIndex {
                 return Ok(SessionCreation::Refused(refusal));
             }
         }
-        insert(connection, tenant_id, session).await?;
+        let call = CallMade::object(session.session_id.uuid());
+        record_call(connection, tenant_id, call, idempotency, session.created_at).await?;
+        insert(connection, tenant_id, session, made.description_bytes()).await?;
         for attachment in &made.attachments {
             put(connection, tenant_id, &made, attachment).await?;
         }
-        let call = CallMade::object(session.session_id.uuid());
-        record_call(connection, tenant_id, call, idempotency, session.created_at).await?;
+        let counters = counters(connection, tenant_id).await?;
+        if let Err(refusal) = limits.check_creation(counters) {
+            return Ok(SessionCreation::OverQuota(refusal));
+        }
+        let (action, object) = (
+            AuditAction::SessionCreated,
+            AuditObject::new(session.session_id.uuid()),
+        );
+        if let Err(refusal) = audit_within_quota(connection, tenant_id, audited, action, object).await? {
+            return Ok(SessionCreation::OverQuota(refusal));
+        }
         writer.commit().await?;
         Ok(SessionCreation::Created(Box::new(made)))
     }
@@ -187,9 +203,11 @@ impl SessionIndex for SqliteIndex {
             Ok(after) => after,
             Err(refusal) => return Ok(SessionUpdate::Refused(refusal)),
         };
-        replace(connection, tenant_id, &before, &after).await?;
         let call = CallMade::object(session_id.uuid());
-        record_call(connection, tenant_id, call, idempotency, change.now).await?;
+        record_call(connection, tenant_id, call, idempotency, change.audited.at).await?;
+        if let Err(refusal) = replace(connection, tenant_id, &before, &after, change).await? {
+            return Ok(SessionUpdate::OverQuota(refusal));
+        }
         writer.commit().await?;
         Ok(SessionUpdate::Done(Box::new(after)))
     }
@@ -198,18 +216,23 @@ impl SessionIndex for SqliteIndex {
         &self,
         tenant_id: TenantId,
         session_id: SessionId,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<bool, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
         let deleted = sqlx::query(DELETE_SESSION)
             .bind(tenant_id.uuid())
             .bind(session_id.uuid())
-            .bind(now.as_micros())
+            .bind(audited.at.as_micros())
             .execute(&mut *connection)
             .await?;
+        if deleted.rows_affected() == 0 {
+            return Ok(false);
+        }
+        let (action, object) = (AuditAction::SessionDeleted, AuditObject::new(session_id.uuid()));
+        audit(connection, tenant_id, audited, action, object).await?;
         writer.commit().await?;
-        Ok(deleted.rows_affected() > 0)
+        Ok(true)
     }
 
     async fn list_session_events(
@@ -348,6 +371,7 @@ async fn insert(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
     session: &NewSession,
+    description_bytes: u64,
 ) -> Result<(), IndexError> {
     sqlx::query(INSERT_SESSION)
         .bind(tenant_id.uuid())
@@ -360,6 +384,7 @@ async fn insert(
         .bind(Json(&session.metadata))
         .bind(Json(&session.vault_ids))
         .bind(session.created_at.as_micros())
+        .bind(signed(description_bytes))
         .execute(connection)
         .await?;
     Ok(())
@@ -390,15 +415,33 @@ async fn put(
     Ok(())
 }
 
-/// Writes what differs of a session; nothing where nothing does.
+/// Reads the tenant's session counters. This transaction holds the lock of their
+/// row, since it has inserted or changed a session.
+async fn counters(
+    connection: &mut SqliteConnection,
+    tenant_id: TenantId,
+) -> Result<SessionCounters, IndexError> {
+    let row = sqlx::query(SESSION_COUNTERS)
+        .bind(tenant_id.uuid())
+        .fetch_one(&mut *connection)
+        .await?;
+    Ok(SessionCounters {
+        sessions: unsigned(row.try_get(0)?),
+        session_bytes: unsigned(row.try_get(1)?),
+    })
+}
+
+/// Writes the fields of a session that changed, and the audit entry; writes nothing
+/// if no field changed.
 async fn replace(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
     before: &Session,
     after: &Session,
-) -> Result<(), IndexError> {
+    change: &SessionChange,
+) -> Result<Result<(), OverQuota>, IndexError> {
     if before == after {
-        return Ok(());
+        return Ok(Ok(()));
     }
     sqlx::query(UPDATE_SESSION)
         .bind(tenant_id.uuid())
@@ -407,6 +450,7 @@ async fn replace(
         .bind(Json(&after.metadata))
         .bind(after.updated_at.as_micros())
         .bind(after.archived_at.map(Timestamp::as_micros))
+        .bind(signed(after.description_bytes()))
         .execute(&mut *connection)
         .await?;
     for attachment in after.attached_since(before) {
@@ -420,7 +464,18 @@ async fn replace(
             .execute(&mut *connection)
             .await?;
     }
-    Ok(())
+    let (action, object) = change.audited_as(before);
+    if change.ends_something() {
+        audit(connection, tenant_id, &change.audited, action, object).await?;
+        return Ok(Ok(()));
+    }
+    if after.description_bytes() > before.description_bytes() {
+        let counters = counters(connection, tenant_id).await?;
+        if let Err(refusal) = change.limits.check_bytes(counters) {
+            return Ok(Err(refusal));
+        }
+    }
+    audit_within_quota(connection, tenant_id, &change.audited, action, object).await
 }
 
 /// Reads a row of [`find_sessions`].

@@ -8,11 +8,12 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use super::audit::audit;
+use super::audit::{audit, audit_within_quota};
 use super::reads::{earlier_call, unsigned};
 use crate::commit::{CallMade, Idempotency};
 use crate::model::{
-    AuditAction, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing, StoreUpdate,
+    AuditAction, AuditObject, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing,
+    StoreUpdate,
 };
 use crate::statements::{INSERT_ROOT, INSERT_STORE, RECORD_CALL, STORE, UPDATE_STORE};
 use crate::updates::StoreRow;
@@ -37,9 +38,39 @@ impl StoreIndex for SqliteIndex {
         store: &NewStore,
         stores_limit: u64,
         idempotency: Option<&Idempotency>,
+        audited: &Audited,
     ) -> Result<StoreCreation, IndexError> {
-        self.make_store(tenant_id, store, stores_limit, idempotency, None)
-            .await
+        let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        let count: Option<i64> = sqlx::query_scalar(COUNT)
+            .bind(tenant_id.uuid())
+            .fetch_optional(&mut *connection)
+            .await?;
+        let Some(count) = count.map(unsigned) else {
+            return Ok(StoreCreation::NoTenant);
+        };
+        if let Some(call) = idempotency
+            && let Some(earlier) =
+                earlier_call(&mut *connection, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_store(call) {
+                Some(store_id) => StoreCreation::Replayed { store_id },
+                None => StoreCreation::KeyReused,
+            });
+        }
+        if count >= stores_limit {
+            return Ok(StoreCreation::TooMany { count });
+        }
+        insert_store(connection, tenant_id, store).await?;
+        let (store_id, at) = (store.store_id, store.created_at);
+        record_call(connection, tenant_id, CallMade::store(store_id), idempotency, at).await?;
+        tell(connection, "store", tenant_id, Some(store_id.uuid()), at).await?;
+        let (action, object) = (AuditAction::StoreCreated, AuditObject::new(store_id.uuid()));
+        if let Err(refusal) = audit_within_quota(connection, tenant_id, audited, action, object).await? {
+            return Ok(StoreCreation::OverQuota(refusal));
+        }
+        writer.commit().await?;
+        Ok(StoreCreation::Created)
     }
 
     async fn list_stores(
@@ -75,6 +106,7 @@ impl StoreIndex for SqliteIndex {
         store_id: StoreId,
         change: &StoreChange,
         idempotency: Option<&Idempotency>,
+        audited: &Audited,
     ) -> Result<StoreUpdate, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
@@ -106,6 +138,12 @@ impl StoreIndex for SqliteIndex {
             change.now,
         )
         .await?;
+        if let Some(action) = changed.change_since(&row) {
+            let object = AuditObject::new(store_id.uuid());
+            if let Err(refusal) = audit_within_quota(connection, tenant_id, audited, action, object).await? {
+                return Ok(StoreUpdate::OverQuota(refusal));
+            }
+        }
         writer.commit().await?;
         Ok(StoreUpdate::Done(changed.store))
     }
@@ -114,15 +152,19 @@ impl StoreIndex for SqliteIndex {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        now: Timestamp,
+        audited: &Audited,
     ) -> Result<Option<Store>, IndexError> {
         let mut writer = self.writer.lock().await;
         let connection = writer.begin().await?;
         let Some(row) = store_row(connection, tenant_id, store_id).await? else {
             return Ok(None);
         };
-        let archived = row.archived(now);
-        replace_store(connection, tenant_id, &row, &archived, now).await?;
+        let archived = row.archived(audited.at);
+        replace_store(connection, tenant_id, &row, &archived, audited.at).await?;
+        if archived != row {
+            let (action, object) = (AuditAction::StoreArchived, AuditObject::new(store_id.uuid()));
+            audit(connection, tenant_id, audited, action, object).await?;
+        }
         writer.commit().await?;
         Ok(Some(archived.store))
     }
@@ -182,50 +224,6 @@ impl StoreIndex for SqliteIndex {
                 wanted_bytes: account.others.saturating_add(needed_bytes),
             },
         })
-    }
-}
-
-impl SqliteIndex {
-    /// Makes a store, for its tenant or for the operator.
-    pub(super) async fn make_store(
-        &self,
-        tenant_id: TenantId,
-        store: &NewStore,
-        stores_limit: u64,
-        idempotency: Option<&Idempotency>,
-        audited: Option<&Audited>,
-    ) -> Result<StoreCreation, IndexError> {
-        let mut writer = self.writer.lock().await;
-        let connection = writer.begin().await?;
-        let count: Option<i64> = sqlx::query_scalar(COUNT)
-            .bind(tenant_id.uuid())
-            .fetch_optional(&mut *connection)
-            .await?;
-        let Some(count) = count.map(unsigned) else {
-            return Ok(StoreCreation::NoTenant);
-        };
-        if let Some(call) = idempotency
-            && let Some(earlier) =
-                earlier_call(&mut *connection, tenant_id, &call.scope_sha256, call.since).await?
-        {
-            return Ok(match earlier.same_store(call) {
-                Some(store_id) => StoreCreation::Replayed { store_id },
-                None => StoreCreation::KeyReused,
-            });
-        }
-        if count >= stores_limit {
-            return Ok(StoreCreation::TooMany { count });
-        }
-        insert_store(connection, tenant_id, store).await?;
-        let (store_id, at) = (store.store_id, store.created_at);
-        record_call(connection, tenant_id, CallMade::store(store_id), idempotency, at).await?;
-        tell(connection, "store", tenant_id, Some(store_id.uuid()), at).await?;
-        if let Some(audited) = audited {
-            let (action, object_id) = (AuditAction::StoreCreated, Some(store_id.uuid()));
-            audit(connection, tenant_id, audited, action, object_id).await?;
-        }
-        writer.commit().await?;
-        Ok(StoreCreation::Created)
     }
 }
 
@@ -371,7 +369,7 @@ fn store_of(row: &SqliteRow) -> Result<StoreRow, IndexError> {
     Ok(StoreRow { store, period_set_at })
 }
 
-fn signed(number: u64) -> i64 {
+pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -13,7 +13,9 @@ use super::SqliteIndex;
 use super::audit::audit;
 use super::reads::unsigned;
 use super::stores::tell;
-use crate::model::{AuditAction, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts};
+use crate::model::{
+    AuditAction, AuditObject, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts,
+};
 use crate::statements::DELETE_STORE;
 use crate::statements::operator::{
     COUNT_BLOBS, COUNT_ROWS, DELETE_TENANT, DELETION, DUE_DELETIONS, FINISH, INSERT_DELETION, MARK_TENANT,
@@ -57,8 +59,8 @@ impl TenantDeletionIndex for SqliteIndex {
             .execute(&mut *connection)
             .await?;
         tell(connection, "tenant", tenant_id, None, audited.at).await?;
-        let (action, object_id) = (AuditAction::TenantDeleted, Some(tenant_id.uuid()));
-        audit(connection, tenant_id, audited, action, object_id).await?;
+        let (action, object) = (AuditAction::TenantDeleted, AuditObject::new(tenant_id.uuid()));
+        audit(connection, tenant_id, audited, action, object).await?;
         let begun = find(connection, tenant_id).await?;
         writer.commit().await?;
         Ok(begun)

@@ -12,8 +12,7 @@ use super::audit::audit;
 use super::reads::unsigned;
 use super::stores::tell;
 use crate::model::{
-    AuditAction, Audited, NewStore, StoreCreation, Tenant, TenantChange, TenantStatus, TenantUpdate,
-    TenantUsage,
+    AuditAction, AuditObject, Audited, Tenant, TenantChange, TenantStatus, TenantUpdate, TenantUsage,
 };
 use crate::statements::operator::{INSERT_TENANT, TENANT, TENANTS, TENANTS_CALLED, UPDATE_TENANT, USAGE};
 use crate::{IndexError, OperatorIndex};
@@ -40,8 +39,8 @@ impl OperatorIndex for SqliteIndex {
         }
         let (tenant_id, at) = (tenant.tenant_id, tenant.created_at);
         tell(connection, "tenant", tenant_id, None, at).await?;
-        let (action, object_id) = (AuditAction::TenantCreated, Some(tenant_id.uuid()));
-        audit(connection, tenant_id, audited, action, object_id).await?;
+        let (action, object) = (AuditAction::TenantCreated, AuditObject::new(tenant_id.uuid()));
+        audit(connection, tenant_id, audited, action, object).await?;
         writer.commit().await?;
         Ok(true)
     }
@@ -100,6 +99,9 @@ impl OperatorIndex for SqliteIndex {
                 table: "tenant",
                 what: "unknown limits",
             })?;
+        if changed == before {
+            return Ok(TenantUpdate::Done(Box::new(changed)));
+        }
         let replaced = sqlx::query(UPDATE_TENANT)
             .bind(tenant_id.uuid())
             .bind(&changed.external_id)
@@ -115,8 +117,8 @@ impl OperatorIndex for SqliteIndex {
             replaced => replaced?,
         };
         tell(connection, "tenant", tenant_id, None, audited.at).await?;
-        let object_id = Some(tenant_id.uuid());
-        audit(connection, tenant_id, audited, change.action(), object_id).await?;
+        let object = AuditObject::new(tenant_id.uuid());
+        audit(connection, tenant_id, audited, change.action(), object).await?;
         writer.commit().await?;
         Ok(TenantUpdate::Done(Box::new(changed)))
     }
@@ -138,18 +140,9 @@ impl OperatorIndex for SqliteIndex {
             versions: count(4)?,
             version_bytes: count(5)?,
             api_keys: count(6)?,
+            sessions: count(7)?,
+            session_bytes: count(8)?,
         }))
-    }
-
-    async fn create_store_for(
-        &self,
-        tenant_id: TenantId,
-        store: &NewStore,
-        stores_limit: u64,
-        audited: &Audited,
-    ) -> Result<StoreCreation, IndexError> {
-        self.make_store(tenant_id, store, stores_limit, None, Some(audited))
-            .await
     }
 }
 

@@ -12,6 +12,7 @@ use super::SqliteIndex;
 use super::reads::{hash_of, unsigned};
 use crate::IndexError;
 use crate::commit::DirectoryDelta;
+use crate::statements::operator::{COUNT_OLD_AUDIT, MOVE_AUDIT_HORIZON, PRUNE_AUDIT};
 use crate::statements::sessions::{
     COUNT_ENDED_SESSIONS, COUNT_EVENTS, COUNT_EVENTS_OF_SESSIONS, COUNT_RESOURCES_OF_SESSIONS, PRUNE_EVENTS,
     PRUNE_EVENTS_OF_SESSIONS, PRUNE_RESOURCES_OF_SESSIONS, PRUNE_SESSIONS,
@@ -207,6 +208,7 @@ impl UpkeepIndex for SqliteIndex {
             Prunable::EventsOfEndedSessions => (COUNT_EVENTS_OF_SESSIONS, PRUNE_EVENTS_OF_SESSIONS),
             Prunable::ResourcesOfEndedSessions => (COUNT_RESOURCES_OF_SESSIONS, PRUNE_RESOURCES_OF_SESSIONS),
             Prunable::EndedSessions => (COUNT_ENDED_SESSIONS, PRUNE_SESSIONS),
+            Prunable::Audit => (COUNT_OLD_AUDIT, PRUNE_AUDIT),
         };
         if is_dry {
             let count: i64 = sqlx::query_scalar(count)
@@ -216,10 +218,17 @@ impl UpkeepIndex for SqliteIndex {
             return Ok(unsigned(count));
         }
         let mut writer = self.writer.lock().await;
+        let connection = writer.begin().await?;
+        if what == Prunable::Audit {
+            sqlx::query(MOVE_AUDIT_HORIZON)
+                .bind(before.as_micros())
+                .execute(&mut *connection)
+                .await?;
+        }
         let removed = sqlx::query(remove)
             .bind(before.as_micros())
             .bind(i64::from(limit))
-            .execute(writer.begin().await?)
+            .execute(&mut *connection)
             .await?;
         writer.commit().await?;
         Ok(removed.rows_affected())

@@ -1,5 +1,7 @@
 //! Statements of the operator's side that both databases understand.
 
+use crate::model::AuditListing;
+
 /// A new tenant, unless its id or its external id is taken.
 pub(crate) const INSERT_TENANT: &str = "INSERT INTO tenant (tenant_id, external_id, name, status, limits, store_count, granted_bytes, \
     created_at) VALUES ($1, $2, $3, $4, $5, 0, 0, $6) ON CONFLICT DO NOTHING";
@@ -24,7 +26,9 @@ pub(crate) const UPDATE_TENANT: &str =
 pub(crate) const USAGE: &str = "SELECT t.store_count, t.granted_bytes, CAST(coalesce(sum(s.memory_count), 0) AS bigint), \
     CAST(coalesce(sum(s.live_bytes), 0) AS bigint), CAST(coalesce(sum(s.version_count), 0) AS bigint), \
     CAST(coalesce(sum(s.version_bytes), 0) AS bigint), \
-    (SELECT count(*) FROM api_key k WHERE k.tenant_id = $1 AND k.revoked_at IS NULL) \
+    (SELECT count(*) FROM api_key k WHERE k.tenant_id = $1 AND k.revoked_at IS NULL), \
+    coalesce((SELECT c.sessions FROM tenant_counter c WHERE c.tenant_id = $1), 0), \
+    coalesce((SELECT c.session_bytes FROM tenant_counter c WHERE c.tenant_id = $1), 0) \
     FROM tenant t LEFT JOIN store s ON s.tenant_id = $1 AND s.deleted_at IS NULL \
     WHERE t.tenant_id = $1 GROUP BY t.tenant_id, t.store_count, t.granted_bytes";
 
@@ -45,25 +49,69 @@ pub(crate) const IS_GOOD_MAKER: &str = "SELECT count(*) > 0 FROM api_key k JOIN 
     WHERE k.tenant_id = $1 AND k.api_key_id = $2 AND k.revoked_at IS NULL \
         AND (k.expires_at IS NULL OR k.expires_at > $3) AND t.status = 'active'";
 
-/// Makes a key good for nothing; the first time stays.
-pub(crate) const REVOKE_KEY: &str = "UPDATE api_key SET revoked_at = coalesce(revoked_at, $3) \
+/// Number of keys that are not revoked, or were revoked after a time.
+pub(crate) const COUNT_KEYS: &str = "SELECT count(*) FROM api_key \
+    WHERE tenant_id = $1 AND (revoked_at IS NULL OR revoked_at > $2)";
+
+/// Makes a key good for nothing.
+pub(crate) const REVOKE_KEY: &str = "UPDATE api_key SET revoked_at = $3 \
     WHERE tenant_id = $1 AND api_key_id = $2";
 
 /// What concerns a tenant.
-pub(crate) const INSERT_AUDIT: &str =
-    "INSERT INTO audit (tenant_id, id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5, $6)";
+pub(crate) const INSERT_AUDIT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, object_id, store_id) VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
 /// What the operator did.
 pub(crate) const INSERT_OPERATOR_AUDIT: &str =
     "INSERT INTO operator_audit (id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5)";
 
-/// A tenant's audit before a place, newest first.
-pub(crate) const AUDIT: &str = "SELECT id, at, actor, action, object_id FROM audit \
-    WHERE tenant_id = $1 AND (at, id) < ($2, $3) ORDER BY at DESC, id DESC LIMIT $4";
+/// Counts an entry of a tenant's credential; answers how many there are of the
+/// day. A day that is over is not counted again by a replica whose clock is slow.
+pub(crate) const COUNT_AUDIT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, session_bytes, audit_day, \
+        audit_entries) VALUES ($1, 0, 0, $2, 1) \
+    ON CONFLICT (tenant_id) DO UPDATE SET \
+        audit_entries = CASE WHEN excluded.audit_day > c.audit_day THEN 1 ELSE c.audit_entries + 1 END, \
+        audit_day = CASE WHEN excluded.audit_day > c.audit_day THEN excluded.audit_day ELSE c.audit_day END \
+    RETURNING audit_entries";
+
+/// A tenant's audit before a place, newest first, by the index of what it is
+/// filtered by.
+pub(crate) fn list_audit(listing: &AuditListing) -> String {
+    let action = if listing.action.is_some() {
+        "action = $6"
+    } else {
+        "$6 IS NULL"
+    };
+    let actor = if listing.actor_id.is_some() {
+        "actor IN ($7, $8)"
+    } else {
+        "$7 IS NULL AND $8 IS NULL"
+    };
+    let object = if listing.object_id.is_some() {
+        "object_id = $9"
+    } else {
+        "$9 IS NULL"
+    };
+    format!(
+        "SELECT id, at, actor, action, object_id, store_id FROM audit \
+         WHERE tenant_id = $1 AND (at, id) < ($2, $3) AND at >= $4 AND at <= $5 AND {action} AND {actor} AND {object} \
+         ORDER BY at DESC, id DESC LIMIT $10"
+    )
+}
 
 /// The operator's audit before a place, newest first.
-pub(crate) const OPERATOR_AUDIT: &str = "SELECT id, at, actor, action, object_id FROM operator_audit \
+pub(crate) const OPERATOR_AUDIT: &str = "SELECT id, at, actor, action, object_id, NULL FROM operator_audit \
     WHERE (at, id) < ($1, $2) ORDER BY at DESC, id DESC LIMIT $3";
+
+/// Moves the time from which the audit is complete.
+pub(crate) const MOVE_AUDIT_HORIZON: &str = "INSERT INTO audit_horizon AS h (id, kept_from) VALUES (1, $1) \
+    ON CONFLICT (id) DO UPDATE SET kept_from = excluded.kept_from WHERE excluded.kept_from > h.kept_from";
+
+/// Old entries of the tenants' audits.
+pub(crate) const COUNT_OLD_AUDIT: &str = "SELECT count(*) FROM audit WHERE at < $1";
+
+/// Removes a batch of them.
+pub(crate) const PRUNE_AUDIT: &str = "DELETE FROM audit WHERE (tenant_id, id) IN ( \
+    SELECT tenant_id, id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)";
 
 /// A tenant's deletion. In this order its row is read everywhere.
 pub(crate) const DELETION: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
@@ -107,7 +155,7 @@ pub(crate) const DELETE_TENANT: &str = "DELETE FROM tenant WHERE tenant_id = $1"
 /// deletion, with the rest of its key: the versions first, which name the blobs.
 ///
 /// A test asks the databases for tables that are missing here.
-pub(crate) const TENANT_TABLES: [(&str, &str); 16] = [
+pub(crate) const TENANT_TABLES: [(&str, &str); 17] = [
     ("version", "store_id, seq"),
     ("memory", "store_id, memory_id"),
     ("memory_access", "store_id, memory_id"),
@@ -124,6 +172,7 @@ pub(crate) const TENANT_TABLES: [(&str, &str); 16] = [
     ("api_key", "api_key_id"),
     ("change_feed", "seq"),
     ("audit", "id"),
+    ("tenant_counter", "tenant_id"),
 ];
 
 /// Removes a batch of a tenant's rows from a table.

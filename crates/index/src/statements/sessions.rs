@@ -9,12 +9,16 @@ pub(crate) const SESSION: &str = "SELECT s.session_id, s.agent, s.environment_id
 
 /// A new session.
 pub(crate) const INSERT_SESSION: &str = "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_version, \
-    environment_id, title, metadata, vault_ids, created_at, updated_at) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)";
+    environment_id, title, metadata, vault_ids, created_at, updated_at, description_bytes) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11)";
 
 /// All of a session that may be changed.
 pub(crate) const UPDATE_SESSION: &str = "UPDATE session SET title = $3, metadata = $4, updated_at = $5, \
-    archived_at = $6 WHERE tenant_id = $1 AND session_id = $2";
+    archived_at = $6, description_bytes = $7 WHERE tenant_id = $1 AND session_id = $2";
+
+/// A tenant's session counters, which triggers maintain.
+pub(crate) const SESSION_COUNTERS: &str =
+    "SELECT sessions, session_bytes FROM tenant_counter WHERE tenant_id = $1";
 
 /// Makes a session gone for every reader.
 pub(crate) const DELETE_SESSION: &str =

@@ -12,7 +12,7 @@ use keepsake_index::{
     RedactionOutcome, SqliteIndex, StoreListing, VersionListing,
 };
 
-use crate::place::{NOW, Place, created, deleted, dir, edited};
+use crate::place::{NOW, Place, by_nobody, created, deleted, dir, edited};
 use crate::subject::{OwnDatabase, Raw, postgres_index, sqlite_index};
 
 const MEMORIES: u64 = 100_000;
@@ -268,8 +268,7 @@ impl Watched {
         let redaction = Redaction {
             store_id: place.store_id,
             version_id: head.version_id,
-            now: NOW,
-            actor: None,
+            audited: by_nobody(NOW),
         };
         let redacted = place.index.redact(place.tenant_id, &redaction);
         let redacted = self.watch("redact a version", 100, redacted).await.unwrap();

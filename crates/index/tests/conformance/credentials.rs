@@ -5,7 +5,7 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_index::{ApiKey, KeyUse, Scope, ServerSecret, Tenant, TenantName, TenantStanding, TenantStatus};
 
-use crate::place::{NOW, after_seconds, audited, new_tenant, next_uuid};
+use crate::place::{NOW, PLENTY, after_seconds, audited, new_tenant, next_uuid};
 use crate::subject::Subject;
 
 fn secret(kid: &str, purpose: &str, byte: u8, seconds: i64) -> ServerSecret {
@@ -169,7 +169,7 @@ pub(crate) async fn use_of_a_key_never_moves_back(subject: &Subject) {
         .collect();
     for (number, key) in (0..).zip(&keys) {
         index
-            .create_api_key(key, &[number; 32], None, &audited())
+            .create_api_key(key, &[number; 32], PLENTY, None, &audited())
             .await
             .unwrap();
     }

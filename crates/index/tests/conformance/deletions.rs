@@ -10,7 +10,8 @@ use keepsake_index::{
 };
 
 use crate::place::{
-    NOW, PLENTY, Place, after_seconds, audited, created, edited, new_key, new_store, new_tenant, next_uuid,
+    NOW, PLENTY, Place, after_seconds, audited, by_tenant, created, edited, new_key, new_store, new_tenant,
+    next_uuid,
 };
 use crate::subject::{Raw, Subject};
 
@@ -137,7 +138,7 @@ pub(crate) async fn marked_tenant_gets_nothing_new(subject: &Subject) {
     let index = &subject.index;
     let key = new_key(tenant_id);
     index
-        .create_api_key(&key, &[1; 32], None, &audited())
+        .create_api_key(&key, &[1; 32], PLENTY, None, &audited())
         .await
         .unwrap();
     let begun = mark(subject, tenant_id).await;
@@ -149,10 +150,12 @@ pub(crate) async fn marked_tenant_gets_nothing_new(subject: &Subject) {
         TenantStatus::Deleting
     );
     let created = index
-        .create_api_key(&new_key(tenant_id), &[2; 32], None, &audited())
+        .create_api_key(&new_key(tenant_id), &[2; 32], PLENTY, None, &audited())
         .await;
     assert_eq!(created.unwrap(), KeyCreation::NoTenant);
-    let created = index.create_store(tenant_id, &new_store(), PLENTY, None).await;
+    let created = index
+        .create_store(tenant_id, &new_store(), PLENTY, None, &by_tenant(NOW))
+        .await;
     assert_eq!(created.unwrap(), StoreCreation::NoTenant);
     let resumed = TenantChange {
         status: Some(TenantStatus::Active),
@@ -263,7 +266,8 @@ pub(crate) async fn stores_end_before_their_rows(subject: &Subject) {
 pub(crate) async fn stores_of_a_tenant_that_goes_are_not_purged_by_themselves(subject: &Subject) {
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     for place in [&mine, &theirs] {
-        let deleted = subject.index.delete_store(place.tenant_id, place.store_id, NOW);
+        let by = by_tenant(NOW);
+        let deleted = subject.index.delete_store(place.tenant_id, place.store_id, &by);
         assert!(deleted.await.unwrap());
     }
     mark(subject, mine.tenant_id).await;

@@ -10,8 +10,8 @@ use keepsake_index::{
 };
 
 use crate::place::{
-    NOW, PLENTY, Place, actor, after_seconds, created, deleted, dir, edited, new_store, next_uuid, path,
-    renamed,
+    NOW, PLENTY, Place, actor, after_seconds, by_nobody, by_tenant, created, deleted, dir, edited, new_store,
+    next_uuid, path, renamed,
 };
 use crate::subject::Subject;
 
@@ -28,7 +28,11 @@ const TABLES: [&str; 6] = [
 async fn delete(place: &Place, seconds: i64) -> bool {
     place
         .index
-        .delete_store(place.tenant_id, place.store_id, after_seconds(seconds))
+        .delete_store(
+            place.tenant_id,
+            place.store_id,
+            &by_tenant(after_seconds(seconds)),
+        )
         .await
         .unwrap()
 }
@@ -183,23 +187,28 @@ pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
     let redaction = Redaction {
         store_id,
         version_id: head.version_id,
-        now: NOW,
-        actor: None,
+        audited: by_nobody(NOW),
     };
     assert_eq!(
         index.redact(me, &redaction).await.unwrap(),
         RedactionOutcome::NoStore
     );
     let change = StoreChange::default();
-    let updated = index.update_store(me, store_id, &change, None).await.unwrap();
+    let updated = index
+        .update_store(me, store_id, &change, None, &by_tenant(NOW))
+        .await
+        .unwrap();
     assert_eq!(updated, StoreUpdate::NoStore);
-    assert_eq!(index.archive_store(me, store_id, NOW).await.unwrap(), None);
+    assert_eq!(
+        index.archive_store(me, store_id, &by_tenant(NOW)).await.unwrap(),
+        None
+    );
     let granted = index.grant_bytes(me, store_id, 1, PLENTY).await.unwrap();
     assert_eq!(granted, Grant::NoStore);
     assert!(!delete(&place, 1).await, "it is deleted once");
     assert_eq!(place.rows().await, before);
     let nowhere = StoreId::from_uuid(next_uuid());
-    assert!(!index.delete_store(me, nowhere, NOW).await.unwrap());
+    assert!(!index.delete_store(me, nowhere, &by_tenant(NOW)).await.unwrap());
 }
 
 pub(crate) async fn tenant_has_its_place_and_bytes_back_at_once(subject: &Subject) {
@@ -220,7 +229,7 @@ pub(crate) async fn tenant_has_its_place_and_bytes_back_at_once(subject: &Subjec
     let third = new_store();
     let made = place
         .index
-        .create_store(place.tenant_id, &third, 2, None)
+        .create_store(place.tenant_id, &third, 2, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(made, keepsake_index::StoreCreation::TooMany { count: 2 });
@@ -229,7 +238,7 @@ pub(crate) async fn tenant_has_its_place_and_bytes_back_at_once(subject: &Subjec
     assert_eq!(wanted().await, Grant::Granted);
     let made = place
         .index
-        .create_store(place.tenant_id, &third, 2, None)
+        .create_store(place.tenant_id, &third, 2, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(made, keepsake_index::StoreCreation::Created);
@@ -348,8 +357,7 @@ pub(crate) async fn purge_finds_blobs_whose_own_version_was_redacted(subject: &S
     let redaction = Redaction {
         store_id: place.store_id,
         version_id: first.version_id,
-        now: NOW,
-        actor: None,
+        audited: by_nobody(NOW),
     };
     place.index.redact(place.tenant_id, &redaction).await.unwrap();
     assert_eq!(queued(&place).await, []);

@@ -8,7 +8,7 @@ use keepsake_index::{
 use serde_json::{Map, json};
 
 use crate::erasures::{LIMIT, ask, below, count, end, erase, found, new_erasure, step};
-use crate::place::{NOW, Place, actor, after_seconds, created, next_uuid};
+use crate::place::{NOW, Place, actor, after_seconds, by_tenant, created, next_uuid};
 use crate::subject::{Raw, Subject};
 
 fn call(scope: u8) -> Idempotency {
@@ -38,7 +38,13 @@ pub(crate) async fn records_of_calls_go_with_what_they_made(subject: &Subject) {
     };
     let index = &place.index;
     index
-        .update_store(place.tenant_id, place.store_id, &change, Some(&call(100)))
+        .update_store(
+            place.tenant_id,
+            place.store_id,
+            &change,
+            Some(&call(100)),
+            &by_tenant(NOW),
+        )
         .await
         .unwrap();
     let erasure = erase(&place, below(&place, "/p/"), LIMIT).await;

@@ -15,7 +15,8 @@ use serde_json::json;
 use tokio::runtime::Handle;
 
 use crate::place::{
-    NOW, Place, actor, after_seconds, audited_by, created, deleted, edited, next_uuid, path, renamed,
+    NOW, Place, actor, after_seconds, audited_by, by_nobody, by_tenant, created, deleted, edited, next_uuid,
+    path, renamed,
 };
 use crate::subject::Subject;
 
@@ -260,8 +261,7 @@ pub(crate) async fn blobs_are_the_erasures_until_they_are_gone(subject: &Subject
     let redaction = Redaction {
         store_id: place.store_id,
         version_id: head.version_id,
-        now: NOW,
-        actor: None,
+        audited: by_nobody(NOW),
     };
     let redacted = place.index.redact(place.tenant_id, &redaction).await.unwrap();
     assert!(
@@ -332,7 +332,11 @@ pub(crate) async fn store_that_was_deleted_before_is_erased(subject: &Subject) {
         place.create("/p/a", 1).await;
         place.create("/other", 1).await;
         let index = &place.index;
-        let delete = || index.delete_store(place.tenant_id, place.store_id, NOW);
+        let delete = async || {
+            index
+                .delete_store(place.tenant_id, place.store_id, &by_tenant(NOW))
+                .await
+        };
         if deleted_first {
             assert!(delete().await.unwrap());
             assert!(
@@ -402,20 +406,20 @@ pub(crate) async fn stores_are_selected_by_all_their_pairs(subject: &Subject) {
         };
         let set = place
             .index
-            .update_store(place.tenant_id, place.store_id, &change, None)
+            .update_store(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
             .await;
         assert!(matches!(set.unwrap(), StoreUpdate::Done(_)));
     }
     let archived = first
         .index
-        .archive_store(first.tenant_id, first.store_id, NOW)
+        .archive_store(first.tenant_id, first.store_id, &by_tenant(NOW))
         .await;
     assert!(archived.unwrap().is_some());
     let gone = places[2].0.store_id;
     assert!(
         first
             .index
-            .delete_store(first.tenant_id, gone, NOW)
+            .delete_store(first.tenant_id, gone, &by_tenant(NOW))
             .await
             .unwrap()
     );

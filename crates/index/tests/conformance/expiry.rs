@@ -11,7 +11,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::place::{
-    NOW, Place, REPLICA, after_seconds, audited, created, deleted, edited, next_uuid, renamed,
+    NOW, Place, REPLICA, after_seconds, audited, by_tenant, created, deleted, edited, next_uuid, renamed,
 };
 use crate::subject::Subject;
 
@@ -25,7 +25,7 @@ async fn set_period(place: &Place, period: Option<u64>) {
     };
     place
         .index
-        .update_store(place.tenant_id, place.store_id, &change, None)
+        .update_store(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
         .await
         .unwrap();
 }
@@ -128,7 +128,7 @@ pub(crate) async fn expiry_by_a_period_that_changed_deletes_nothing(subject: &Su
     }
     place
         .index
-        .delete_store(place.tenant_id, place.store_id, NOW)
+        .delete_store(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(

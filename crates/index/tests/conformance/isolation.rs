@@ -9,8 +9,8 @@ use keepsake_index::{
 };
 
 use crate::place::{
-    NOW, PLENTY, Place, REPLICA, actor, after_seconds, committed, created, deleted, dir, edited, new_store,
-    path, renamed,
+    NOW, PLENTY, Place, REPLICA, actor, after_seconds, by_nobody, by_tenant, committed, created, deleted,
+    dir, edited, new_store, path, renamed,
 };
 use crate::subject::Subject;
 
@@ -165,7 +165,7 @@ pub(crate) async fn store_of_the_same_id_is_another_store(subject: &Subject) {
     };
     let made = mine
         .index
-        .create_store(mine.tenant_id, &same, PLENTY, None)
+        .create_store(mine.tenant_id, &same, PLENTY, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(made, StoreCreation::Created);
@@ -277,15 +277,20 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
         name: Some("stolen".to_owned()),
         ..StoreChange::default()
     };
-    let updated = index.update_store(me, store_id, &change, None).await.unwrap();
+    let updated = index
+        .update_store(me, store_id, &change, None, &by_tenant(NOW))
+        .await
+        .unwrap();
     assert_eq!(updated, StoreUpdate::NoStore);
-    assert_eq!(index.archive_store(me, store_id, NOW).await.unwrap(), None);
-    assert!(!index.delete_store(me, store_id, NOW).await.unwrap());
+    assert_eq!(
+        index.archive_store(me, store_id, &by_tenant(NOW)).await.unwrap(),
+        None
+    );
+    assert!(!index.delete_store(me, store_id, &by_tenant(NOW)).await.unwrap());
     let redaction = |store_id| Redaction {
         store_id,
         version_id: head.version_id,
-        now: NOW,
-        actor: None,
+        audited: by_nobody(NOW),
     };
     let refused = index.redact(me, &redaction(store_id)).await.unwrap();
     assert_eq!(refused, RedactionOutcome::NoStore);
@@ -319,8 +324,16 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
         store_id: theirs.store_id,
         ..new_store()
     };
-    index.create_store(me, &twin, PLENTY, None).await.unwrap();
-    assert!(index.delete_store(me, twin.store_id, NOW).await.unwrap());
+    index
+        .create_store(me, &twin, PLENTY, None, &by_tenant(NOW))
+        .await
+        .unwrap();
+    assert!(
+        index
+            .delete_store(me, twin.store_id, &by_tenant(NOW))
+            .await
+            .unwrap()
+    );
     let purged = index.purge_store(me, twin.store_id, NOW, 1000).await.unwrap();
     assert_eq!((purged.rows, purged.is_done), (2, true));
     assert_eq!(theirs.rows().await, before);

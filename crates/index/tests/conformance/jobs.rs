@@ -6,7 +6,7 @@ use keepsake_index::{AccessRow, Index};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::place::{Place, after_seconds, created};
+use crate::place::{Place, after_seconds, by_tenant, created};
 use crate::subject::{Subject, TextRow};
 
 const ONE: Uuid = Uuid::from_u128(1);
@@ -90,7 +90,8 @@ pub(crate) async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
     let place = Place::new(subject).await;
     let memory_id = memories(&place, 1).await[0];
     let now = after_seconds(1);
-    let deleted = place.index.delete_store(place.tenant_id, place.store_id, now);
+    let by = by_tenant(now);
+    let deleted = place.index.delete_store(place.tenant_id, place.store_id, &by);
     assert!(deleted.await.unwrap());
     let row = read_of(&place, memory_id, 10, 1);
     place.index.flush_access(&[row]).await.unwrap();

@@ -8,7 +8,9 @@ use keepsake_index::{
     StoreState,
 };
 
-use crate::place::{NOW, Place, actor, after_seconds, created, deleted, dir, edited, next_uuid, renamed};
+use crate::place::{
+    NOW, Place, actor, after_seconds, by_tenant, created, deleted, dir, edited, next_uuid, renamed,
+};
 use crate::subject::Subject;
 
 /// Names whose order in bytes is not that of people, nor that of directories
@@ -266,12 +268,12 @@ pub(crate) async fn memories_and_lists_tell_the_state_of_their_store(subject: &S
     };
     place
         .index
-        .update_store(place.tenant_id, place.store_id, &period, None)
+        .update_store(place.tenant_id, place.store_id, &period, None, &by_tenant(NOW))
         .await
         .unwrap();
     place
         .index
-        .archive_store(place.tenant_id, place.store_id, NOW)
+        .archive_store(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     let store = StoreState {

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod audit;
 mod batches;
 mod blobs;
 mod claims;
@@ -27,6 +28,7 @@ mod place;
 mod plans;
 mod postgres_only;
 mod puts;
+mod quotas;
 mod races;
 mod redactions;
 mod refusals;
@@ -342,6 +344,23 @@ hold_on_both_databases! {
         action_that_is_refused_leaves_nothing,
         audit_is_listed_newest_first_page_by_page,
         operators_store_counts_and_is_limited,
+    ]
+    audit: [
+        changes_of_stores_are_in_the_audit,
+        changes_of_sessions_are_in_the_audit,
+        change_that_changes_nothing_is_not_in_the_audit,
+        audit_is_filtered_by_action_actor_object_and_time,
+        old_entries_are_pruned_and_no_others,
+        job_is_in_the_audit_of_no_credential,
+    ]
+    quotas: [
+        racing_sessions_do_not_pass_the_limit,
+        session_that_is_deleted_makes_room_and_one_that_is_archived_does_not,
+        pruned_sessions_are_counted_no_more,
+        descriptions_of_sessions_hold_so_many_bytes_together,
+        racing_keys_do_not_pass_the_limit,
+        racing_changes_do_not_pass_the_entries_of_a_day,
+        what_ends_something_is_done_when_the_day_is_used_up,
     ]
     deletions: [
         marked_tenant_gets_nothing_new,

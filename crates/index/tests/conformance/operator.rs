@@ -7,14 +7,14 @@ use futures::future::join_all;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{Actor, ApiKeyId, TenantId};
 use keepsake_index::{
-    ApiKey, AuditEntry, Auditor, Idempotency, KeyCreation, StoreCreation, Tenant, TenantChange, TenantStatus,
-    TenantUpdate, TenantUsage,
+    ApiKey, AuditEntry, AuditListing, Auditor, Idempotency, KeyCreation, StoreCreation, Tenant, TenantChange,
+    TenantStatus, TenantUpdate, TenantUsage,
 };
 use serde_json::{Map, Value, json};
 
 use crate::place::{
-    NOW, PLENTY, Place, after_seconds, audited, audited_by, deleted, edited, new_key, new_store, new_tenant,
-    next_uuid,
+    NOW, PLENTY, Place, after_seconds, audited, audited_by, by_tenant, deleted, edited, new_key, new_store,
+    new_tenant, next_uuid,
 };
 use crate::subject::Subject;
 
@@ -32,7 +32,11 @@ async fn update(subject: &Subject, tenant_id: TenantId, change: &TenantChange) -
 }
 
 async fn audit_of(subject: &Subject, tenant_id: TenantId) -> Vec<AuditEntry> {
-    subject.index.audit(tenant_id, None, 100).await.unwrap()
+    let listing = AuditListing {
+        limit: 100,
+        ..AuditListing::default()
+    };
+    subject.index.audit(tenant_id, &listing).await.unwrap()
 }
 
 pub(crate) async fn tenants_are_listed_newest_first_page_by_page(subject: &Subject) {
@@ -165,7 +169,9 @@ pub(crate) async fn key_that_is_good_no_more_makes_none(subject: &Subject) {
         expires_at: Some(after_seconds(10)),
         ..new_key(tenant_id)
     };
-    let first = index.create_api_key(&maker, &[1; 32], None, &audited()).await;
+    let first = index
+        .create_api_key(&maker, &[1; 32], PLENTY, None, &audited())
+        .await;
     assert_eq!(first.unwrap(), KeyCreation::Created);
     let audited_maker = |seconds| {
         let by = Auditor::Credential(Actor::ApiKey(maker.api_key_id));
@@ -173,7 +179,7 @@ pub(crate) async fn key_that_is_good_no_more_makes_none(subject: &Subject) {
     };
     let create = async |number: u8, seconds| {
         let (key, by) = (new_key(tenant_id), audited_maker(seconds));
-        let outcome = index.create_api_key(&key, &[number; 32], None, &by).await;
+        let outcome = index.create_api_key(&key, &[number; 32], PLENTY, None, &by).await;
         outcome.unwrap()
     };
     assert_eq!(create(2, 9).await, KeyCreation::Created);
@@ -200,7 +206,7 @@ pub(crate) async fn keys_are_listed_newest_first_page_by_page(subject: &Subject)
         let key = new_key(tenant_id);
         let created = subject
             .index
-            .create_api_key(&key, &[number; 32], None, &audited())
+            .create_api_key(&key, &[number; 32], PLENTY, None, &audited())
             .await;
         assert_eq!(created.unwrap(), KeyCreation::Created);
         made.insert(0, key);
@@ -208,7 +214,7 @@ pub(crate) async fn keys_are_listed_newest_first_page_by_page(subject: &Subject)
     let foreign = new_key(other);
     let created = subject
         .index
-        .create_api_key(&foreign, &[9; 32], None, &audited())
+        .create_api_key(&foreign, &[9; 32], PLENTY, None, &audited())
         .await;
     created.unwrap();
     let (mut listed, mut before) = (Vec::new(), None);
@@ -233,7 +239,7 @@ pub(crate) async fn revoked_key_keeps_its_first_end(subject: &Subject) {
     let key = new_key(tenant_id);
     let created = subject
         .index
-        .create_api_key(&key, &[1; 32], None, &audited())
+        .create_api_key(&key, &[1; 32], PLENTY, None, &audited())
         .await;
     created.unwrap();
     let revoke = async |tenant_id, at| {
@@ -287,7 +293,7 @@ pub(crate) async fn key_call_that_is_sent_twice_makes_one_key(subject: &Subject)
         let (key, call) = (new_key(tenant_id), call(request));
         let made = subject
             .index
-            .create_api_key(&key, &[secret; 32], Some(&call), &audited())
+            .create_api_key(&key, &[secret; 32], PLENTY, Some(&call), &audited())
             .await;
         (key.api_key_id, made.unwrap())
     };
@@ -320,10 +326,15 @@ pub(crate) async fn usage_is_what_was_written(subject: &Subject) {
     other.create("/c", 5).await;
     let ended = Place::of_tenant(subject, tenant_id).await;
     ended.create("/d", 100).await;
-    index.delete_store(tenant_id, ended.store_id, NOW).await.unwrap();
+    index
+        .delete_store(tenant_id, ended.store_id, &by_tenant(NOW))
+        .await
+        .unwrap();
     for secret in [1, 2] {
         let key = new_key(tenant_id);
-        let created = index.create_api_key(&key, &[secret; 32], None, &audited()).await;
+        let created = index
+            .create_api_key(&key, &[secret; 32], PLENTY, None, &audited())
+            .await;
         created.unwrap();
         if secret == 2 {
             let revoked = index.revoke_api_key(tenant_id, key.api_key_id, &audited()).await;
@@ -341,6 +352,8 @@ pub(crate) async fn usage_is_what_was_written(subject: &Subject) {
         version_bytes: 10 + 25 + 7 + 5,
         granted_bytes: u64::try_from(granted).unwrap(),
         api_keys: 1,
+        sessions: 0,
+        session_bytes: 0,
     };
     assert!(expected.granted_bytes >= 30);
     assert_eq!(index.usage(tenant_id).await.unwrap(), Some(expected));
@@ -354,8 +367,9 @@ pub(crate) async fn every_action_is_in_the_audit(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let id = tenant_id.uuid();
     let at = |seconds| audited_by(Auditor::Operator, after_seconds(seconds));
-    let by_status = |status| TenantChange {
+    let by_status = |status: Option<TenantStatus>| TenantChange {
         status,
+        name: status.is_none().then(|| "renamed".to_owned()),
         ..TenantChange::default()
     };
     let index = &subject.index;
@@ -368,17 +382,27 @@ pub(crate) async fn every_action_is_in_the_audit(subject: &Subject) {
             .update_tenant(tenant_id, &by_status(status), &at(seconds))
             .await;
         updated.unwrap();
+        // Once more, it changes nothing.
+        let again = index
+            .update_tenant(tenant_id, &by_status(status), &at(seconds))
+            .await;
+        again.unwrap();
     }
     let store = new_store();
-    let made = index.create_store_for(tenant_id, &store, PLENTY, &at(4)).await;
+    let made = index.create_store(tenant_id, &store, PLENTY, None, &at(4)).await;
     assert_eq!(made.unwrap(), StoreCreation::Created);
     let key = new_key(tenant_id);
     let by_key = Auditor::Credential(Actor::ApiKey(key.api_key_id));
-    index.create_api_key(&key, &[1; 32], None, &at(5)).await.unwrap();
+    index
+        .create_api_key(&key, &[1; 32], PLENTY, None, &at(5))
+        .await
+        .unwrap();
     let revoked = index
         .revoke_api_key(tenant_id, key.api_key_id, &audited_by(by_key, after_seconds(6)))
         .await;
     revoked.unwrap();
+    let again = index.revoke_api_key(tenant_id, key.api_key_id, &at(6)).await;
+    again.unwrap();
     index.delete_tenant(tenant_id, &at(7)).await.unwrap();
 
     let key_id = key.api_key_id.uuid();
@@ -429,7 +453,7 @@ pub(crate) async fn action_that_is_refused_leaves_nothing(subject: &Subject) {
         update(subject, theirs, &name).await,
         TenantUpdate::ExternalIdTaken
     );
-    let refused = index.create_store_for(mine, &new_store(), 0, &audited()).await;
+    let refused = index.create_store(mine, &new_store(), 0, None, &audited()).await;
     assert_eq!(refused.unwrap(), StoreCreation::TooMany { count: 0 });
     let nobody = TenantId::from_uuid(next_uuid());
     index.delete_tenant(nobody, &audited()).await.unwrap();
@@ -451,10 +475,11 @@ pub(crate) async fn audit_is_listed_newest_first_page_by_page(subject: &Subject)
     // Several at one moment: their ids tell them apart.
     for number in 0..9 {
         let audited = audited_by(Auditor::OperatorCli, after_seconds(number / 3));
-        let updated = subject
-            .index
-            .update_tenant(tenant_id, &TenantChange::default(), &audited)
-            .await;
+        let renaming = TenantChange {
+            name: Some(format!("name {number}")),
+            ..TenantChange::default()
+        };
+        let updated = subject.index.update_tenant(tenant_id, &renaming, &audited).await;
         updated.unwrap();
     }
     let all = audit_of(subject, tenant_id).await;
@@ -464,7 +489,12 @@ pub(crate) async fn audit_is_listed_newest_first_page_by_page(subject: &Subject)
         let (mut listed, mut by_operator) = (Vec::<AuditEntry>::new(), Vec::<AuditEntry>::new());
         for _ in 0..10 {
             let before = listed.last().map(|entry| (entry.at, entry.id));
-            listed.extend(subject.index.audit(tenant_id, before, limit).await.unwrap());
+            let listing = AuditListing {
+                before,
+                limit,
+                ..AuditListing::default()
+            };
+            listed.extend(subject.index.audit(tenant_id, &listing).await.unwrap());
             let page = subject.index.operator_audit(before, limit).await.unwrap();
             by_operator.extend(page);
         }
@@ -479,7 +509,7 @@ pub(crate) async fn operators_store_counts_and_is_limited(subject: &Subject) {
     let made = join_all(stores.iter().map(async |store| {
         let made = subject
             .index
-            .create_store_for(tenant_id, store, 3, &audited())
+            .create_store(tenant_id, store, 3, None, &audited())
             .await;
         made.unwrap()
     }))

@@ -41,7 +41,18 @@ pub(crate) fn audited_by(by: Auditor, at: Timestamp) -> Audited {
         id: next_uuid(),
         at,
         by,
+        entries_per_day: None,
     }
+}
+
+/// An action of a tenant's credential, which may write any number of entries.
+pub(crate) fn by_tenant(at: Timestamp) -> Audited {
+    audited_by(Auditor::Credential(actor()), at)
+}
+
+/// An action of a job, which leaves no actor.
+pub(crate) fn by_nobody(at: Timestamp) -> Audited {
+    audited_by(Auditor::Job, at)
 }
 
 /// A key of a tenant, without its secret.
@@ -221,7 +232,10 @@ impl Place {
 
     async fn make(index: Arc<dyn Index>, raw: Raw, tenant_id: TenantId) -> Self {
         let store = new_store();
-        let made = index.create_store(tenant_id, &store, PLENTY, None).await.unwrap();
+        let made = index
+            .create_store(tenant_id, &store, PLENTY, None, &by_tenant(NOW))
+            .await
+            .unwrap();
         assert_eq!(made, StoreCreation::Created);
         Self {
             index,

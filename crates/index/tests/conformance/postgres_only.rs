@@ -15,7 +15,7 @@ use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use uuid::Uuid;
 
-use crate::place::{NOW, Place, actor, audited, created, new_key, next_uuid};
+use crate::place::{NOW, PLENTY, Place, actor, audited, by_tenant, created, new_key, next_uuid};
 use crate::schema::GLOBAL_TABLES;
 use crate::subject::{OwnDatabase, Raw, postgres_index, postgres_pool};
 
@@ -47,7 +47,10 @@ async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
     let key = new_key(place.tenant_id);
     let mut secret = [0; 32];
     secret[..16].copy_from_slice(place.tenant_id.uuid().as_bytes());
-    let made = place.index.create_api_key(&key, &secret, None, &audited()).await;
+    let made = place
+        .index
+        .create_api_key(&key, &secret, PLENTY, None, &audited())
+        .await;
     assert_eq!(made.unwrap(), KeyCreation::Created);
     let memory_id = place.memory("/d/a").await.memory_id;
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
@@ -497,7 +500,12 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     let flushing = index.clone();
     let flush = tokio::spawn(async move { flushing.flush_access(&[read]).await });
     while waiting().await == 0 {}
-    assert!(index.delete_store(tenant_id, store_id, NOW).await.unwrap());
+    assert!(
+        index
+            .delete_store(tenant_id, store_id, &by_tenant(NOW))
+            .await
+            .unwrap()
+    );
     let purging = index.clone();
     let purge = tokio::spawn(async move {
         while !purging

@@ -2,12 +2,14 @@
 
 use keepsake_core::{Actor, SessionId, StoreId, VersionId};
 use keepsake_index::{
-    Change, CommitOutcome, DeletionReason, DueDeletion, Head, MemoryTarget, Redaction, RedactionOutcome,
-    Refusal, Version,
+    Auditor, Change, CommitOutcome, DeletionReason, DueDeletion, Head, MemoryTarget, Redaction,
+    RedactionOutcome, Refusal, Version,
 };
 use uuid::Uuid;
 
-use crate::place::{NOW, Place, after_seconds, created, deleted, edited, next_uuid, renamed};
+use crate::place::{
+    NOW, Place, after_seconds, audited_by, by_nobody, by_tenant, created, deleted, edited, next_uuid, renamed,
+};
 use crate::subject::Subject;
 
 fn session() -> Actor {
@@ -18,8 +20,7 @@ fn redaction(place: &Place, version_id: VersionId) -> Redaction {
     Redaction {
         store_id: place.store_id,
         version_id,
-        now: after_seconds(100),
-        actor: Some(session()),
+        audited: audited_by(Auditor::Credential(session()), after_seconds(100)),
     }
 }
 
@@ -210,7 +211,7 @@ pub(crate) async fn operator_redacts_without_a_name(subject: &Subject) {
     let head = place.create("/a", 1).await;
     place.change(vec![edited(&head, 1)]).await;
     let by_nobody = Redaction {
-        actor: None,
+        audited: by_nobody(after_seconds(100)),
         ..redaction(&place, head.version_id)
     };
     place.index.redact(place.tenant_id, &by_nobody).await.unwrap();
@@ -227,7 +228,7 @@ pub(crate) async fn archived_store_is_redacted_all_the_same(subject: &Subject) {
     place.change(vec![edited(&head, 1)]).await;
     place
         .index
-        .archive_store(place.tenant_id, place.store_id, NOW)
+        .archive_store(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     redacted(&place, head.version_id).await;

@@ -3,7 +3,9 @@
 use keepsake_core::{SensitiveDataPolicy, StoreId};
 use keepsake_index::{Change, Commit, CommitOutcome, Guard, Refusal, StoreChange};
 
-use crate::place::{NOW, Place, after_seconds, committed, created, deleted, dir, edited, next_uuid, renamed};
+use crate::place::{
+    NOW, Place, after_seconds, by_tenant, committed, created, deleted, dir, edited, next_uuid, renamed,
+};
 use crate::subject::Subject;
 
 /// Holds a commit to be refused, and nothing to be written by it.
@@ -197,7 +199,7 @@ pub(crate) async fn commit_judged_under_another_policy_is_stale(subject: &Subjec
     };
     place
         .index
-        .update_store(place.tenant_id, place.store_id, &change, None)
+        .update_store(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
         .await
         .unwrap();
     for policy in [SensitiveDataPolicy::Off, SensitiveDataPolicy::Redact] {

@@ -5,7 +5,9 @@ use keepsake_index::{
     Change, CommitOutcome, HeadChange, Idempotency, MemoryTarget, Pin, PinOutcome, Refusal,
 };
 
-use crate::place::{NOW, Place, after_seconds, committed, created, deleted, edited, next_uuid, renamed};
+use crate::place::{
+    NOW, Place, after_seconds, by_tenant, committed, created, deleted, edited, next_uuid, renamed,
+};
 use crate::subject::Subject;
 
 const STALE: CommitOutcome = CommitOutcome::Refused(Refusal::Stale);
@@ -247,7 +249,7 @@ pub(crate) async fn pin_needs_a_store_that_takes_changes(subject: &Subject) {
     assert_eq!(set(&place, &elsewhere).await, PinOutcome::NoStore);
     place
         .index
-        .archive_store(place.tenant_id, place.store_id, NOW)
+        .archive_store(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(set(&place, &pin(&place, &head, true)).await, PinOutcome::Archived);

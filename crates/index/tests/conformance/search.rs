@@ -9,7 +9,7 @@ use keepsake_index::{
 };
 use uuid::Uuid;
 
-use crate::place::{NOW, Place, actor, created, deleted, edited, next_uuid, renamed};
+use crate::place::{NOW, Place, by_tenant, created, deleted, edited, next_uuid, renamed};
 use crate::subject::Subject;
 
 const ANALYSER: u32 = 7;
@@ -190,8 +190,7 @@ pub(crate) async fn store_is_told_whole_after_a_purge(subject: &Subject) {
     let redaction = Redaction {
         store_id: place.store_id,
         version_id: head.version_id,
-        actor: Some(actor()),
-        now: NOW,
+        audited: by_tenant(NOW),
     };
     let outcome = place.index.redact(place.tenant_id, &redaction).await.unwrap();
     assert!(
@@ -226,7 +225,7 @@ pub(crate) async fn stores_that_are_not_there_are_none(subject: &Subject) {
         .await;
     assert_eq!(crossed.unwrap(), None);
     index
-        .delete_store(place.tenant_id, place.store_id, NOW)
+        .delete_store(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     let gone = index
@@ -344,7 +343,11 @@ pub(crate) async fn late_terms_give_way_to_newer_content(subject: &Subject) {
     let newer = [(current.memory_id, current.blob_id, newer)];
     let written = place.index.put_search_rows(tenant_id, store_id, &newer).await;
     assert_eq!(written.unwrap(), 1);
-    place.index.delete_store(tenant_id, store_id, NOW).await.unwrap();
+    place
+        .index
+        .delete_store(tenant_id, store_id, &by_tenant(NOW))
+        .await
+        .unwrap();
     let newest = [(
         current.memory_id,
         current.blob_id,

@@ -3,14 +3,19 @@
 use keepsake_core::{ErasureId, EventId, ResourceId, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::{
     Access, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace, NewAttachment, NewSession,
-    Prunable, Selector, Session, SessionChange, SessionCreation, SessionEvent, SessionListing,
+    Prunable, Selector, Session, SessionChange, SessionCreation, SessionEvent, SessionLimits, SessionListing,
     SessionRefusal, SessionUpdate, SessionUse,
 };
 use serde_json::{Map, json};
 
 use crate::erasures::{ask, below, end, erase, step};
-use crate::place::{NOW, Place, after_seconds, next_uuid, renamed};
+use crate::place::{NOW, PLENTY, Place, after_seconds, by_tenant, next_uuid, renamed};
 use crate::subject::Subject;
+
+pub(crate) const UNLIMITED: SessionLimits = SessionLimits {
+    sessions: PLENTY,
+    session_bytes: PLENTY,
+};
 
 const ALL: EventListing = EventListing {
     only: None,
@@ -21,7 +26,7 @@ const ALL: EventListing = EventListing {
     limit: 1000,
 };
 
-fn attachment(store_id: StoreId) -> NewAttachment {
+pub(crate) fn attachment(store_id: StoreId) -> NewAttachment {
     NewAttachment {
         resource_id: ResourceId::from_uuid(next_uuid()),
         store_id,
@@ -30,7 +35,7 @@ fn attachment(store_id: StoreId) -> NewAttachment {
     }
 }
 
-fn new_session(stores: &[StoreId], created_at: Timestamp) -> NewSession {
+pub(crate) fn new_session(stores: &[StoreId], created_at: Timestamp) -> NewSession {
     NewSession {
         session_id: SessionId::from_uuid(next_uuid()),
         agent: json!({"id": "agent\u{0}1"}).into(),
@@ -48,7 +53,7 @@ fn new_session(stores: &[StoreId], created_at: Timestamp) -> NewSession {
 async fn make(place: &Place, new: &NewSession) -> Session {
     match place
         .index
-        .create_session(place.tenant_id, new, None)
+        .create_session(place.tenant_id, new, &UNLIMITED, None, &by_tenant(NOW))
         .await
         .unwrap()
     {
@@ -65,11 +70,21 @@ async fn found(place: &Place, session_id: SessionId) -> Option<Session> {
     place.index.session(place.tenant_id, session_id).await.unwrap()
 }
 
-async fn change(place: &Place, session_id: SessionId, detail: Detail) -> SessionUpdate {
+pub(crate) async fn change(place: &Place, session_id: SessionId, detail: Detail) -> SessionUpdate {
+    change_within(place, session_id, detail, UNLIMITED).await
+}
+
+pub(crate) async fn change_within(
+    place: &Place,
+    session_id: SessionId,
+    detail: Detail,
+    limits: SessionLimits,
+) -> SessionUpdate {
     let change = SessionChange {
         detail,
         only: None,
-        now: after_seconds(1),
+        limits,
+        audited: by_tenant(after_seconds(1)),
     };
     let changed = place
         .index
@@ -149,7 +164,8 @@ pub(crate) async fn session_is_found_as_it_was_made_by_its_tenant_alone(subject:
         change(&mine, made.session_id, Detail::Archive).await,
         SessionUpdate::NoSession
     );
-    let deleted = mine.index.delete_session(mine.tenant_id, made.session_id, NOW);
+    let by = by_tenant(NOW);
+    let deleted = mine.index.delete_session(mine.tenant_id, made.session_id, &by);
     assert!(!deleted.await.unwrap());
     let called = event(&theirs, made.session_id, 1, &["/a"]);
     mine.index
@@ -162,7 +178,7 @@ pub(crate) async fn session_is_found_as_it_was_made_by_its_tenant_alone(subject:
     let foreign = new_session(&[theirs.store_id], NOW);
     let refused = mine
         .index
-        .create_session(mine.tenant_id, &foreign, None)
+        .create_session(mine.tenant_id, &foreign, &UNLIMITED, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(refused, SessionCreation::Refused(AttachmentRefusal::NoStore));
@@ -241,7 +257,8 @@ pub(crate) async fn bound_credential_sees_sessions_of_its_own_stores_only(subjec
         let change = SessionChange {
             detail: Detail::Archive,
             only: Some(vec![place.store_id]),
-            now: after_seconds(1),
+            limits: UNLIMITED,
+            audited: by_tenant(after_seconds(1)),
         };
         let (tenant_id, session_id) = (place.tenant_id, hidden.session_id);
         let outcome = place.index.change_session(tenant_id, session_id, &change, None);
@@ -292,7 +309,7 @@ pub(crate) async fn store_that_is_deleted_is_attached_no_longer(subject: &Subjec
     let index = &place.index;
     assert!(
         index
-            .delete_store(place.tenant_id, other.store_id, NOW)
+            .delete_store(place.tenant_id, other.store_id, &by_tenant(NOW))
             .await
             .unwrap()
     );
@@ -349,7 +366,8 @@ pub(crate) async fn events_are_kept_once_in_their_order(subject: &Subject) {
     };
     assert_eq!(events(&place, session_id, &middle).await, [""]);
     // A session that is gone takes no more of them.
-    let deleted = place.index.delete_session(place.tenant_id, session_id, NOW);
+    let by = by_tenant(NOW);
+    let deleted = place.index.delete_session(place.tenant_id, session_id, &by);
     assert!(deleted.await.unwrap());
     let late = [event(&place, session_id, 4, &["/late"])];
     place.index.flush_session_events(&late).await.unwrap();
@@ -478,7 +496,7 @@ pub(crate) async fn ended_sessions_are_pruned_with_what_belongs_to_them(subject:
     let index = &place.index;
     assert!(
         index
-            .delete_session(place.tenant_id, deleted.session_id, NOW)
+            .delete_session(place.tenant_id, deleted.session_id, &by_tenant(NOW))
             .await
             .unwrap()
     );

@@ -8,7 +8,7 @@ use futures::future::{join_all, poll_immediate};
 use keepsake_index::{CommitOutcome, Index as _, IndexError, Refusal, SqliteIndex};
 use tokio::time::timeout;
 
-use crate::place::{Place, committed, created, edited};
+use crate::place::{NOW, Place, by_tenant, committed, created, edited};
 use crate::subject::{Raw, sqlite_index, sqlite_url};
 
 /// Far longer than anything here takes: a wait that long never ends.
@@ -34,8 +34,12 @@ async fn audit_is_append_only() {
             "{statement}: {refused}"
         );
     }
-    let entries = place.index.audit(place.tenant_id, None, 10).await.unwrap();
-    assert_eq!(entries.len(), 1);
+    let listing = keepsake_index::AuditListing {
+        limit: 10,
+        ..Default::default()
+    };
+    let entries = place.index.audit(place.tenant_id, &listing).await.unwrap();
+    assert_eq!(entries.len(), 2);
 }
 
 #[tokio::test]
@@ -184,7 +188,13 @@ async fn closed_index_leaves_one_file() {
     // A refusal may have left something open.
     place
         .index
-        .create_store(place.tenant_id, &crate::place::new_store(), 1, None)
+        .create_store(
+            place.tenant_id,
+            &crate::place::new_store(),
+            1,
+            None,
+            &by_tenant(NOW),
+        )
         .await
         .unwrap();
     raw.close().await;

@@ -8,7 +8,7 @@ use keepsake_index::{
 };
 use serde_json::json;
 
-use crate::place::{NOW, PLENTY, Place, after_seconds, created, new_store, new_tenant, next_uuid};
+use crate::place::{NOW, PLENTY, Place, after_seconds, by_tenant, created, new_store, new_tenant, next_uuid};
 use crate::subject::Subject;
 
 fn call(scope: u8, request: u8) -> Idempotency {
@@ -32,7 +32,9 @@ async fn create(index: &dyn Index, tenant_id: TenantId, seconds: i64) -> StoreId
         created_at: after_seconds(seconds),
         ..new_store()
     };
-    let made = index.create_store(tenant_id, &store, PLENTY, None).await;
+    let made = index
+        .create_store(tenant_id, &store, PLENTY, None, &by_tenant(NOW))
+        .await;
     assert_eq!(made.unwrap(), StoreCreation::Created);
     store.store_id
 }
@@ -45,7 +47,7 @@ async fn listed(index: &dyn Index, tenant_id: TenantId, listing: &StoreListing) 
 async fn update(place: &Place, change: &StoreChange) -> StoreUpdate {
     place
         .index
-        .update_store(place.tenant_id, place.store_id, change, None)
+        .update_store(place.tenant_id, place.store_id, change, None, &by_tenant(NOW))
         .await
         .unwrap()
 }
@@ -69,7 +71,7 @@ pub(crate) async fn call_that_is_sent_twice_makes_one_store(subject: &Subject) {
     let create = async |store: &NewStore, limit, call: Idempotency| {
         let made = subject
             .index
-            .create_store(tenant_id, store, limit, Some(&call))
+            .create_store(tenant_id, store, limit, Some(&call), &by_tenant(NOW))
             .await;
         made.unwrap()
     };
@@ -111,9 +113,12 @@ pub(crate) async fn concurrent_duplicates_make_one_store(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let stores: Vec<_> = (0..12).map(|_| new_store()).collect();
     let call = call(1, 1);
-    let creates = stores
-        .iter()
-        .map(|store| subject.index.create_store(tenant_id, store, PLENTY, Some(&call)));
+    let creates = stores.iter().map(async |store| {
+        subject
+            .index
+            .create_store(tenant_id, store, PLENTY, Some(&call), &by_tenant(NOW))
+            .await
+    });
     let made: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
     let there = listed(subject.index.as_ref(), tenant_id, &everything()).await;
     assert_eq!(there.len(), 1);
@@ -138,12 +143,24 @@ pub(crate) async fn name_of_a_commits_call_is_not_one_of_a_store(subject: &Subje
     place.run(&commit).await;
     let made = place
         .index
-        .create_store(place.tenant_id, &new_store(), PLENTY, Some(&call(1, 1)))
+        .create_store(
+            place.tenant_id,
+            &new_store(),
+            PLENTY,
+            Some(&call(1, 1)),
+            &by_tenant(NOW),
+        )
         .await;
     assert_eq!(made.unwrap(), StoreCreation::KeyReused);
     let made = place
         .index
-        .create_store(place.tenant_id, &new_store(), PLENTY, Some(&call(2, 1)))
+        .create_store(
+            place.tenant_id,
+            &new_store(),
+            PLENTY,
+            Some(&call(2, 1)),
+            &by_tenant(NOW),
+        )
         .await;
     assert_eq!(made.unwrap(), StoreCreation::Created);
     commit = place.commit_of(vec![created("/b", 1)]);
@@ -188,7 +205,10 @@ pub(crate) async fn filters_of_stores_hold(subject: &Subject) {
     for seconds in 0..6 {
         stores.push(create(index, tenant_id, seconds).await);
     }
-    index.archive_store(tenant_id, stores[2], NOW).await.unwrap();
+    index
+        .archive_store(tenant_id, stores[2], &by_tenant(NOW))
+        .await
+        .unwrap();
     let of = |places: &[usize]| places.iter().map(|place| stores[*place]).collect::<Vec<_>>();
     let list = async |listing: StoreListing| listed(index, tenant_id, &listing).await;
     assert_eq!(list(everything()).await, of(&[5, 4, 3, 2, 1, 0]));
@@ -357,7 +377,13 @@ pub(crate) async fn update_that_is_sent_twice_is_made_once(subject: &Subject) {
         };
         place
             .index
-            .update_store(place.tenant_id, place.store_id, &change, Some(&call))
+            .update_store(
+                place.tenant_id,
+                place.store_id,
+                &change,
+                Some(&call),
+                &by_tenant(NOW),
+            )
             .await
             .unwrap()
     };
@@ -370,7 +396,7 @@ pub(crate) async fn update_that_is_sent_twice_is_made_once(subject: &Subject) {
     assert_eq!(update("third", call(1, 3)).await, StoreUpdate::KeyReused);
     place
         .index
-        .archive_store(place.tenant_id, place.store_id, NOW)
+        .archive_store(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     assert!(matches!(
@@ -400,7 +426,11 @@ pub(crate) async fn archived_store_stays_as_it_is(subject: &Subject) {
     let archive = async |seconds| {
         let archived = place
             .index
-            .archive_store(place.tenant_id, place.store_id, after_seconds(seconds))
+            .archive_store(
+                place.tenant_id,
+                place.store_id,
+                &by_tenant(after_seconds(seconds)),
+            )
             .await;
         archived.unwrap().unwrap()
     };
@@ -426,9 +456,12 @@ pub(crate) async fn store_of_no_id_is_not_changed(subject: &Subject) {
     let change = StoreChange::default();
     let refused = place
         .index
-        .update_store(place.tenant_id, nowhere, &change, None)
+        .update_store(place.tenant_id, nowhere, &change, None, &by_tenant(NOW))
         .await;
     assert_eq!(refused.unwrap(), StoreUpdate::NoStore);
-    let refused = place.index.archive_store(place.tenant_id, nowhere, NOW).await;
+    let refused = place
+        .index
+        .archive_store(place.tenant_id, nowhere, &by_tenant(NOW))
+        .await;
     assert_eq!(refused.unwrap(), None);
 }

@@ -9,7 +9,9 @@ use keepsake_index::{
 };
 use serde_json::json;
 
-use crate::place::{NOW, PLENTY, Place, after_seconds, audited, new_key, new_store, new_tenant, next_uuid};
+use crate::place::{
+    NOW, PLENTY, Place, after_seconds, audited, by_tenant, new_key, new_store, new_tenant, next_uuid,
+};
 use crate::subject::Subject;
 
 fn tenant_called(external_id: Option<&str>) -> Tenant {
@@ -27,7 +29,10 @@ fn tenant_called(external_id: Option<&str>) -> Tenant {
 }
 
 async fn create_key(subject: &Subject, key: &ApiKey, secret: [u8; 32]) -> KeyCreation {
-    let made = subject.index.create_api_key(key, &secret, None, &audited()).await;
+    let made = subject
+        .index
+        .create_api_key(key, &secret, PLENTY, None, &audited())
+        .await;
     made.unwrap()
 }
 
@@ -98,7 +103,7 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
     assert_eq!(
         subject
             .index
-            .create_store(tenant_id, &store, 1, None)
+            .create_store(tenant_id, &store, 1, None, &by_tenant(NOW))
             .await
             .unwrap(),
         StoreCreation::Created
@@ -137,7 +142,7 @@ pub(crate) async fn store_of_nobody_is_not_made(subject: &Subject) {
     assert_eq!(
         subject
             .index
-            .create_store(nobody, &store, PLENTY, None)
+            .create_store(nobody, &store, PLENTY, None, &by_tenant(NOW))
             .await
             .unwrap(),
         StoreCreation::NoTenant
@@ -151,7 +156,7 @@ pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
     let create = async |limit| {
         subject
             .index
-            .create_store(tenant_id, &new_store(), limit, None)
+            .create_store(tenant_id, &new_store(), limit, None, &by_tenant(NOW))
             .await
             .unwrap()
     };
@@ -163,7 +168,7 @@ pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
     let other = new_tenant(subject).await;
     let made = subject
         .index
-        .create_store(other, &new_store(), 1, None)
+        .create_store(other, &new_store(), 1, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(
@@ -176,9 +181,12 @@ pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
 pub(crate) async fn stores_racing_at_the_limit_end_exactly_on_it(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let stores: Vec<_> = (0..16).map(|_| new_store()).collect();
-    let creates = stores
-        .iter()
-        .map(|store| subject.index.create_store(tenant_id, store, 5, None));
+    let creates = stores.iter().map(async |store| {
+        subject
+            .index
+            .create_store(tenant_id, store, 5, None, &by_tenant(NOW))
+            .await
+    });
     let made: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(
         made.iter()
@@ -215,7 +223,7 @@ pub(crate) async fn store_id_that_is_taken_makes_no_second_store(subject: &Subje
     assert!(
         place
             .index
-            .create_store(place.tenant_id, &again, PLENTY, None)
+            .create_store(place.tenant_id, &again, PLENTY, None, &by_tenant(NOW))
             .await
             .is_err()
     );
@@ -311,7 +319,7 @@ pub(crate) async fn secret_belongs_to_one_key_alone(subject: &Subject) {
     assert!(
         subject
             .index
-            .create_api_key(&new_key(theirs), &[1; 32], None, &audited())
+            .create_api_key(&new_key(theirs), &[1; 32], PLENTY, None, &audited())
             .await
             .is_err()
     );

@@ -9,7 +9,8 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::place::{
-    NOW, Place, after_seconds, audited_by, created, deleted, edited, new_tenant, next_uuid, renamed,
+    NOW, Place, after_seconds, audited_by, by_nobody, by_tenant, created, deleted, edited, new_tenant,
+    next_uuid, renamed,
 };
 use crate::subject::Subject;
 
@@ -20,8 +21,7 @@ async fn redact(place: &Place, version_id: VersionId) {
     let redaction = Redaction {
         store_id: place.store_id,
         version_id,
-        now: NOW,
-        actor: None,
+        audited: by_nobody(NOW),
     };
     let redacted = place.index.redact(place.tenant_id, &redaction).await.unwrap();
     assert!(
@@ -82,7 +82,8 @@ pub(crate) async fn blob_of_a_deleted_store_is_named_until_it_is_purged(subject:
     }
     let nobody = place.blob(VersionId::from_uuid(next_uuid()));
     assert!(!place.index.blob_is_named(&nobody).await.unwrap());
-    let deleted = place.index.delete_store(place.tenant_id, place.store_id, NOW);
+    let by = by_tenant(NOW);
+    let deleted = place.index.delete_store(place.tenant_id, place.store_id, &by);
     assert!(deleted.await.unwrap());
     let rows = named(&place, 10).await;
     assert!(rows.len() == 2 && rows.iter().all(|row| !row.is_live), "{rows:?}");
@@ -240,7 +241,7 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(subject: &Subject) {
     let gone = places.pop().unwrap();
     assert!(
         index
-            .delete_store(gone.tenant_id, gone.store_id, NOW)
+            .delete_store(gone.tenant_id, gone.store_id, &by_tenant(NOW))
             .await
             .unwrap()
     );

@@ -25,6 +25,10 @@ pub(super) const LIMITS: LimitOverrides = LimitOverrides {
     versions_per_memory: None,
     expires_unused_after: None,
     period_set_at: None,
+    sessions_per_tenant: None,
+    session_bytes_per_tenant: None,
+    api_keys_per_tenant: None,
+    audit_entries_per_day: None,
 };
 
 /// Makes the tenants and stores of a layout.

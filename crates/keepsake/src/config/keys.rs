@@ -92,6 +92,7 @@ pub(crate) fn all() -> Vec<Key> {
     }));
     keys.extend([
         key("sensitive_data.rules", None, Rules),
+        key("audit.retention_days", Some("400"), Plain),
         key("auth.token_key_days", Some("30"), Plain),
         key(ISSUERS, None, Tables),
         key("secrets.master_key", None, Nothing),

@@ -24,6 +24,9 @@ use super::url::IndexUrl;
 /// Room for a few of the largest bodies; one tenant gets half of it.
 const MIN_REQUEST_MEMORY_BYTES: u64 = 16 << 20;
 
+/// Days that audits are kept, at most: a hundred years.
+const MAX_AUDIT_DAYS: u64 = 36_500;
+
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
@@ -74,6 +77,8 @@ pub(crate) struct Settings {
     pub(crate) cache_search_bytes: u64,
     /// Limits of tenants that have none of their own.
     pub(crate) limits: Limits,
+    /// How long the tenants' audits are kept.
+    pub(crate) audit_retention: Duration,
     /// What finds sensitive data.
     pub(crate) scanner: Scanner,
     /// Who is believed beside API keys.
@@ -170,6 +175,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
     let cache_blob_bytes = reader.get("cache.blob_bytes", number(0));
     let cache_search_bytes = reader.get("cache.search_bytes", number(0));
     let limits = read_limits(reader);
+    let audit_retention = read_audit(reader);
     let has_rules = reader.is_set("sensitive_data.rules");
     let scanner = reader.get("sensitive_data.rules", rules::scanner);
     let auth = read_auth(reader);
@@ -185,6 +191,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Settings> {
         cache_blob_bytes: cache_blob_bytes?,
         cache_search_bytes: cache_search_bytes?,
         limits: limits?,
+        audit_retention: audit_retention?,
         scanner: if has_rules { scanner? } else { Scanner::default() },
         auth: auth?,
         vault,
@@ -312,6 +319,14 @@ fn read_blobs(reader: &mut Reader<'_>) -> Option<BlobSettings> {
         s3,
         deletion_delay: Duration::from_secs(deletion_delay?),
     })
+}
+
+fn read_audit(reader: &mut Reader<'_>) -> Option<Duration> {
+    let days = reader.get("audit.retention_days", |value| match number(1)(value)? {
+        days if days <= MAX_AUDIT_DAYS => Ok(days),
+        _ => Err(format!("must be at most {MAX_AUDIT_DAYS}")),
+    });
+    Some(Duration::from_hours(days? * 24))
 }
 
 fn read_limits(reader: &mut Reader<'_>) -> Option<Limits> {

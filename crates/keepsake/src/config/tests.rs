@@ -57,6 +57,10 @@ memories_per_store = 3
 bytes_per_store = 4
 stores_per_tenant = 5
 bytes_per_tenant = 6
+sessions_per_tenant = 12
+session_bytes_per_tenant = 13
+api_keys_per_tenant = 14
+audit_entries_per_day = 15
 requests_per_second = 7
 request_burst = 8
 version_retention_secs = 9
@@ -83,6 +87,9 @@ filter = "keepsake=debug,info"
 [operator]
 listen = "[::1]:9091"
 token = "hunter2-0123456789abcdef0123456789abcdef"
+
+[audit]
+retention_days = 90
 
 [auth]
 token_key_days = 7
@@ -204,8 +211,9 @@ fn every_key_is_read_from_a_file() {
             .values()
             .map(|value| value.as_u64().unwrap())
             .sum::<u64>(),
-        66
+        120
     );
+    assert_eq!(settings.audit_retention, Duration::from_hours(90 * 24));
     assert_eq!(settings.log.format, LogFormat::Json);
     assert_eq!(settings.log.filter, "keepsake=debug,info");
 }

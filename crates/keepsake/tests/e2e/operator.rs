@@ -219,8 +219,11 @@ async fn tenant_lives_and_leaves_nothing(pair: Pair) {
     ]);
     assert_eq!(operator.audit("/admin/v1/audit").await, expected);
     let by_key = format!("api_key:{}", text(&key["id"]));
-    let own_entry = (by_key, "api_key.create".to_owned(), text(&own["id"]));
-    let of_tenant = expected.iter().cloned().chain([own_entry]).collect();
+    let by_tenant = [
+        (by_key.clone(), "memory_store.create".to_owned(), written.clone()),
+        (by_key, "api_key.create".to_owned(), text(&own["id"])),
+    ];
+    let of_tenant = expected.iter().cloned().chain(by_tenant).collect();
     assert_eq!(operator.audit(&format!("{path}/audit")).await, of_tenant);
 
     let begun = operator.send(Method::DELETE, &path, None).await;

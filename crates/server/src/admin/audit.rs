@@ -2,16 +2,15 @@
 
 use axum::Json;
 use axum::extract::State;
-use keepsake_core::{ApiKeyId, ErasureId, StoreId, TenantId};
-use keepsake_engine::Engine;
+use keepsake_engine::{AuditQuery, Engine};
 use keepsake_index::AuditEntry;
 use serde::Serialize;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 use crate::error::ApiError;
 use crate::path::InTenant;
 use crate::query::Asked;
+use crate::routes::audit::object_id;
 use crate::routes::list::{List, ListPage};
 use crate::schemas::{self, AuditEntryType};
 
@@ -24,8 +23,8 @@ pub(crate) struct Entry {
     r#type: AuditEntryType,
     #[schema(value_type = schemas::Time)]
     at: String,
-    /// `operator`, `operator_cli`, `api_key:apikey_…`, `user:…`,
-    /// `service_account:…` or `job`.
+    /// `operator`, `operator_cli`, `api_key:apikey_…`, `session:sesn_…`,
+    /// `user:…`, `service_account:…` or `job`.
     actor: String,
     /// The kind of object, a dot, and what was done to it; of a job also which.
     #[schema(examples("tenant.create"))]
@@ -49,20 +48,10 @@ impl From<AuditEntry> for Entry {
     }
 }
 
-/// The id of an object as its own surface writes it; a UUID where there is none.
-fn object_id(action: &str, id: Uuid) -> String {
-    match action.split('.').next() {
-        Some("tenant") => TenantId::from_uuid(id).to_string(),
-        Some("api_key") => ApiKeyId::from_uuid(id).to_string(),
-        Some("memory_store") => StoreId::from_uuid(id).to_string(),
-        Some("erasure") => ErasureId::from_uuid(id).to_string(),
-        _ => id.to_string(),
-    }
-}
-
 /// List what concerns a tenant
 ///
-/// The newest first: what the operator did to it, its keys and its erasures.
+/// The newest first: what the operator and its own credentials did to it, its
+/// memory stores, sessions, API keys, redactions and erasures.
 #[utoipa::path(
     get,
     path = "/tenants/{tenant_id}/audit",
@@ -76,7 +65,11 @@ pub(super) async fn of_tenant(
     InTenant(tenant_id): InTenant,
     Asked(asked): Asked<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {
-    let entries = engine.operator().audit(tenant_id, &asked.into()).await?;
+    let query = AuditQuery {
+        page: asked.into(),
+        ..AuditQuery::default()
+    };
+    let entries = engine.operator().audit(tenant_id, &query).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }
 

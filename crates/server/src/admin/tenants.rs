@@ -120,6 +120,10 @@ pub(crate) struct TenantUsage {
     granted_bytes: u64,
     /// Keys that were not revoked.
     api_keys: u64,
+    /// Live and archived sessions.
+    sessions: u64,
+    /// Bytes of these sessions' descriptions.
+    session_bytes: u64,
     /// The limits in force.
     #[schema(value_type = schemas::Limits)]
     limits: Limits,
@@ -138,6 +142,8 @@ impl TenantUsage {
             version_bytes: usage.version_bytes,
             granted_bytes: usage.granted_bytes,
             api_keys: usage.api_keys,
+            sessions: usage.sessions,
+            session_bytes: usage.session_bytes,
             limits: report.limits,
         }
     }

@@ -3,6 +3,7 @@
 //! An area's facts share one server; each has a tenant of its own.
 
 mod access;
+mod audit;
 mod bodies;
 mod changes;
 mod contents;
@@ -79,6 +80,19 @@ area!(
         access::store_metadata_needs_the_scope_of_stores,
         access::key_bound_to_a_store_is_told_of_no_other,
         access::store_deleted_is_told_as_one_that_never_existed,
+    ]
+);
+
+area!(
+    audit_tells_who_did_what_on_postgres_and_s3,
+    audit_tells_who_did_what_on_sqlite_and_files,
+    [
+        audit::who_deleted_a_store_is_told,
+        audit::every_change_of_a_session_is_told,
+        audit::keys_redactions_and_erasures_are_told,
+        audit::audit_is_filtered_and_paged,
+        audit::audit_needs_an_unbound_administrator,
+        audit::audit_holds_no_names_and_no_content,
     ]
 );
 

@@ -1,13 +1,13 @@
 //! Limits of a tenant at their edges, and the defaults.
 
 use keepsake_core::limits::{LimitOverrides, Limits};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::{
     Fact, PREVIEW, Place, STORES, Store, all, check, delete, fact, invalid, ok, post_with, refused, text,
 };
 use crate::support::command::keepsake;
-use crate::support::{Answer, Pair};
+use crate::support::{Answer, Client, Pair, secrets};
 
 fn facts() -> Vec<Fact> {
     let memories = LimitOverrides {
@@ -26,6 +26,23 @@ fn facts() -> Vec<Fact> {
         stores_per_tenant: Some(3),
         ..LimitOverrides::default()
     };
+    let sessions = LimitOverrides {
+        sessions_per_tenant: Some(2),
+        ..LimitOverrides::default()
+    };
+    let session_bytes = LimitOverrides {
+        session_bytes_per_tenant: Some(2_000),
+        ..LimitOverrides::default()
+    };
+    // Those of `support`, and the tenant's first.
+    let keys = LimitOverrides {
+        api_keys_per_tenant: Some(8),
+        ..LimitOverrides::default()
+    };
+    let changes = LimitOverrides {
+        audit_entries_per_day: Some(3),
+        ..LimitOverrides::default()
+    };
     let memory_bytes = LimitOverrides {
         bytes_per_memory: Some(60),
         ..LimitOverrides::default()
@@ -40,6 +57,10 @@ fn facts() -> Vec<Fact> {
         with(&store_bytes, fact!(store_holds_so_many_bytes)),
         with(&tenant_bytes, fact!(tenant_holds_so_many_bytes)),
         with(&stores, fact!(tenant_has_so_many_stores)),
+        with(&sessions, fact!(tenant_has_so_many_sessions)),
+        with(&session_bytes, fact!(sessions_are_described_with_so_many_bytes)),
+        with(&keys, fact!(tenant_has_so_many_keys)),
+        with(&changes, fact!(tenant_makes_so_many_changes_in_a_day)),
         with(&memory_bytes, fact!(memory_holds_so_many_bytes)),
     ]
 }
@@ -67,6 +88,14 @@ async fn default_limits_are_these() {
     );
     assert_eq!(defaults.stores_per_tenant, 1_000);
     assert_eq!(
+        (defaults.sessions_per_tenant, defaults.session_bytes_per_tenant),
+        (10_000, 1 << 30)
+    );
+    assert_eq!(
+        (defaults.api_keys_per_tenant, defaults.audit_entries_per_day),
+        (1_000, 100_000)
+    );
+    assert_eq!(
         (defaults.requests_per_second, defaults.request_burst),
         (1_000, 2_000)
     );
@@ -84,6 +113,11 @@ async fn default_limits_are_these() {
         "memories_per_store = 2000",
         "bytes_per_store = 104857600",
         "stores_per_tenant = 1000",
+        "sessions_per_tenant = 10000",
+        "session_bytes_per_tenant = 1073741824",
+        "api_keys_per_tenant = 1000",
+        "audit_entries_per_day = 100000",
+        "retention_days = 400",
         "requests_per_second = 1000",
         "request_burst = 2000",
         "version_retention_secs = 2592000",
@@ -244,6 +278,91 @@ async fn tenant_has_so_many_stores(place: Place) {
     assert_eq!(again["id"], made["id"]);
     let listed = all(client, &format!("{STORES}?include_archived=true")).await;
     assert_eq!(listed.len(), 3);
+}
+
+const SESSIONS: &str = "/v1/sessions";
+
+fn new_session(system: &str) -> Value {
+    let agent = json!({"type": "agent", "id": "agent_1", "system": system});
+    json!({"agent": agent, "environment_id": "env_1"})
+}
+
+async fn make_session(client: &Client, system: &str) -> Answer {
+    let answer = client.post(SESSIONS, &new_session(system)).await;
+    if let Some(token) = answer.json()["token"].as_str() {
+        secrets::remember(token, "a session's token");
+    }
+    answer
+}
+
+fn at(object: &Value) -> String {
+    format!("{SESSIONS}/{}", text(&object["id"]))
+}
+
+async fn tenant_has_so_many_sessions(place: Place) {
+    let client = &place.client;
+    let answers = futures::future::join_all((0..6).map(|_| make_session(client, ""))).await;
+    let (made, over): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+    assert_eq!((made.len(), over.len()), (2, 4));
+    for answer in over {
+        over_quota(answer, 2);
+    }
+    // An archived one counts, a deleted one does not.
+    let sessions = made.iter().map(|answer| answer.json()).collect::<Vec<_>>();
+    ok(&client
+        .post(&format!("{}/archive", at(&sessions[0])), &json!({}))
+        .await);
+    over_quota(&make_session(client, "").await, 2);
+    ok(&delete(client, &at(&sessions[1])).await);
+    ok(&make_session(client, "").await);
+    over_quota(&make_session(client, "").await, 2);
+}
+
+async fn sessions_are_described_with_so_many_bytes(place: Place) {
+    let client = &place.client;
+    over_quota(&make_session(client, &"x".repeat(2_000)).await, 2_000);
+    let first = ok(&make_session(client, &"x".repeat(600)).await);
+    ok(&make_session(client, &"x".repeat(600)).await);
+    let title = |chars: usize| json!({"title": "t".repeat(chars)});
+    over_quota(&client.post(&at(&first), &title(900)).await, 2_000);
+    ok(&client.post(&at(&first), &title(10)).await);
+    ok(&delete(client, &at(&first)).await);
+    ok(&make_session(client, &"x".repeat(600)).await);
+}
+
+async fn tenant_has_so_many_keys(place: Place) {
+    let client = &place.client;
+    let new = json!({"name": "more", "scopes": ["memory:read"]});
+    let listed = all(client, "/v1/api_keys").await.len();
+    let mut made = Vec::new();
+    for _ in listed..8 {
+        let key = ok(&client.post("/v1/api_keys", &new).await);
+        secrets::remember(text(&key["api_key"]), "an API key");
+        made.push(key);
+    }
+    over_quota(&client.post("/v1/api_keys", &new).await, 8);
+    // A key counts for a while after it was revoked.
+    let revoke = format!("/v1/api_keys/{}/revoke", text(&made[0]["id"]));
+    ok(&client.post(&revoke, &json!({})).await);
+    over_quota(&client.post("/v1/api_keys", &new).await, 8);
+}
+
+async fn tenant_makes_so_many_changes_in_a_day(place: Place) {
+    let client = &place.client;
+    let store = place.store();
+    let rename = async |name: &str| client.post(&store.path, &json!({"name": name})).await;
+    for name in ["one", "two", "two", "three"] {
+        ok(&rename(name).await);
+    }
+    over_quota(&rename("four").await, 3);
+    over_quota(&client.post(STORES, &json!({"name": "more"})).await, 3);
+    over_quota(&make_session(client, "").await, 3);
+    // Memories are written as before, and what ends something is done.
+    let memory = store.create("/a", "x").await;
+    store.update(&memory, &json!({"content": "y"})).await;
+    ok(&delete(client, &store.path).await);
+    let entries = all(client, "/v1/audit?action=memory_store.delete").await;
+    assert_eq!(entries.len(), 1);
 }
 
 async fn memory_holds_so_many_bytes(place: Place) {

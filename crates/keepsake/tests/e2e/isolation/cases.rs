@@ -241,6 +241,7 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
     ("sessions.resources.delete", NO_BODY),
     ("erasures.list", NO_BODY),
     ("erasures.retrieve", NO_BODY),
+    ("audit.list", NO_BODY),
 ];
 
 /// What a parameter of a path, a query or a header stands for.
@@ -270,6 +271,9 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "include_archived" => Meaning::Plain("true"),
         "depth" | "limit" => Meaning::Plain("1"),
         "operation" => Meaning::Plain("created"),
+        "action" => Meaning::Plain("memory_store.create"),
+        "actor_id" => Meaning::Of(Kind::ApiKey),
+        "object_id" => Meaning::Of(Kind::Store),
         "view" => Meaning::Plain("full"),
         // What both memories of the fixture are called.
         "query" => Meaning::Plain("one,two"),

@@ -38,7 +38,7 @@ const TOOLS: [&str; 3] = [
     "mcp.of_session",
 ];
 /// What is not for sessions.
-const OTHERS: [&str; 29] = [
+const OTHERS: [&str; 30] = [
     "mcp.of_store",
     "memory_stores.create",
     "memory_stores.list",
@@ -56,6 +56,7 @@ const OTHERS: [&str; 29] = [
     "api_keys.list",
     "api_keys.retrieve",
     "api_keys.revoke",
+    "audit.list",
     "erasures.create",
     "erasures.list",
     "erasures.retrieve",

@@ -1,0 +1,257 @@
+//! `/v1/audit`
+
+use axum::Json;
+use axum::extract::State;
+use keepsake_core::{
+    Actor, ApiKeyId, AuditEntryId, ErasureId, SessionId, StoreId, TenantId, Timestamp, VersionId,
+};
+use keepsake_engine::{AuditQuery, Engine, PageRequest};
+use keepsake_index::{AuditAction, AuditEntry as FoundEntry, Auditor};
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use super::list::List;
+use crate::auth::Caller;
+use crate::error::ApiError;
+use crate::query::{Asked, FromQuery, Query};
+use crate::schemas::{self, AuditEntryType};
+
+/// One action. It holds no content, path, name or secret.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditEntry {
+    #[schema(value_type = schemas::AuditEntryId)]
+    id: AuditEntryId,
+    #[schema(inline)]
+    r#type: AuditEntryType,
+    #[schema(value_type = schemas::Time)]
+    created_at: String,
+    /// Who did it; null for a job of the server.
+    #[schema(required)]
+    actor: Option<AuditActor>,
+    /// Object type and verb, with a dot between them.
+    #[schema(value_type = schemas::AuditAction)]
+    action: String,
+    /// The object of the action.
+    #[schema(required)]
+    object: Option<AuditObject>,
+    /// The memory store of a redacted version or of a session's resource; null for
+    /// other actions.
+    #[schema(value_type = Option<schemas::MemoryStoreId>, required)]
+    memory_store_id: Option<StoreId>,
+}
+
+/// Who did something.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(tag = "type")]
+pub(crate) enum AuditActor {
+    /// A request that carried an API key.
+    #[serde(rename = "api_actor")]
+    Api {
+        #[schema(value_type = schemas::ApiKeyId)]
+        api_key_id: ApiKeyId,
+    },
+    /// An agent within a session.
+    #[serde(rename = "session_actor")]
+    Session {
+        #[schema(value_type = schemas::SessionId)]
+        session_id: SessionId,
+    },
+    /// A person.
+    #[serde(rename = "user_actor")]
+    User { user_id: String },
+    /// A workload.
+    #[serde(rename = "service_account_actor")]
+    ServiceAccount { service_account_id: String },
+    /// Who runs the server.
+    #[serde(rename = "operator_actor")]
+    Operator,
+}
+
+/// The object of an action; it may have been deleted since.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct AuditObject {
+    #[schema(value_type = schemas::AuditObjectId)]
+    id: String,
+    #[schema(value_type = schemas::AuditObjectType)]
+    r#type: String,
+}
+
+impl AuditActor {
+    fn of(auditor: Auditor) -> Option<Self> {
+        match auditor {
+            Auditor::Credential(Actor::ApiKey(api_key_id)) => Some(Self::Api { api_key_id }),
+            Auditor::Credential(Actor::Session(session_id)) => Some(Self::Session { session_id }),
+            Auditor::Credential(Actor::User(user_id)) => Some(Self::User { user_id }),
+            Auditor::Credential(Actor::ServiceAccount(service_account_id)) => {
+                Some(Self::ServiceAccount { service_account_id })
+            }
+            Auditor::Operator | Auditor::OperatorCli => Some(Self::Operator),
+            Auditor::Job => None,
+        }
+    }
+}
+
+impl From<FoundEntry> for AuditEntry {
+    fn from(entry: FoundEntry) -> Self {
+        let object = entry.object_id.map(|id| AuditObject {
+            id: object_id(&entry.action, id),
+            r#type: object_type(&entry.action).to_owned(),
+        });
+        Self {
+            id: AuditEntryId::from_uuid(entry.id),
+            r#type: AuditEntryType::Entry,
+            created_at: entry.at.to_rfc3339(),
+            actor: entry.actor.parse().ok().and_then(AuditActor::of),
+            object,
+            action: entry.action,
+            memory_store_id: entry.store_id,
+        }
+    }
+}
+
+fn object_type(action: &str) -> &str {
+    action.split('.').next().unwrap_or_default()
+}
+
+/// The id of an object as its own routes write it; a UUID where there are none.
+pub(crate) fn object_id(action: &str, id: Uuid) -> String {
+    match object_type(action) {
+        "tenant" => TenantId::from_uuid(id).to_string(),
+        "api_key" => ApiKeyId::from_uuid(id).to_string(),
+        "memory_store" => StoreId::from_uuid(id).to_string(),
+        "memory_version" => VersionId::from_uuid(id).to_string(),
+        "session" => SessionId::from_uuid(id).to_string(),
+        "erasure" => ErasureId::from_uuid(id).to_string(),
+        _ => id.to_string(),
+    }
+}
+
+/// Reads the id of an object of any kind that the audit has.
+fn parse_object_id(text: &str) -> Option<Uuid> {
+    let store = text.parse().map(StoreId::uuid);
+    store
+        .or_else(|_| text.parse().map(SessionId::uuid))
+        .or_else(|_| text.parse().map(VersionId::uuid))
+        .or_else(|_| text.parse().map(ApiKeyId::uuid))
+        .or_else(|_| text.parse().map(ErasureId::uuid))
+        .or_else(|_| text.parse().map(TenantId::uuid))
+        .ok()
+}
+
+/// Which entries are listed.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListAudit {
+    /// Only this action.
+    #[param(value_type = Option<schemas::AuditAction>)]
+    action: Option<AuditAction>,
+    /// Only actions of this API key or session, or of the user or service account
+    /// with this subject.
+    #[param(value_type = Option<schemas::GivenName>)]
+    actor_id: Option<String>,
+    /// Only actions on this object: a memory store, memory version, session, API
+    /// key, erasure or the tenant.
+    #[param(value_type = Option<schemas::AuditObjectId>)]
+    object_id: Option<Uuid>,
+    /// Done at or after this time; `created_at_gte` is the same.
+    #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
+    created_from: Option<Timestamp>,
+    /// Done at or before this time; `created_at_lte` is the same.
+    #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
+    created_to: Option<Timestamp>,
+    /// Items of a page; 20 where unset.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<u64>,
+    /// The `next_page` of the page before.
+    #[param(value_type = Option<schemas::Cursor>)]
+    page: Option<String>,
+}
+
+impl FromQuery for ListAudit {
+    fn from_query(query: &mut Query) -> Result<Self, ApiError> {
+        Ok(Self {
+            action: query.word(
+                "action",
+                AuditAction::parse,
+                "an action such as `memory_store.delete`",
+            )?,
+            actor_id: query.name("actor_id")?,
+            object_id: query.word("object_id", parse_object_id, "the id of an object")?,
+            created_from: query.time("created_at", "gte")?,
+            created_to: query.time("created_at", "lte")?,
+            limit: query.limit()?,
+            page: query.text("page")?,
+        })
+    }
+}
+
+impl From<ListAudit> for AuditQuery {
+    fn from(asked: ListAudit) -> Self {
+        Self {
+            created_from: asked.created_from,
+            created_to: asked.created_to,
+            action: asked.action,
+            actor_id: asked.actor_id,
+            object_id: asked.object_id,
+            page: PageRequest {
+                limit: asked.limit,
+                page: asked.page,
+            },
+        }
+    }
+}
+
+/// List the audit
+///
+/// Who did what to the tenant's memory stores, sessions, API keys, redactions and
+/// erasures, the newest first. Writes of memories are in the version history.
+/// Needs the scope `tenant:admin` and a credential that is not bound to memory
+/// stores.
+#[utoipa::path(
+    get,
+    path = "/audit",
+    operation_id = "audit.list",
+    tag = "Audit",
+    params(ListAudit),
+    responses((status = 200, description = "A page of entries.", body = List<AuditEntry>)),
+)]
+pub(crate) async fn list(
+    State(engine): State<Engine>,
+    Caller(principal): Caller,
+    Asked(asked): Asked<ListAudit>,
+) -> Result<Json<List<AuditEntry>>, ApiError> {
+    let entries = engine.audit(&principal, &asked.into()).await?;
+    Ok(Json(List::of(entries, AuditEntry::from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_ids_of_every_action_are_read_back() {
+        let uuid = Uuid::from_u128(7);
+        for action in AuditAction::OF_TENANTS {
+            let shown = object_id(action.name(), uuid);
+            assert_eq!(parse_object_id(&shown), Some(uuid), "{}", action.name());
+        }
+        assert_eq!(parse_object_id("00000000-0000-0000-0000-000000000007"), None);
+    }
+
+    #[test]
+    fn stored_actors_are_read_back() {
+        for auditor in [
+            Auditor::Operator,
+            Auditor::OperatorCli,
+            Auditor::Job,
+            Auditor::Credential(Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(7)))),
+            Auditor::Credential(Actor::Session(SessionId::from_uuid(Uuid::from_u128(7)))),
+            Auditor::Credential(Actor::User("a:b".to_owned())),
+            Auditor::Credential(Actor::ServiceAccount("ci".to_owned())),
+        ] {
+            assert_eq!(auditor.to_string().parse(), Ok(auditor));
+        }
+        assert_eq!("robot:x".parse::<Auditor>().ok(), None);
+    }
+}
