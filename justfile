@@ -49,7 +49,7 @@ openapi:
     cargo run --quiet --locked --package keepsake -- openapi --admin > docs/openapi-admin.json.new
     mv docs/openapi-admin.json.new docs/openapi-admin.json
 
-# Licences, bans, sources and advisories of dependencies; says so when the advisories' database is not to be had
+# Licences, bans, sources and advisories of dependencies, or a note that the advisories' database is missing
 deny:
     ./.ci/deny || [ $? -eq 3 ]
 

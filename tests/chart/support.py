@@ -22,6 +22,8 @@ METRICS = {
     "keepsake_http_requests_in_flight": set(),
     "keepsake_index_call_duration_seconds": {"call", "outcome"},
     "keepsake_blob_call_duration_seconds": {"call", "outcome"},
+    "keepsake_blob_breaker_open": set(),
+    "keepsake_blob_breaker_refusals_total": set(),
     "keepsake_blob_bytes_total": {"direction"},
     "keepsake_cache_lookups_total": {"cache", "result"},
     "keepsake_cache_size_bytes": {"cache"},

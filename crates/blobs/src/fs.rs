@@ -12,7 +12,7 @@ mod list;
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +31,8 @@ const TEMP_FOLDER: &str = "tmp";
 const TEMP_PREFIX: &str = "put-";
 /// Only the user that the server runs as may look inside.
 const FOLDER_MODE: u32 = 0o700;
+/// Bytes that a check writes: a block of most file systems.
+const CHECKED_BYTES: usize = 4096;
 /// Folders remembered as durable before the memory of them is dropped.
 const MAX_KNOWN_FOLDERS: usize = 65_536;
 
@@ -57,29 +59,44 @@ impl FileBlobs {
     /// # Errors
     /// [`BlobError`] when the folder cannot be made, read or written.
     pub async fn open(root: PathBuf) -> Result<Self, BlobError> {
-        let root = std::path::absolute(root).map_err(BlobError::io("find the blob folder"))?;
+        let root = std::path::absolute(root).map_err(BlobError::reading("find the blob folder"))?;
         let shared = Arc::new(Shared {
             temp_folder: root.join(TEMP_FOLDER),
             root,
             known_folders: Mutex::default(),
         });
         let store = Self { shared };
-        store.blocking("open the blob folder", Shared::prepare).await?;
+        store.writing("open the blob folder", Shared::prepare).await?;
         Ok(store)
+    }
+
+    /// Runs file system calls that read.
+    async fn reading<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        work: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, BlobError> {
+        self.blocking(work).await.map_err(BlobError::reading(action))
+    }
+
+    /// Runs file system calls that write or delete.
+    async fn writing<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        work: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, BlobError> {
+        self.blocking(work).await.map_err(BlobError::writing(action))
     }
 
     /// Runs file system calls where they may block, to their end even when the
     /// caller goes away.
     async fn blocking<T: Send + 'static>(
         &self,
-        action: &'static str,
         work: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
-    ) -> Result<T, BlobError> {
+    ) -> io::Result<T> {
         let shared = Arc::clone(&self.shared);
         let outcome = tokio::task::spawn_blocking(move || work(&shared)).await;
-        outcome
-            .unwrap_or_else(|gone| Err(io::Error::other(gone)))
-            .map_err(BlobError::io(action))
+        outcome.unwrap_or_else(|gone| Err(io::Error::other(gone)))
     }
 }
 
@@ -89,24 +106,35 @@ impl BlobStore for FileBlobs {
     #[instrument(name = "blob.put", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
     async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
         let key = *key;
-        self.blocking("write a blob", move |shared| shared.put(&key, &bytes))
+        self.writing("write a blob", move |shared| shared.put(&key, &bytes))
             .await
     }
 
     #[instrument(name = "blob.get", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
-    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError> {
+    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
         let key = *key;
-        self.blocking("read a blob", move |shared| {
-            let bytes = absent_as_none(std::fs::read(shared.path(&key)))?;
-            Ok(bytes.map(Bytes::from))
-        })
-        .await
+        let read = self.reading("read a blob", move |shared| {
+            let Some(file) = absent_as_none(File::open(shared.path(&key)))? else {
+                return Ok(Ok(None));
+            };
+            let found_bytes = file.metadata()?.len();
+            if found_bytes > max_bytes {
+                return Ok(Err(BlobError::TooLarge {
+                    found_bytes,
+                    max_bytes,
+                }));
+            }
+            let mut bytes = Vec::new();
+            file.take(max_bytes).read_to_end(&mut bytes)?;
+            Ok(Ok(Some(Bytes::from(bytes))))
+        });
+        read.await?
     }
 
     #[instrument(name = "blob.delete", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
     async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
         let key = *key;
-        self.blocking("delete a blob", move |shared| shared.delete(&key))
+        self.writing("delete a blob", move |shared| shared.delete(&key))
             .await
     }
 
@@ -118,7 +146,7 @@ impl BlobStore for FileBlobs {
 
     #[instrument(name = "blob.erase_store", level = "debug", skip_all, fields(tenant.id = %tenant_id))]
     async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
-        self.blocking("delete the blobs of a store", move |shared| {
+        self.writing("delete the blobs of a store", move |shared| {
             let gone = shared.erase_store(tenant_id, store_id)?;
             Ok(erased(gone, None))
         })
@@ -144,7 +172,7 @@ impl BlobStore for FileBlobs {
         limit: usize,
     ) -> Result<ErasedBatch, BlobError> {
         let after = after.copied();
-        self.blocking("delete the blobs of a tenant", move |shared| {
+        self.writing("delete the blobs of a tenant", move |shared| {
             let listed = shared.list_tenant(tenant_id, after, limit)?;
             for blob in &listed {
                 shared.delete(&blob.key)?;
@@ -161,7 +189,7 @@ impl BlobStore for FileBlobs {
     #[instrument(name = "blob.list", level = "debug", skip_all)]
     async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
         let after = after.copied();
-        self.blocking("list the blobs", move |shared| shared.list(after, limit))
+        self.reading("list the blobs", move |shared| shared.list(after, limit))
             .await
     }
 
@@ -173,17 +201,20 @@ impl BlobStore for FileBlobs {
         limit: usize,
     ) -> Result<Vec<ListedBlob>, BlobError> {
         let after = after.copied();
-        self.blocking("list the blobs", move |shared| {
+        self.reading("list the blobs", move |shared| {
             shared.list_tenant(tenant_id, after, limit)
         })
         .await
     }
 
-    /// Makes and removes an empty file, so a full or read-only disk shows.
+    /// Writes and removes a small file, so a full or read-only disk shows.
     #[instrument(name = "blob.check", level = "debug", skip_all)]
     async fn check(&self) -> Result<(), BlobError> {
-        self.blocking("write to the blob folder", |shared| {
-            shared.new_temp_file()?.close()
+        self.writing("write to the blob folder", |shared| {
+            let mut temp = shared.new_temp_file()?;
+            // A full disk may still have room for an empty file.
+            temp.write_all(&[0; CHECKED_BYTES])?;
+            temp.close()
         })
         .await
     }

@@ -7,6 +7,7 @@
 //!
 //! [`open`] turns a configured [`BlobUrl`] into a [`BlobStore`].
 
+mod breaker;
 mod error;
 mod fs;
 mod measured;
@@ -19,7 +20,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp};
+use keepsake_telemetry::Metrics;
 
+pub use breaker::BreakerBlobs;
 pub use error::BlobError;
 pub use fs::FileBlobs;
 pub use measured::MeasuredBlobs;
@@ -41,11 +44,27 @@ pub trait BlobStore: Send + Sync + Debug {
     /// [`BlobError`] when the bytes are not known to be durable.
     async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError>;
 
-    /// The bytes under `key`, or `None` when there are none.
+    /// The bytes under `key`, at most `max_bytes`, or `None` when there are none.
+    ///
+    /// A larger blob is refused without being read: whoever can write to the
+    /// store must not fill the server's memory.
     ///
     /// # Errors
-    /// [`BlobError`] when the store cannot tell or the read broke off.
-    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError>;
+    /// [`BlobError::TooLarge`]; another [`BlobError`] when the store cannot tell or
+    /// the read broke off.
+    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError>;
+
+    /// Whether there are bytes under `key`, which are not read.
+    ///
+    /// # Errors
+    /// [`BlobError`] when the store cannot tell.
+    async fn contains(&self, key: &BlobKey) -> Result<bool, BlobError> {
+        match self.get(key, 0).await {
+            Ok(bytes) => Ok(bytes.is_some()),
+            Err(BlobError::TooLarge { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
 
     /// Removes the bytes under `key`; removing what is absent succeeds.
     ///
@@ -170,12 +189,17 @@ pub struct ListedBlob {
 /// Opens the store that `url` names; `s3` is for `s3://` URLs only.
 ///
 /// A folder is created when it is missing; a bucket is not. The S3 server is
-/// not asked anything yet: see [`BlobStore::check`].
+/// not asked anything yet: see [`BlobStore::check`]. Its store has a breaker around
+/// it, whose state the metrics show.
 ///
 /// # Errors
 /// [`BlobError`] when the folder cannot be used or the S3 settings make no
 /// sense together.
-pub async fn open(url: &BlobUrl, s3: &S3Settings) -> Result<Arc<dyn BlobStore>, BlobError> {
+pub async fn open(
+    url: &BlobUrl,
+    s3: &S3Settings,
+    metrics: &Metrics,
+) -> Result<Arc<dyn BlobStore>, BlobError> {
     match url {
         BlobUrl::File { root } => Ok(Arc::new(FileBlobs::open(root.clone()).await?)),
         BlobUrl::S3 { bucket, prefix } => {
@@ -184,7 +208,8 @@ pub async fn open(url: &BlobUrl, s3: &S3Settings) -> Result<Arc<dyn BlobStore>, 
                 prefix: prefix.clone(),
                 settings: s3.clone(),
             };
-            Ok(Arc::new(S3Blobs::connect(options).await?))
+            let store = Arc::new(S3Blobs::connect(options).await?);
+            Ok(Arc::new(BreakerBlobs::new(store, metrics.clone())))
         }
     }
 }

@@ -35,7 +35,12 @@ impl MeasuredBlobs {
         let outcome = match &result {
             Ok(_) => Outcome::Ok,
             Err(BlobError::Unavailable(_)) => Outcome::Unavailable,
-            Err(_) => Outcome::Error,
+            Err(BlobError::Denied(_)) => Outcome::Denied,
+            Err(BlobError::Misconfigured(_)) => Outcome::Misconfigured,
+            Err(BlobError::Disk { .. }) => Outcome::DiskFull,
+            Err(BlobError::Io { .. } | BlobError::TooLarge { .. } | BlobError::Unexpected(_)) => {
+                Outcome::Error
+            }
         };
         self.metrics.blob_called(call, outcome, began_at.elapsed());
         result
@@ -51,8 +56,8 @@ impl BlobStore for MeasuredBlobs {
         Ok(())
     }
 
-    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError> {
-        let bytes = self.measured("get", self.inner.get(key)).await?;
+    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
+        let bytes = self.measured("get", self.inner.get(key, max_bytes)).await?;
         if let Some(bytes) = &bytes {
             self.metrics.blob_bytes_read(bytes.len());
         }

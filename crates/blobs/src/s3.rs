@@ -8,6 +8,7 @@
 //! for which the credentials need `s3:GetBucketVersioning`,
 //! `s3:ListBucketVersions` and `s3:DeleteObjectVersion`.
 
+mod calls;
 mod client;
 mod error;
 mod list;
@@ -21,19 +22,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::operation::delete_object::DeleteObjectError;
-use aws_sdk_s3::operation::get_object::GetObjectError;
+use aws_sdk_s3::operation::get_object::{GetObjectError, GetObjectOutput};
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::ServerSideEncryption;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use keepsake_core::{BlobKey, StoreId, TenantId};
 use secrecy::SecretString;
 use tracing::instrument;
 
+use self::calls::Calls;
 use self::versions::{Seen, Versions};
 use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
 
-/// How long one attempt may take to answer, and after it the body to arrive.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a call may take where no limit is configured.
+const DEFAULT_MAX_CALL: Duration = Duration::from_secs(30);
 
 /// Where and how an [`S3Blobs`] keeps its objects.
 #[derive(Debug, Clone)]
@@ -65,6 +67,9 @@ pub struct S3Settings {
     pub sse_kms_key_id: Option<String>,
     /// PEM certificates to trust beside the system's own.
     pub ca_file: Option<PathBuf>,
+    /// How long a call may take with all its attempts, at most; `None` is 30
+    /// seconds. Calls that move little have less.
+    pub max_call: Option<Duration>,
 }
 
 /// A pair of S3 keys.
@@ -78,10 +83,11 @@ pub struct S3Credentials {
 
 /// A [`BlobStore`] in an S3 bucket.
 ///
-/// Requests that fail for a passing reason are tried three times.
+/// Calls that fail for a passing reason are repeated, with backoff and jitter,
+/// within a time limit that depends on the bytes they move.
 #[derive(Clone)]
 pub struct S3Blobs {
-    client: Client,
+    calls: Calls,
     bucket: String,
     /// Empty, or ends with `/`.
     prefix: String,
@@ -102,13 +108,14 @@ impl S3Blobs {
             prefix,
             settings,
         } = options;
-        let client = client::build(&settings).await?;
+        let max_call = settings.max_call.unwrap_or(DEFAULT_MAX_CALL);
+        let (pooled, unpooled) = client::build(&settings).await?;
         let prefix = match prefix.trim_matches('/') {
             "" => String::new(),
             prefix => format!("{prefix}/"),
         };
         Ok(Self {
-            client,
+            calls: Calls::new(pooled, unpooled, max_call),
             bucket,
             prefix,
             sse_kms_key_id: settings.sse_kms_key_id,
@@ -140,61 +147,63 @@ impl fmt::Debug for S3Blobs {
 impl BlobStore for S3Blobs {
     #[instrument(name = "blob.put", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
     async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
-        let encryption = self.sse_kms_key_id.as_ref().map(|_| ServerSideEncryption::AwsKms);
-        self.client
-            .put_object()
-            .bucket(&self.bucket)
-            .key(self.object_name(key))
-            .set_server_side_encryption(encryption)
-            .set_ssekms_key_id(self.sse_kms_key_id.clone())
-            .body(ByteStream::from(bytes))
-            .send()
-            .await
-            .map_err(|error| error::translate(&error))?;
-        Ok(())
+        let (name, size_bytes) = (self.object_name(key), bytes.len() as u64);
+        let put = |client: Client| {
+            let encryption = self.sse_kms_key_id.as_ref().map(|_| ServerSideEncryption::AwsKms);
+            let request = client
+                .put_object()
+                .bucket(&self.bucket)
+                .key(&name)
+                .set_server_side_encryption(encryption)
+                .set_ssekms_key_id(self.sse_kms_key_id.clone())
+                .body(ByteStream::from(bytes.clone()));
+            async move {
+                let answer = request.send().await;
+                answer.map(drop).map_err(|error| error::translate(&error))
+            }
+        };
+        self.calls.run(size_bytes, put).await
     }
 
     #[instrument(name = "blob.get", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
-    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError> {
-        let request = self
-            .client
-            .get_object()
-            .bucket(&self.bucket)
-            .key(self.object_name(key));
-        let output = match request.send().await {
-            Ok(output) => output,
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(GetObjectError::is_no_such_key) =>
-            {
-                return Ok(None);
+    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
+        let name = self.object_name(key);
+        let get = |client: Client| {
+            let request = client.get_object().bucket(&self.bucket).key(&name);
+            async move {
+                match request.send().await {
+                    Ok(object) => read_body(object, max_bytes).await.map(Some),
+                    Err(error)
+                        if error
+                            .as_service_error()
+                            .is_some_and(GetObjectError::is_no_such_key) =>
+                    {
+                        Ok(None)
+                    }
+                    Err(error) => Err(error::translate(&error)),
+                }
             }
-            Err(error) => return Err(error::translate(&error)),
         };
-        let body = tokio::time::timeout(ATTEMPT_TIMEOUT, output.body.collect());
-        match body.await {
-            Ok(Ok(body)) => Ok(Some(body.into_bytes())),
-            Ok(Err(error)) => Err(BlobError::Unavailable(format!("the body broke off: {error}"))),
-            Err(_) => Err(BlobError::Unavailable(
-                "the body did not arrive in time".to_owned(),
-            )),
-        }
+        self.calls.run(max_bytes, get).await
     }
 
     #[instrument(name = "blob.delete", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
     async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
-        let request = self
-            .client
-            .delete_object()
-            .bucket(&self.bucket)
-            .key(self.object_name(key));
-        match request.send().await {
-            Ok(_) => Ok(()),
-            // AWS answers 204 for what is absent; not every server does.
-            Err(error) if error.as_service_error().and_then(code_of_delete) == Some("NoSuchKey") => Ok(()),
-            Err(error) => Err(error::translate(&error)),
-        }
+        let name = self.object_name(key);
+        let delete = |client: Client| {
+            let request = client.delete_object().bucket(&self.bucket).key(&name);
+            async move {
+                match request.send().await {
+                    Ok(_) => Ok(()),
+                    // AWS answers 204 for what is absent; not every server does.
+                    Err(error) if error.as_service_error().and_then(code_of_delete) == Some("NoSuchKey") => {
+                        Ok(())
+                    }
+                    Err(error) => Err(error::translate(&error)),
+                }
+            }
+        };
+        self.calls.run(0, delete).await
     }
 
     #[instrument(name = "blob.erase", level = "debug", skip_all, fields(tenant.id = %key.tenant_id))]
@@ -283,16 +292,46 @@ impl BlobStore for S3Blobs {
     /// the credentials are right.
     #[instrument(name = "blob.check", level = "debug", skip_all)]
     async fn check(&self) -> Result<(), BlobError> {
-        self.client
-            .list_objects_v2()
-            .bucket(&self.bucket)
-            .prefix(&self.prefix)
-            .max_keys(1)
-            .send()
-            .await
-            .map_err(|error| error::translate(&error))?;
-        Ok(())
+        let check = |client: Client| {
+            let request = client.list_objects_v2().bucket(&self.bucket);
+            let request = request.prefix(&self.prefix).max_keys(1);
+            async move {
+                let answer = request.send().await;
+                answer.map(drop).map_err(|error| error::translate(&error))
+            }
+        };
+        self.calls.run(0, check).await
     }
+}
+
+/// The body of an object; one that is larger than `max_bytes` is left unread.
+async fn read_body(object: GetObjectOutput, max_bytes: u64) -> Result<Bytes, BlobError> {
+    let too_large = |found_bytes| BlobError::TooLarge {
+        found_bytes,
+        max_bytes,
+    };
+    let broke_off = |why: &dyn fmt::Display| BlobError::Unavailable(format!("the body broke off: {why}"));
+    let length = object
+        .content_length()
+        .and_then(|length| u64::try_from(length).ok());
+    if let Some(length) = length.filter(|length| *length > max_bytes) {
+        return Err(too_large(length));
+    }
+    let mut bytes = BytesMut::new();
+    let mut body = object.body;
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|error| broke_off(&error))?;
+        // A body may come without its length.
+        let read_bytes = (bytes.len() + chunk.len()) as u64;
+        if read_bytes > max_bytes {
+            return Err(too_large(read_bytes));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    if length.is_some_and(|length| length != bytes.len() as u64) {
+        return Err(broke_off(&"it is shorter than its length"));
+    }
+    Ok(bytes.freeze())
 }
 
 /// What became of blobs of which so many were there, and their versions.

@@ -319,7 +319,7 @@ impl Engine {
 
     /// Tells the others that this replica lives, and through when its reads are
     /// written.
-    async fn heartbeat(&self) -> Result<(), IndexError> {
+    pub(crate) async fn heartbeat(&self) -> Result<(), IndexError> {
         let (log, now) = (&self.0.access, self.now());
         // A flush that is under way moves this only after it has written.
         let flushed_through = Timestamp::from_micros(log.flushed_through.load(Ordering::Acquire));

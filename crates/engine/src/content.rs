@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{BlobKey, Content, ContentHash, StoreId, TenantId};
-use keepsake_index::Head;
-use keepsake_telemetry::Cache as Looked;
+use keepsake_blobs::BlobError;
+use keepsake_core::{BlobKey, Content, ContentHash, MemoryId, StoreId, TenantId};
+use keepsake_index::{Head, MemoryTarget, StoredContent};
+use keepsake_telemetry::{Cache as Looked, Retried};
 
 use crate::work::charge;
 use crate::{Engine, EngineError};
@@ -18,6 +19,31 @@ const ENTRY_OVERHEAD_BYTES: usize = 160;
 /// Names content in the cache. The store's purge epoch is part of the name, so
 /// that nothing cached before a removal of history is found after it.
 type Key = (BlobKey, i64);
+
+/// What a row records of a content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) size_bytes: u64,
+    pub(crate) sha256: ContentHash,
+}
+
+impl From<&Head> for Recorded {
+    fn from(head: &Head) -> Self {
+        Self {
+            size_bytes: head.size_bytes,
+            sha256: head.sha256,
+        }
+    }
+}
+
+impl From<StoredContent> for Recorded {
+    fn from(content: StoredContent) -> Self {
+        Self {
+            size_bytes: content.size_bytes,
+            sha256: content.sha256,
+        }
+    }
+}
 
 /// Content of every tenant, bounded by bytes together.
 #[derive(Debug)]
@@ -58,39 +84,127 @@ impl Engine {
             store_id,
             blob_id: head.blob_id,
         };
-        self.content_at(key, purge_epoch, head.sha256).await
+        self.content_at(key, purge_epoch, head.into()).await
     }
 
-    /// The content of a blob whose hash is known.
+    /// The content of a blob of which a row is in hand.
     pub(crate) async fn content_at(
         &self,
         key: BlobKey,
         purge_epoch: i64,
+        recorded: Recorded,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        match self.cached(key, purge_epoch).await? {
+            Some(text) => Ok(Some(text)),
+            None => self.fetch_into_cache(key, purge_epoch, recorded).await,
+        }
+    }
+
+    /// The content of a memory of which only the hash is in hand, as search keeps it.
+    pub(crate) async fn searched_content(
+        &self,
+        key: BlobKey,
+        purge_epoch: i64,
+        memory_id: MemoryId,
         sha256: ContentHash,
     ) -> Result<Option<Arc<str>>, EngineError> {
-        let cache = &self.0.contents.0;
-        let cached = cache.get(&(key, purge_epoch)).await;
-        self.0.metrics.cache_looked_up(Looked::Content, cached.is_some());
-        if let Some(text) = cached {
-            charge(BYTES_PER_CONTENT_BYTE * text.len())?;
+        if let Some(text) = self.cached(key, purge_epoch).await? {
             return Ok(Some(text));
         }
-        let Some(bytes) = self.0.blobs.get(&key).await? else {
+        let Some(size_bytes) = self.recorded_size(&key, memory_id).await? else {
             return Ok(None);
         };
-        if ContentHash::of(&bytes) != sha256 {
+        let recorded = Recorded { size_bytes, sha256 };
+        self.fetch_into_cache(key, purge_epoch, recorded).await
+    }
+
+    async fn cached(&self, key: BlobKey, purge_epoch: i64) -> Result<Option<Arc<str>>, EngineError> {
+        let cached = self.0.contents.0.get(&(key, purge_epoch)).await;
+        self.0.metrics.cache_looked_up(Looked::Content, cached.is_some());
+        if let Some(text) = &cached {
+            charge(BYTES_PER_CONTENT_BYTE * text.len())?;
+        }
+        Ok(cached)
+    }
+
+    async fn fetch_into_cache(
+        &self,
+        key: BlobKey,
+        purge_epoch: i64,
+        recorded: Recorded,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        let size_bytes = usize::try_from(recorded.size_bytes).unwrap_or(usize::MAX);
+        charge(BYTES_PER_CONTENT_BYTE.saturating_mul(size_bytes))?;
+        let text = self.fetch(&key, recorded).await?;
+        if let Some(text) = &text {
+            let cache = &self.0.contents.0;
+            cache.insert((key, purge_epoch), Arc::clone(text)).await;
+        }
+        Ok(text)
+    }
+
+    /// The size of a blob, from the memory that holds it now or the version that
+    /// brought it; `None`: neither is there any more.
+    pub(crate) async fn recorded_size(
+        &self,
+        key: &BlobKey,
+        memory_id: MemoryId,
+    ) -> Result<Option<u64>, EngineError> {
+        let (index, tenant_id, store_id) = (&self.0.index, key.tenant_id, key.store_id);
+        let memory = index.memory(tenant_id, store_id, memory_id).await?;
+        if let Some(MemoryTarget::Live(memory)) = memory.map(|found| found.target)
+            && memory.head.blob_id == key.blob_id
+        {
+            return Ok(Some(memory.head.size_bytes));
+        }
+        let version = index.version(tenant_id, store_id, key.blob_id).await?;
+        let content = version
+            .and_then(|found| found.version)
+            .and_then(|version| version.content);
+        Ok(content.map(|content| content.size_bytes))
+    }
+
+    /// Reads a blob past the cache; `None`: it is gone.
+    ///
+    /// Bytes that are not the recorded ones are read once more, since they may
+    /// have been damaged on their way, and are never served.
+    pub(crate) async fn fetch(
+        &self,
+        key: &BlobKey,
+        recorded: Recorded,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        let mut read = self.read_recorded(key, recorded).await;
+        if matches!(read, Err(EngineError::Damaged(_))) {
+            self.0.metrics.retried(Retried::DamagedRead);
+            read = self.read_recorded(key, recorded).await;
+        }
+        if let Err(EngineError::Damaged(how)) = read {
             tracing::error!(
                 blob.key = %key,
-                "blob.damaged: stored bytes do not have the hash that the index recorded; not served"
+                "blob.damaged: stored bytes are not the recorded ones ({how}); not served"
             );
+        }
+        read
+    }
+
+    async fn read_recorded(
+        &self,
+        key: &BlobKey,
+        recorded: Recorded,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        let bytes = match self.0.blobs.get(key, recorded.size_bytes).await {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(None),
+            Err(BlobError::TooLarge { .. }) => {
+                return Err(EngineError::Damaged("it is larger than recorded"));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if ContentHash::of(&bytes) != recorded.sha256 {
             return Err(EngineError::Damaged("its hash is not the recorded one"));
         }
-        charge(BYTES_PER_CONTENT_BYTE * bytes.len())?;
-        let text: Arc<str> = std::str::from_utf8(&bytes)
-            .map_err(|_| EngineError::Damaged("it is not UTF-8"))?
-            .into();
-        cache.insert((key, purge_epoch), Arc::clone(&text)).await;
-        Ok(Some(text))
+        let text = std::str::from_utf8(&bytes).map_err(|_| EngineError::Damaged("it is not UTF-8"))?;
+        Ok(Some(text.into()))
     }
 
     /// Keeps content that was just committed, since it is likely read next.

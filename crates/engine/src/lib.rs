@@ -52,7 +52,7 @@ use std::time::Duration;
 use keepsake_blobs::{BlobStore, MeasuredBlobs};
 use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
-use keepsake_index::{Index, IndexError, MeasuredIndex};
+use keepsake_index::{DiskState, Index, IndexError, MeasuredIndex};
 use keepsake_telemetry::{Cache, Metrics};
 use keepsake_tokens::{Issuers, Vault};
 use tokio_util::sync::CancellationToken;
@@ -73,7 +73,7 @@ pub use operator::{
     JobState, KeyDraft, MadeKey, NewKey, NewTenant, Operator, TenantEdit, TenantQuery, UsageReport, limits_of,
 };
 pub use purge::RedactedVersion;
-pub use readiness::Readiness;
+pub use readiness::{Readiness, StoreHealth};
 pub use search::{SearchHit, SearchQuery};
 pub use sessions::{
     AttachmentDraft, AttachmentEdit, EventQuery, MadeSession, SessionDraft, SessionEdit, SessionQuery,
@@ -177,6 +177,8 @@ struct Parts {
     access: Arc<access::Log>,
     gateways: replicas::Gateways,
     readiness: readiness::Last,
+    /// Whether the index's disk takes writes.
+    disk: Arc<DiskState>,
     key_use: key_use::Log,
     attached: auth::sessions::Sessions,
     sessions: sessions::Activity,
@@ -194,10 +196,12 @@ impl Engine {
     pub fn new(index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>, options: EngineOptions) -> Self {
         let now = options.clock.now();
         let metrics = options.metrics;
+        let index = MeasuredIndex::new(index, metrics.clone());
         let access = Arc::new(access::Log::new(now));
         access.tell_lag(&metrics, Arc::clone(&options.clock));
         let engine = Self(Arc::new(Parts {
-            index: Arc::new(MeasuredIndex::new(index, metrics.clone())),
+            disk: Arc::clone(index.disk()),
+            index: Arc::new(index),
             blobs: Arc::new(MeasuredBlobs::new(blobs, metrics.clone())),
             metrics,
             replica: options.ids.uuid(now),

@@ -4,9 +4,9 @@
 //!    version that brings it. No connection of the database is held meanwhile.
 //! 2. The index commits the version in one transaction, which checks that
 //!    every head is the one that was read, and all limits.
-//! 3. A commit that was refused removes the blob it brought; one whose outcome
-//!    is unknown leaves it, since it may have landed. A crash at any step
-//!    leaves at most an orphan blob.
+//! 3. A commit that was refused, or met a full disk, removes the blob it
+//!    brought; one whose outcome is unknown leaves it, since it may have landed.
+//!    A crash at any step leaves at most an orphan blob.
 //!
 //! Two refusals are settled here and tried again with what is in hand: a store
 //! that needs more of its tenant's bytes, and a blob that the sweep condemned
@@ -14,14 +14,15 @@
 //! retry from a fresh read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use keepsake_core::content::first_line;
 use keepsake_core::{
     BlobKey, Content, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    Change, Commit, CommitOutcome, Expiry, Grant, Guard, Head, HeadChange, Idempotency, Refusal, SearchRow,
-    StoredContent,
+    Change, Commit, CommitOutcome, Expiry, Grant, Guard, Head, HeadChange, Idempotency, IndexError, Refusal,
+    SearchRow, StoredContent,
 };
 use keepsake_telemetry::{Quota, Retried};
 
@@ -29,6 +30,9 @@ use crate::{Engine, EngineError, Principal};
 
 /// Commits tried for one proposal: each settles one refusal of the two kinds.
 const SETTLING_TRIES: u32 = 4;
+
+/// How long an answer waits for the removal of a blob that could not be put.
+const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
 
 /// Tries from a fresh read before a change answers that it kept losing.
 pub(crate) const CAS_ATTEMPTS: u32 = 8;
@@ -159,8 +163,9 @@ impl Engine {
     /// Carries out a proposal, once; see the module for the steps.
     ///
     /// # Errors
-    /// [`EngineError::Blobs`]: nothing changed. [`EngineError::Index`]: the
-    /// change may or may not have landed. [`EngineError::StoreNotFound`].
+    /// [`EngineError::Blobs`], [`IndexError::DiskFull`]: nothing changed. Any other
+    /// [`EngineError::Index`]: the change may or may not have landed.
+    /// [`EngineError::StoreNotFound`].
     pub(crate) async fn commit(
         &self,
         principal: &Principal,
@@ -192,7 +197,11 @@ impl Engine {
                 policy: proposal.policy,
                 changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
             };
-            let refusal = match self.0.index.commit(tenant_id, &commit).await? {
+            let outcome = self.0.index.commit(tenant_id, &commit).await;
+            if matches!(outcome, Err(IndexError::DiskFull(_))) {
+                self.remove_blobs(&prepared).await;
+            }
+            let refusal = match outcome? {
                 CommitOutcome::Committed {
                     seq,
                     purge_epoch,
@@ -379,7 +388,7 @@ impl Engine {
         for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
             if let Err(error) = self.0.blobs.put(key, content.bytes().clone()).await {
                 // It may be there all the same: nothing names it.
-                self.remove_blobs(prepared).await;
+                self.remove_blobs_soon(prepared).await;
                 return Err(error.into());
             }
         }
@@ -389,8 +398,20 @@ impl Engine {
     /// Removes what a refused commit brought, from a bucket that keeps versions
     /// too: nobody was told that it was stored. What stays is the sweep's.
     async fn remove_blobs(&self, prepared: &[Prepared]) {
-        for (key, _) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
-            if let Err(error) = self.0.blobs.erase(key).await {
+        self.remove_keys(keys_brought(prepared)).await;
+    }
+
+    /// The same beside the answer, when it takes long: a client waited for a store
+    /// that is down, and must not wait for it once more.
+    async fn remove_blobs_soon(&self, prepared: &[Prepared]) {
+        let (engine, keys) = (self.clone(), keys_brought(prepared));
+        let removal = self.0.writes.spawn(async move { engine.remove_keys(keys).await });
+        let _ = tokio::time::timeout(REMOVAL_AWAITED_FOR, removal).await;
+    }
+
+    async fn remove_keys(&self, keys: Vec<BlobKey>) {
+        for key in keys {
+            if let Err(error) = self.0.blobs.erase(&key).await {
                 tracing::warn!(blob.key = %key, error = %error, "engine.commit left an orphan blob");
             }
         }
@@ -417,6 +438,12 @@ impl Engine {
             })),
         }
     }
+}
+
+/// The keys of the blobs that a commit brought.
+fn keys_brought(prepared: &[Prepared]) -> Vec<BlobKey> {
+    let brought = prepared.iter().filter_map(|ready| ready.brings.as_ref());
+    brought.map(|(key, _)| *key).collect()
 }
 
 /// Where a head's content lies.

@@ -337,7 +337,8 @@ impl Engine {
                     store_id: store_ids[candidate.place],
                     blob_id: candidate.blob_id,
                 };
-                let content = self.content_at(key, candidate.purge_epoch, candidate.sha256);
+                let content =
+                    self.searched_content(key, candidate.purge_epoch, candidate.memory_id, candidate.sha256);
                 match content.await {
                     Ok(content) => Ok(content.map(|content| (candidate, content))),
                     // It was logged, and must not keep the others from being found.

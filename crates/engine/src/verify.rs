@@ -3,6 +3,7 @@
 //! recount finds. Changes nothing.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use keepsake_blobs::BlobError;
 use keepsake_core::{BlobKey, ContentHash, DirPath, StoreId, TenantId};
 use keepsake_index::{NamedBlob, StoreCount, TenantCount};
 
@@ -218,14 +219,19 @@ impl Engine {
     /// Reads a blob, and compares it with all that rows say of it.
     async fn verify_blob(&self, rows: &[NamedBlob]) -> Result<(u64, Option<Problem>), EngineError> {
         let key = rows[0].key;
-        let Some(bytes) = self.0.blobs.get(&key).await? else {
-            let is_named = self.0.index.blob_is_named(&key).await?;
-            return Ok((0, is_named.then_some(Problem::MissingBlob { key })));
+        let max_bytes = rows.iter().map(|row| row.size_bytes).max().unwrap_or_default();
+        let (found_bytes, sha256) = match self.0.blobs.get(&key, max_bytes).await {
+            Ok(Some(bytes)) => (bytes.len() as u64, Some(ContentHash::of(&bytes))),
+            Ok(None) => {
+                let is_named = self.0.index.blob_is_named(&key).await?;
+                return Ok((0, is_named.then_some(Problem::MissingBlob { key })));
+            }
+            Err(BlobError::TooLarge { found_bytes, .. }) => (found_bytes, None),
+            Err(error) => return Err(error.into()),
         };
-        let (found_bytes, sha256) = (bytes.len() as u64, ContentHash::of(&bytes));
         let wrong = rows
             .iter()
-            .find(|row| row.size_bytes != found_bytes || row.sha256 != Some(sha256));
+            .find(|row| row.size_bytes != found_bytes || row.sha256.is_none() || row.sha256 != sha256);
         let problem = wrong.map(|row| Problem::DamagedBlob {
             key,
             expected_bytes: row.size_bytes,

@@ -237,7 +237,7 @@ impl Engine {
             store_id,
             blob_id: content.blob_id,
         };
-        let text = self.content_at(key, store.purge_epoch, content.sha256).await?;
+        let text = self.content_at(key, store.purge_epoch, content.into()).await?;
         if text.is_some() {
             return Ok(text);
         }

@@ -48,7 +48,7 @@ pub use error::IndexError;
 pub use expiry::{
     AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
 };
-pub use measured::MeasuredIndex;
+pub use measured::{DiskState, MeasuredIndex};
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor,
     Claim, Credential, DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, Expiry,
@@ -120,7 +120,8 @@ pub trait MemoryIndex: Send + Sync {
     /// been condemned. A [`CommitOutcome::Refused`] has changed nothing.
     ///
     /// # Errors
-    /// After [`IndexError::OutcomeUnknown`] the commit may or may not have landed.
+    /// After [`IndexError::OutcomeUnknown`] and [`IndexError::DiskFailed`] the commit
+    /// may or may not have landed.
     async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError>;
 
     /// Asks other replicas to let this one's next edit of a memory go first.

@@ -4,6 +4,7 @@
 //! in a trait is not there for the engine before it has its line here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -38,12 +39,47 @@ use crate::{
 pub struct MeasuredIndex {
     inner: Arc<dyn Index>,
     metrics: Metrics,
+    disk: Arc<DiskState>,
 }
 
 impl MeasuredIndex {
     /// Puts itself around an index.
     pub fn new(inner: Arc<dyn Index>, metrics: Metrics) -> Self {
-        Self { inner, metrics }
+        Self {
+            inner,
+            metrics,
+            disk: Arc::default(),
+        }
+    }
+
+    /// What the calls found of the database's disk.
+    pub const fn disk(&self) -> &Arc<DiskState> {
+        &self.disk
+    }
+}
+
+/// Whether the database's disk takes writes, as the last calls found.
+#[derive(Debug, Default)]
+pub struct DiskState {
+    is_full: AtomicBool,
+}
+
+impl DiskState {
+    /// Whether a write met a full, read-only or failing disk and no heartbeat was
+    /// written since.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    fn observe<T>(&self, call: &str, result: &Result<T, IndexError>) {
+        match result {
+            Err(IndexError::DiskFull(_) | IndexError::DiskFailed(_)) => {
+                self.is_full.store(true, Ordering::Relaxed);
+            }
+            // The one call that always writes.
+            Ok(_) if call == "heartbeat" => self.is_full.store(false, Ordering::Relaxed),
+            _ => {}
+        }
     }
 }
 
@@ -51,6 +87,7 @@ const fn outcome<T>(result: &Result<T, IndexError>) -> Outcome {
     match result {
         Ok(_) => Outcome::Ok,
         Err(IndexError::Unavailable(_) | IndexError::OutcomeUnknown(_)) => Outcome::Unavailable,
+        Err(IndexError::DiskFull(_) | IndexError::DiskFailed(_)) => Outcome::DiskFull,
         Err(_) => Outcome::Error,
     }
 }
@@ -85,6 +122,7 @@ macro_rules! pass_on {
             result = result.map_err(IndexError::of_read);
         }
         let took = began_at.elapsed();
+        $index.disk.observe(stringify!($method), &result);
         $index.metrics.index_called(stringify!($method), outcome(&result), took);
         result
     }};

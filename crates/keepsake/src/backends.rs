@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use keepsake_blobs::BlobStore;
-use keepsake_engine::{Engine, EngineOptions};
+use keepsake_engine::{Clock, Engine, EngineOptions, SystemClock};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
 use keepsake_telemetry::Metrics;
@@ -13,6 +14,9 @@ use secrecy::ExposeSecret;
 use crate::config::{IndexSettings, IndexUrl, Settings};
 use crate::data_dir::{self, FolderLock};
 use crate::failure::Failure;
+
+/// How long a call of the blob store may take, at most.
+const MAX_BLOB_CALL: Duration = Duration::from_secs(30);
 
 /// Both stores, open; the lock is held as long as this lives.
 #[derive(Debug)]
@@ -25,15 +29,21 @@ pub(crate) struct Backends {
 }
 
 impl Backends {
+    /// Opens both stores without metrics.
+    ///
+    /// # Errors
+    /// As [`Self::open_measured`].
+    pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
+        Self::open_measured(settings, &Metrics::default()).await
+    }
+
     /// Opens both stores; an index in a file is locked, made and migrated.
     ///
     /// # Errors
     /// [`Failure`] that names the key of the store that cannot be used.
-    pub(crate) async fn open(settings: &Settings) -> Result<Self, Failure> {
+    pub(crate) async fn open_measured(settings: &Settings, metrics: &Metrics) -> Result<Self, Failure> {
         let (index, lock) = open_index(&settings.index).await?;
-        let blobs = keepsake_blobs::open(&settings.blobs.url, &settings.blobs.s3)
-            .await
-            .map_err(Failure::of(format_args!("blobs.url {}", settings.blobs.url)))?;
+        let blobs = open_blobs(settings, metrics).await?;
         Ok(Self {
             index,
             blobs,
@@ -65,6 +75,46 @@ impl Backends {
         };
         Engine::new(Arc::clone(&self.index), Arc::clone(&self.blobs), options)
     }
+}
+
+/// Connects to the index as a server would, and changes nothing; a SQLite index
+/// that a server has open is looked at beside it.
+///
+/// # Errors
+/// [`Failure`] that says why a server could not use it.
+pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure> {
+    match &settings.url {
+        // The first start makes it.
+        IndexUrl::Sqlite { file, .. } if !file.exists() => Ok(()),
+        IndexUrl::Sqlite { url, .. } => SqliteIndex::look(url)
+            .await
+            .map_err(Failure::of(format_args!("index.url {url}"))),
+        IndexUrl::Postgres(_) => {
+            let (index, _) = open_index(settings).await?;
+            let failed = || Failure::of(format!("index.url {}", settings.url));
+            let app = index.check().await.map_err(failed());
+            // By the role of the jobs.
+            let jobs = index.live_gateways(SystemClock.now()).await.map_err(failed());
+            index.close().await;
+            app.and(jobs.map(drop))
+        }
+    }
+}
+
+/// Opens only the blob store.
+///
+/// # Errors
+/// [`Failure`] that names its key.
+pub(crate) async fn open_blobs(
+    settings: &Settings,
+    metrics: &Metrics,
+) -> Result<Arc<dyn BlobStore>, Failure> {
+    let mut s3 = settings.blobs.s3.clone();
+    // A request is answered before its deadline, also when the server does not.
+    s3.max_call = Some((settings.server.request_deadline * 3 / 4).min(MAX_BLOB_CALL));
+    keepsake_blobs::open(&settings.blobs.url, &s3, metrics)
+        .await
+        .map_err(Failure::of(format_args!("blobs.url {}", settings.blobs.url)))
 }
 
 async fn open_index(settings: &IndexSettings) -> Result<(Arc<dyn Index>, Option<FolderLock>), Failure> {

@@ -79,7 +79,7 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Prints the merged configuration, secrets hidden, and what is wrong with it
-    Check(SourceArgs),
+    Check(CheckArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -99,6 +99,15 @@ pub(crate) struct SourceArgs {
     /// Keeps the index and the blobs in this folder, without other services
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// Connects to the database and the blob store, and writes, reads, lists and deletes a probe object
+    #[arg(long)]
+    pub(crate) connect: bool,
 }
 
 #[derive(Debug, Args)]
@@ -191,6 +200,7 @@ mod tests {
             "keepsake serve --dev --data-dir d --listen 127.0.0.1:0",
             "keepsake serve --config c --role worker --migrate",
             "keepsake config check --config c",
+            "keepsake config check --config c --connect",
             "keepsake migrate --config c",
             "keepsake openapi",
             "keepsake openapi --admin",

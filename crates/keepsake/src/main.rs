@@ -46,7 +46,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Mcp(args) => mcp::run(args).await,
         Command::Config {
             command: ConfigCommand::Check(args),
-        } => operator::check_config(args),
+        } => operator::check_config(args).await,
         Command::Migrate(args) => operator::migrate(args).await,
         Command::Tenant { command } => operator::run_tenant(command).await,
         Command::Key { command } => operator::run_key(command).await,

@@ -1,5 +1,6 @@
 //! The operator's commands: the configuration, the schema, tenants, keys, jobs.
 
+mod connect;
 mod jobs;
 mod keys;
 mod output;
@@ -14,7 +15,7 @@ use keepsake_engine::Engine;
 use serde_json::json;
 
 use crate::backends::{self, Backends};
-use crate::cli::{CreateStoreArgs, OpenapiArgs, SourceArgs};
+use crate::cli::{CheckArgs, CreateStoreArgs, OpenapiArgs, SourceArgs};
 use crate::failure::Failure;
 use crate::{data_dir, logs};
 
@@ -24,14 +25,18 @@ pub(crate) use tenants::run as run_tenant;
 pub(crate) use token_keys::run as run_token_key;
 pub(crate) use verify::run as verify;
 
-/// Prints the merged configuration, then says what is wrong with it.
+/// Prints the merged configuration and its problems; with `--connect`, also tries
+/// both stores.
 ///
 /// # Errors
 /// [`Failure`] with every problem.
-pub(crate) fn check_config(args: SourceArgs) -> Result<(), Failure> {
-    let merged = args.into_sources().merge();
+pub(crate) async fn check_config(args: CheckArgs) -> Result<(), Failure> {
+    let merged = args.sources.into_sources().merge();
     print(&merged.to_toml())?;
-    merged.settings()?;
+    let settings = merged.settings()?;
+    if args.connect {
+        connect::check(&settings).await?;
+    }
     Ok(())
 }
 

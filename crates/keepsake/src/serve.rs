@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_engine::jobs::Runner;
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, SystemClock};
 use keepsake_server::{Lifecycle, OperatorOptions, ServerOptions};
-use keepsake_telemetry::{Telemetry, TelemetryOptions};
+use keepsake_telemetry::{Metrics, Telemetry, TelemetryOptions};
 use tokio::net::TcpListener;
 
 use crate::backends::{self, Backends};
@@ -52,7 +53,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
         data_dir::prepare(folder)?;
     }
     let opened = tokio::select! {
-        opened = open(&merged, &settings, args.migrate) => opened?,
+        opened = open(&merged, &settings, args.migrate, telemetry.metrics()) => opened?,
         // A database that does not answer must not keep the process from ending.
         () = lifecycle.draining.cancelled() => return Ok(()),
     };
@@ -92,11 +93,16 @@ fn start_telemetry(settings: &Settings) -> Result<Telemetry, Failure> {
     Ok(telemetry)
 }
 
-async fn open(merged: &Merged, settings: &Settings, migrate: bool) -> Result<Backends, Failure> {
+async fn open(
+    merged: &Merged,
+    settings: &Settings,
+    migrate: bool,
+    metrics: &Metrics,
+) -> Result<Backends, Failure> {
     if migrate {
         backends::migrate(&merged.migration()?).await?;
     }
-    Backends::open(settings).await
+    Backends::open_measured(settings, metrics).await
 }
 
 /// What serving takes, from the first request to the last.
@@ -131,6 +137,7 @@ impl Serving<'_> {
         let runner = Runner::start(engine, is_worker)
             .await
             .map_err(Failure::of("the scheduled jobs cannot be started"))?;
+        tokio::spawn(warn_of_blobs(Arc::clone(&backends.blobs)));
         let served = tokio::try_join!(self.serve_public(listener), self.serve_operator(operator));
         runner.stop(self.ending.left()).await;
         served.map(|_| ())
@@ -224,6 +231,21 @@ fn drain(settings: &Settings) -> Duration {
     match settings.role {
         Role::All | Role::Gateway => settings.server.drain,
         Role::Worker => Duration::ZERO,
+    }
+}
+
+/// Says at the start what would otherwise show at the first write.
+async fn warn_of_blobs(blobs: Arc<dyn BlobStore>) {
+    let consequence = "writes and reads of content that is not cached are answered 503 until this is corrected; \
+        no restart is needed. `keepsake config check --connect` tries each step";
+    match blobs.check().await {
+        Ok(()) => {}
+        Err(error @ (BlobError::Denied(_) | BlobError::Misconfigured(_))) => {
+            tracing::error!(error = %error, "the server may not use its blob store (blobs.url): {consequence}");
+        }
+        Err(error) => {
+            tracing::warn!(error = %error, "the blob store (blobs.url) cannot be used: {consequence}")
+        }
     }
 }
 

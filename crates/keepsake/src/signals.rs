@@ -6,6 +6,7 @@ use keepsake_server::Lifecycle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+const SIGXFSZ: i32 = 25;
 /// What shells expect of a process that a signal ended: 128 and its number.
 const SIGNAL_EXIT_CODE: i32 = 128;
 
@@ -27,6 +28,9 @@ pub(crate) fn shutdown_token() -> io::Result<CancellationToken> {
 pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    // Caught, so that a write past the limit of a file's size (`ulimit -f`) fails
+    // like one to a full disk and does not end the process.
+    let _ = signal(SignalKind::from_raw(SIGXFSZ))?;
     let lifecycle = Lifecycle::default();
     let begun = lifecycle.clone();
     tokio::spawn(async move {

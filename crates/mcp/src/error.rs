@@ -50,7 +50,21 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
         }
         EngineError::Blobs(BlobError::Unavailable(_)) => unavailable(
             error,
-            "the object store cannot be reached at the moment: try again; a change may have been made",
+            "the object store cannot be reached at the moment: try again; nothing was changed",
+        ),
+        EngineError::Blobs(BlobError::Denied(_) | BlobError::Misconfigured(_)) => {
+            let message = "the server may not use its object store, which its operator must correct; nothing was changed";
+            out_of_order(error, message)
+        }
+        EngineError::Index(IndexError::DiskFull(_)) | EngineError::Blobs(BlobError::Disk { .. }) => {
+            out_of_order(
+                error,
+                "a disk of the server takes no writes, it may be full; nothing was changed",
+            )
+        }
+        EngineError::Index(IndexError::DiskFailed(_)) => out_of_order(
+            error,
+            "a disk of the server takes no writes, it may be full; the change may or may not have been made",
         ),
         EngineError::Token(_)
         | EngineError::ForeignBlobs
@@ -61,12 +75,7 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
             | IndexError::Corrupt { .. }
             | IndexError::Database(_),
         )
-        | EngineError::Blobs(
-            BlobError::Denied(_)
-            | BlobError::Misconfigured(_)
-            | BlobError::Io { .. }
-            | BlobError::Unexpected(_),
-        )
+        | EngineError::Blobs(BlobError::Io { .. } | BlobError::TooLarge { .. } | BlobError::Unexpected(_))
         | EngineError::Secret(_)
         | EngineError::Damaged(_)
         | EngineError::Internal(_) => {
@@ -74,6 +83,12 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
             ErrorData::internal_error("an internal error occurred", None)
         }
     }
+}
+
+/// Something that the server's operator must correct.
+fn out_of_order(error: &EngineError, message: &'static str) -> ErrorData {
+    tracing::error!(error = %error, "mcp.request met a backend that is out of order");
+    ErrorData::internal_error(message, None)
 }
 
 fn unavailable(error: &EngineError, message: &'static str) -> ErrorData {

@@ -139,6 +139,21 @@ impl ApiError {
         Self::overloaded("this replica is about to end".to_owned())
     }
 
+    /// The server's own settings are wrong: its operator must correct them.
+    fn misconfigured(what: &str) -> Self {
+        let message = format!(
+            "the server's {what} its object store, which the server's operator must correct; nothing was changed"
+        );
+        Self::overloaded(message).retried_after(5)
+    }
+
+    /// A disk of the server is full, read-only or failing; trying again soon is in
+    /// vain.
+    fn disk_full(outcome: &str) -> Self {
+        let message = format!("a disk of the server takes no writes, it may be full; {outcome}");
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "overloaded_error", message).never_retried()
+    }
+
     fn overloaded(message: String) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", message);
         error.retried_after(1)
@@ -246,6 +261,14 @@ impl From<&EngineError> for ApiError {
             tracing::warn!(error = %error, "http.request met an unavailable backend");
             Self::overloaded(message.to_owned())
         };
+        let misconfigured = |what| {
+            tracing::error!(error = %error, "http.request met an object store that the server may not use");
+            Self::misconfigured(what)
+        };
+        let disk_full = |outcome| {
+            tracing::error!(error = %error, "http.request met a disk that takes no writes");
+            Self::disk_full(outcome)
+        };
         match error {
             EngineError::Unauthenticated(why) => Self::unauthenticated(*why),
             EngineError::Token(why) if why.is_transient() => {
@@ -303,7 +326,15 @@ impl From<&EngineError> for ApiError {
                 unavailable("the database did not answer; a write may have landed")
             }
             EngineError::Blobs(BlobError::Unavailable(_)) => {
-                unavailable("the object store cannot be reached at the moment; a write may still land")
+                unavailable("the object store cannot be reached at the moment; nothing was changed")
+            }
+            EngineError::Blobs(BlobError::Denied(_)) => misconfigured("credentials are refused by"),
+            EngineError::Blobs(BlobError::Misconfigured(_)) => misconfigured("settings do not fit"),
+            EngineError::Index(IndexError::DiskFull(_)) | EngineError::Blobs(BlobError::Disk { .. }) => {
+                disk_full("nothing was changed")
+            }
+            EngineError::Index(IndexError::DiskFailed(_)) => {
+                disk_full("the change may or may not have been made")
             }
             EngineError::Shared(shared) => Self::from(&**shared),
             EngineError::Index(
@@ -313,7 +344,9 @@ impl From<&EngineError> for ApiError {
                 | IndexError::Corrupt { .. }
                 | IndexError::Database(_),
             )
-            | EngineError::Blobs(_)
+            | EngineError::Blobs(
+                BlobError::Io { .. } | BlobError::TooLarge { .. } | BlobError::Unexpected(_),
+            )
             | EngineError::Secret(_)
             | EngineError::Damaged(_)
             | EngineError::ForeignBlobs

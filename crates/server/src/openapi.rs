@@ -82,7 +82,7 @@ const fn refusal(status: &'static str, name: &'static str, description: &'static
     }
 }
 
-const REFUSALS: [Refusal; 12] = [
+const REFUSALS: [Refusal; 13] = [
     refusal(
         "400",
         "InvalidRequest",
@@ -116,10 +116,19 @@ const REFUSALS: [Refusal; 12] = [
         ..refusal(
             "503",
             "Unavailable",
-            "The database or the object store cannot be reached; a write may still land.",
+            "The database or the object store cannot be reached or used. After a failure of the database a write may \
+             still land.",
         )
     },
     refusal("504", "TimedOut", "The deadline passed; a write may still land."),
+    Refusal {
+        has_should_retry: true,
+        ..refusal(
+            "507",
+            "DiskFull",
+            "A disk of the server takes no writes; the message says whether the change may have been made.",
+        )
+    },
     Refusal {
         has_retry_after: true,
         ..refusal("529", "Overloaded", "Too many requests are under way.")
@@ -269,6 +278,7 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
     match status {
         "500" | "504" => true,
         "503" => is_v1 || is_operators || path == "/readyz",
+        "507" => (is_v1 || is_operators) && method != "GET",
         "400" | "401" if is_operators => true,
         // Also where a repeated creation finds that what it made is deleted.
         "404" => path.contains('{') || is_v1 && method == "POST",

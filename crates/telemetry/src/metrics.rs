@@ -44,6 +44,12 @@ pub enum Outcome {
     Ok,
     /// The store could not be reached or did not answer in time.
     Unavailable,
+    /// The store's disk is full, read-only or failing.
+    DiskFull,
+    /// The store refuses the credentials.
+    Denied,
+    /// The settings do not fit the store: no such bucket.
+    Misconfigured,
     /// In another error.
     Error,
 }
@@ -53,6 +59,9 @@ impl Outcome {
         match self {
             Self::Ok => "ok",
             Self::Unavailable => "unavailable",
+            Self::DiskFull => "disk_full",
+            Self::Denied => "denied",
+            Self::Misconfigured => "misconfigured",
             Self::Error => "error",
         }
     }
@@ -91,15 +100,18 @@ pub enum Retried {
     Commit,
     /// A write whose blob was condemned before its commit.
     Blob,
+    /// A read whose bytes were not the recorded ones.
+    DamagedRead,
 }
 
 impl Retried {
-    const ALL: [Self; 2] = [Self::Commit, Self::Blob];
+    const ALL: [Self; 3] = [Self::Commit, Self::Blob, Self::DamagedRead];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Commit => "commit",
             Self::Blob => "blob",
+            Self::DamagedRead => "damaged_read",
         }
     }
 }
@@ -258,6 +270,8 @@ impl Metrics {
             let label = KeyValue::new("direction", direction);
             instruments.blob_bytes.add(0, &[label]);
         }
+        instruments.blob_breaker_open.record(0, &[]);
+        instruments.blob_breaker_refusals.add(0, &[]);
         instruments.requests_in_flight.add(0, &[]);
         metrics
     }
@@ -307,6 +321,16 @@ impl Metrics {
             KeyValue::new("outcome", outcome.name()),
         ];
         self.0.blob_calls.record(took.as_secs_f64(), &labels);
+    }
+
+    /// The breaker before the blob store opened or closed.
+    pub fn blob_breaker_opened(&self, is_open: bool) {
+        self.0.blob_breaker_open.record(u64::from(is_open), &[]);
+    }
+
+    /// The open breaker refused a call of the blob store.
+    pub fn blob_call_refused(&self) {
+        self.0.blob_breaker_refusals.add(1, &[]);
     }
 
     /// Bytes came from the blob store.

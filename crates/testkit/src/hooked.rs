@@ -188,14 +188,14 @@ impl BlobStore for HookedBlobs {
         run(after, key).await
     }
 
-    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError> {
+    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
         let before = {
             let mut state = self.state();
             state.calls.get += 1;
             state.before_get.clone()
         };
         run(before, key).await?;
-        self.inner.get(key).await
+        self.inner.get(key, max_bytes).await
     }
 
     async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
@@ -299,18 +299,21 @@ mod tests {
 
         hooked.before_put(|_| async { unavailable() });
         assert!(hooked.put(&KEY, Bytes::from_static(b"text")).await.is_err());
-        assert_eq!(hooked.get(&KEY).await.unwrap(), None);
+        assert_eq!(hooked.get(&KEY, 4).await.unwrap(), None);
         assert_eq!(hooked.keys_put(), []);
 
         hooked.clear_hooks();
         hooked.after_put(|_| async { unavailable() });
         assert!(hooked.put(&KEY, Bytes::from_static(b"text")).await.is_err());
-        assert_eq!(hooked.get(&KEY).await.unwrap(), Some(Bytes::from_static(b"text")));
+        assert_eq!(
+            hooked.get(&KEY, 4).await.unwrap(),
+            Some(Bytes::from_static(b"text"))
+        );
         assert_eq!(hooked.keys_put(), [KEY]);
 
         hooked.before_get(|_| async { unavailable() });
         hooked.before_delete(|_| async { unavailable() });
-        assert!(hooked.get(&KEY).await.is_err());
+        assert!(hooked.get(&KEY, 4).await.is_err());
         assert!(hooked.delete(&KEY).await.is_err());
         assert_eq!(hooked.keys_deleted(), []);
         hooked.clear_hooks();

@@ -37,6 +37,7 @@ pub fn s3_options(prefix: &str) -> S3Options {
             credentials: Some(credentials),
             sse_kms_key_id: None,
             ca_file: std::env::var_os("KEEPSAKE_TEST_S3_CA_FILE").map(PathBuf::from),
+            max_call: None,
         },
     }
 }

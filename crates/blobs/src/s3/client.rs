@@ -17,21 +17,23 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use secrecy::ExposeSecret;
 
-use super::{ATTEMPT_TIMEOUT, S3Credentials, S3Settings};
+use super::{S3Credentials, S3Settings};
 use crate::BlobError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-const MAX_ATTEMPTS: u32 = 3;
 /// Shorter than servers keep an idle connection, so that none is used while
-/// the server closes it.
-const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// the server closes it, and connections that went silent are soon forgotten.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What servers other than AWS take when nothing is configured.
 const DEFAULT_REGION: &str = "us-east-1";
 
-/// The client; reads the CA file, and asks AWS's environment where needed.
-pub(super) async fn build(settings: &S3Settings) -> Result<Client, BlobError> {
+/// Two clients that differ in one thing: the first keeps connections for later
+/// calls, the second opens one for each.
+///
+/// Reads the CA file, and asks AWS's environment where needed.
+pub(super) async fn build(settings: &S3Settings) -> Result<(Client, Client), BlobError> {
     check_endpoint(settings.endpoint.as_deref())?;
-    let http_client = http_client(settings).await?;
+    let http_client = http_client(settings, usize::MAX).await?;
     let credentials = settings.credentials.as_ref().map(fixed_credentials);
     let mut builder = match (&settings.endpoint, credentials) {
         // Without aws-config, so that nothing looks for instance metadata.
@@ -54,17 +56,19 @@ pub(super) async fn build(settings: &S3Settings) -> Result<Client, BlobError> {
             .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
     }
-    let timeouts = TimeoutConfig::builder()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
-        .build();
-    let config = builder
+    // Attempts, their time limits and the waits between them: see `calls`.
+    let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).build();
+    let pooled = builder
         .http_client(http_client)
         .timeout_config(timeouts)
-        .retry_config(RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS))
+        .retry_config(RetryConfig::disabled())
         .force_path_style(settings.path_style)
         .build();
-    Ok(Client::from_conf(config))
+    let unpooled = pooled
+        .to_builder()
+        .http_client(self::http_client(settings, 0).await?)
+        .build();
+    Ok((Client::from_conf(pooled), Client::from_conf(unpooled)))
 }
 
 fn check_endpoint(endpoint: Option<&str>) -> Result<(), BlobError> {
@@ -111,8 +115,10 @@ async fn from_aws_environment(
     Ok(Builder::from(&shared))
 }
 
-async fn http_client(settings: &S3Settings) -> Result<SharedHttpClient, BlobError> {
-    let builder = aws_smithy_http_client::Builder::new().pool_idle_timeout(POOL_IDLE_TIMEOUT);
+async fn http_client(settings: &S3Settings, max_idle: usize) -> Result<SharedHttpClient, BlobError> {
+    let builder = aws_smithy_http_client::Builder::new()
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+        .pool_max_idle_per_host(max_idle);
     let is_plain = settings
         .endpoint
         .as_ref()

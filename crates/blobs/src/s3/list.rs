@@ -1,5 +1,6 @@
 //! What a bucket holds, in the order of the keys.
 
+use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::DateTime;
 use aws_sdk_s3::types::Object;
 use keepsake_core::{BlobKey, Timestamp};
@@ -9,6 +10,10 @@ use crate::{BlobError, ListedBlob};
 
 /// The most objects that S3 lists in one answer.
 const MAX_PAGE: usize = 1_000;
+/// About the bytes that such an answer has for an object.
+const LISTED_BYTES: u64 = 300;
+/// About the bytes of such an answer.
+pub(super) const PAGE_BYTES: u64 = MAX_PAGE as u64 * LISTED_BYTES;
 
 impl S3Blobs {
     /// The first blobs whose objects' names begin with `prefix`, after a key.
@@ -22,16 +27,16 @@ impl S3Blobs {
         let mut start_after = after.map(|key| self.object_name(key));
         while listed.len() < limit {
             let page_size = (limit - listed.len()).min(MAX_PAGE);
-            let page = self
-                .client
-                .list_objects_v2()
-                .bucket(&self.bucket)
-                .prefix(prefix)
-                .set_start_after(start_after.take())
-                .max_keys(i32::try_from(page_size).unwrap_or(i32::MAX))
-                .send()
-                .await
-                .map_err(|error| error::translate(&error))?;
+            let list = |client: Client| {
+                let request = client
+                    .list_objects_v2()
+                    .bucket(&self.bucket)
+                    .prefix(prefix)
+                    .set_start_after(start_after.clone())
+                    .max_keys(i32::try_from(page_size).unwrap_or(i32::MAX));
+                async move { request.send().await.map_err(|error| error::translate(&error)) }
+            };
+            let page = self.calls.run(page_size as u64 * LISTED_BYTES, list).await?;
             listed.extend(
                 page.contents()
                     .iter()

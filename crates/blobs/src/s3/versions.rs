@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use aws_sdk_s3::Client;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use uuid::Uuid;
 
+use super::list::PAGE_BYTES;
 use super::{S3Blobs, error};
 use crate::{BlobError, BlobStore, Erased};
 
@@ -29,6 +31,16 @@ enum Answer<T> {
     Unknown,
     /// The credentials may not ask.
     Refused,
+}
+
+impl<T> Answer<T> {
+    fn map<U>(self, show: impl FnOnce(T) -> U) -> Answer<U> {
+        match self {
+            Self::Given(given) => Answer::Given(show(given)),
+            Self::Unknown => Answer::Unknown,
+            Self::Refused => Answer::Refused,
+        }
+    }
 }
 
 /// A version of an object, or a delete marker.
@@ -300,13 +312,14 @@ impl S3Blobs {
 
     /// Whether versioning of the bucket is or ever was enabled.
     async fn was_versioned(&self) -> Result<Answer<bool>, BlobError> {
-        let asked = self
-            .client
-            .get_bucket_versioning()
-            .bucket(&self.bucket)
-            .send()
-            .await;
-        answer(asked.map(|versioning| versioning.status().is_some()))
+        let ask = |client: Client| {
+            let request = client.get_bucket_versioning().bucket(&self.bucket);
+            async move {
+                let asked = request.send().await;
+                answer(asked.map(|versioning| versioning.status().is_some()))
+            }
+        };
+        self.calls.run(0, ask).await
     }
 
     async fn versions(
@@ -315,16 +328,17 @@ impl S3Blobs {
         next: Option<(Option<String>, Option<String>)>,
     ) -> Result<Answer<Page>, BlobError> {
         let (key_marker, version_id_marker) = next.unwrap_or_default();
-        let asked = self
-            .client
-            .list_object_versions()
-            .bucket(&self.bucket)
-            .prefix(beginning)
-            .set_key_marker(key_marker)
-            .set_version_id_marker(version_id_marker)
-            .send()
-            .await;
-        answer(asked.map(|listed| {
+        let list = |client: Client| {
+            let request = client
+                .list_object_versions()
+                .bucket(&self.bucket)
+                .prefix(beginning)
+                .set_key_marker(key_marker.clone())
+                .set_version_id_marker(version_id_marker.clone());
+            async move { answer(request.send().await) }
+        };
+        let answer = self.calls.run(PAGE_BYTES, list).await?;
+        Ok(answer.map(|listed| {
             let versions = listed.versions().iter().filter_map(|version| {
                 let kind = match version.is_latest() {
                     Some(true) => VersionKind::Current,
@@ -356,21 +370,23 @@ impl S3Blobs {
     }
 
     async fn delete_version(&self, name: &str, version: &str) -> Result<Answer<()>, BlobError> {
-        let asked = self
-            .client
-            .delete_object()
-            .bucket(&self.bucket)
-            .key(name)
-            .version_id(version)
-            .send()
-            .await;
-        match asked {
-            // Somebody else deleted it.
-            Err(failed) if matches!(code_of(&failed), Some("NoSuchKey" | "NoSuchVersion")) => {
-                Ok(Answer::Given(()))
+        let delete = |client: Client| {
+            let request = client
+                .delete_object()
+                .bucket(&self.bucket)
+                .key(name)
+                .version_id(version);
+            async move {
+                match request.send().await {
+                    // Somebody else deleted it.
+                    Err(failed) if matches!(code_of(&failed), Some("NoSuchKey" | "NoSuchVersion")) => {
+                        Ok(Answer::Given(()))
+                    }
+                    asked => answer(asked.map(drop)),
+                }
             }
-            asked => answer(asked.map(drop)),
-        }
+        };
+        self.calls.run(0, delete).await
     }
 }
 

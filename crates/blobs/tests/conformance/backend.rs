@@ -5,6 +5,7 @@ use std::sync::Arc;
 use aws_sdk_s3::primitives::ByteStream;
 use keepsake_blobs::{BlobStore, BlobUrl, FileBlobs, S3Blobs, S3Settings};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
+use keepsake_telemetry::Metrics;
 use keepsake_testkit::s3::{raw_s3_client, s3_options, unique_prefix};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -47,7 +48,7 @@ impl Backend {
                 (format!("s3://{}/{prefix}", options.bucket), options.settings)
             }
         };
-        keepsake_blobs::open(&BlobUrl::parse(&url).unwrap(), &settings)
+        keepsake_blobs::open(&BlobUrl::parse(&url).unwrap(), &settings, &Metrics::default())
             .await
             .unwrap()
     }

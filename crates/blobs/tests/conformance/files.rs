@@ -32,7 +32,7 @@ async fn put_onto_an_existing_key_fails_and_leaves_it_unchanged() {
     let refused = store.put(&key(1, 1, 1), Bytes::from_static(b"second")).await;
     assert!(matches!(refused, Err(BlobError::Io { .. })), "{refused:?}");
     assert_eq!(
-        store.get(&key(1, 1, 1)).await.unwrap().as_deref(),
+        store.get(&key(1, 1, 1), 1_000).await.unwrap().as_deref(),
         Some(&b"first"[..])
     );
     assert_eq!(entries(&folder.path().join("tmp")), 0);
@@ -109,7 +109,7 @@ async fn folder_removed_behind_its_back_is_made_again() {
         .await
         .unwrap();
     assert_eq!(
-        store.get(&key(1, 1, 2)).await.unwrap().as_deref(),
+        store.get(&key(1, 1, 2), 1_000).await.unwrap().as_deref(),
         Some(&b"two"[..])
     );
 }

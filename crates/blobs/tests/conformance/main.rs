@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod backend;
+mod faults;
 mod files;
 mod s3;
 mod suite;
@@ -29,6 +30,7 @@ macro_rules! runs_the_suite {
 runs_the_suite![
     bytes_come_back_as_they_were,
     absent_blob_is_none,
+    larger_blob_is_refused,
     delete_is_idempotent,
     erased_blob_is_gone_and_its_neighbours_stay,
     erased_store_is_empty_and_its_neighbours_stay,

@@ -12,18 +12,18 @@ use tokio::net::TcpListener;
 
 use crate::backend::key;
 
-async fn connect(options: S3Options) -> S3Blobs {
+pub(crate) async fn connect(options: S3Options) -> S3Blobs {
     S3Blobs::connect(options).await.unwrap()
 }
 
-fn options_for(endpoint: &str) -> S3Options {
+pub(crate) fn options_for(endpoint: &str) -> S3Options {
     let mut options = s3_options(&unique_prefix());
     options.settings.endpoint = Some(endpoint.to_owned());
     options
 }
 
 /// Answers every connection once with the same text; counts them.
-async fn server_that_answers(answer: &'static str) -> (String, Arc<AtomicUsize>) {
+pub(crate) async fn server_that_answers(answer: &'static str) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let answered = Arc::new(AtomicUsize::new(0));
@@ -41,7 +41,7 @@ async fn server_that_answers(answer: &'static str) -> (String, Arc<AtomicUsize>)
 
 /// Answers each request by its first line, once a connection, and keeps those
 /// lines.
-async fn server_that_tells(
+pub(crate) async fn server_that_tells(
     answer: impl Fn(&str) -> String + Send + 'static,
 ) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -62,7 +62,7 @@ async fn server_that_tells(
     (endpoint, requests)
 }
 
-fn http(status: &str, body: &str) -> String {
+pub(crate) fn http(status: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
 }
@@ -176,7 +176,7 @@ async fn wrong_secret_is_denied() {
     for outcome in [
         store.check().await,
         store.put(&key(1, 1, 1), Bytes::from_static(b"text")).await,
-        store.get(&key(1, 1, 1)).await.map(drop),
+        store.get(&key(1, 1, 1), 1_000).await.map(drop),
         store.delete(&key(1, 1, 1)).await,
         store.list(None, 1).await.map(drop),
     ] {
@@ -197,7 +197,10 @@ async fn missing_bucket_is_a_misconfiguration() {
     let mut options = s3_options(&unique_prefix());
     options.bucket = "keepsake-tests-no-such-bucket".to_owned();
     let store = connect(options).await;
-    for outcome in [store.check().await, store.get(&key(1, 1, 1)).await.map(drop)] {
+    for outcome in [
+        store.check().await,
+        store.get(&key(1, 1, 1), 1_000).await.map(drop),
+    ] {
         // A server may also say that these credentials have no such bucket.
         let expected = matches!(outcome, Err(BlobError::Misconfigured(_) | BlobError::Denied(_)));
         assert!(expected, "{outcome:?}");
@@ -220,7 +223,7 @@ async fn unreachable_server_is_unavailable() {
 }
 
 #[tokio::test]
-async fn server_errors_are_tried_three_times_and_are_unavailable() {
+async fn server_errors_are_tried_four_times_and_are_unavailable() {
     let (endpoint, answered) = server_that_answers(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     )
@@ -228,7 +231,7 @@ async fn server_errors_are_tried_three_times_and_are_unavailable() {
     let store = connect(options_for(&endpoint)).await;
     let outcome = store.put(&key(1, 1, 1), Bytes::from_static(b"text")).await;
     assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{outcome:?}");
-    assert_eq!(answered.load(Ordering::SeqCst), 3);
+    assert_eq!(answered.load(Ordering::SeqCst), 4);
 }
 
 #[tokio::test]
@@ -236,7 +239,10 @@ async fn body_that_breaks_off_is_never_taken_for_the_blob() {
     let (endpoint, _) =
         server_that_answers("HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nonly this")
             .await;
-    let outcome = connect(options_for(&endpoint)).await.get(&key(1, 1, 1)).await;
+    let outcome = connect(options_for(&endpoint))
+        .await
+        .get(&key(1, 1, 1), 1_000)
+        .await;
     assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{outcome:?}");
 }
 
@@ -252,7 +258,7 @@ async fn neighbouring_prefixes_do_not_see_each_other() {
         .await
         .unwrap();
     assert_eq!(ours.list(None, 10).await.unwrap(), []);
-    assert_eq!(ours.get(&key(1, 1, 1)).await.unwrap(), None);
+    assert_eq!(ours.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use keepsake_blobs::{BlobStore, Erased, ErasedBatch};
+use keepsake_blobs::{BlobError, BlobStore, Erased, ErasedBatch};
 use keepsake_core::{BlobKey, Timestamp};
 
 use crate::backend::{Backend, key};
@@ -41,7 +41,7 @@ pub(crate) async fn bytes_come_back_as_they_were(backend: &Backend) {
     }
     for (blob, content) in (1..).zip(&contents) {
         assert_eq!(
-            store.get(&key(1, 1, blob)).await.unwrap().as_ref(),
+            store.get(&key(1, 1, blob), 1 << 20).await.unwrap().as_ref(),
             Some(content),
             "blob {blob}"
         );
@@ -50,10 +50,31 @@ pub(crate) async fn bytes_come_back_as_they_were(backend: &Backend) {
 
 pub(crate) async fn absent_blob_is_none(backend: &Backend) {
     let store = backend.open().await;
-    assert_eq!(store.get(&key(1, 1, 1)).await.unwrap(), None);
+    assert_eq!(store.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
     put_all(&*store, &[key(1, 1, 1)]).await;
-    assert_eq!(store.get(&key(1, 1, 2)).await.unwrap(), None);
-    assert_eq!(store.get(&key(1, 2, 1)).await.unwrap(), None);
+    assert_eq!(store.get(&key(1, 1, 2), 1_000).await.unwrap(), None);
+    assert_eq!(store.get(&key(1, 2, 1), 1_000).await.unwrap(), None);
+}
+
+pub(crate) async fn larger_blob_is_refused(backend: &Backend) {
+    let store = backend.open().await;
+    let text = Bytes::from_static(b"eight by");
+    store.put(&key(1, 1, 1), text.clone()).await.unwrap();
+    for max_bytes in [0, 7] {
+        let refused = store.get(&key(1, 1, 1), max_bytes).await;
+        assert!(matches!(refused, Err(BlobError::TooLarge { .. })), "{refused:?}");
+    }
+    for max_bytes in [8, u64::MAX] {
+        assert_eq!(
+            store.get(&key(1, 1, 1), max_bytes).await.unwrap(),
+            Some(text.clone())
+        );
+    }
+    store.put(&key(1, 1, 2), Bytes::new()).await.unwrap();
+    assert_eq!(store.get(&key(1, 1, 2), 0).await.unwrap(), Some(Bytes::new()));
+    for (blob, is_there) in [(1, true), (2, true), (3, false)] {
+        assert_eq!(store.contains(&key(1, 1, blob)).await.unwrap(), is_there);
+    }
 }
 
 pub(crate) async fn delete_is_idempotent(backend: &Backend) {
@@ -62,7 +83,7 @@ pub(crate) async fn delete_is_idempotent(backend: &Backend) {
     put_all(&*store, &[key(1, 1, 1), key(1, 1, 2)]).await;
     store.delete(&key(1, 1, 1)).await.unwrap();
     store.delete(&key(1, 1, 1)).await.unwrap();
-    assert_eq!(store.get(&key(1, 1, 1)).await.unwrap(), None);
+    assert_eq!(store.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
     assert_eq!(keys(&*store, None, 10).await, [key(1, 1, 2)]);
     store.delete(&key(1, 1, 2)).await.unwrap();
     assert_eq!(keys(&*store, None, 10).await, []);
@@ -74,7 +95,7 @@ pub(crate) async fn erased_blob_is_gone_and_its_neighbours_stay(backend: &Backen
     assert_eq!(store.erase(&key(1, 1, 1)).await.unwrap(), Erased::NotVersioned);
     put_all(&*store, &[key(1, 1, 1), key(1, 1, 2)]).await;
     assert_eq!(store.erase(&key(1, 1, 1)).await.unwrap(), Erased::NotVersioned);
-    assert_eq!(store.get(&key(1, 1, 1)).await.unwrap(), None);
+    assert_eq!(store.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
     assert_eq!(keys(&*store, None, 10).await, [key(1, 1, 2)]);
 }
 
@@ -248,13 +269,22 @@ pub(crate) async fn keys_of_two_tenants_never_mix(backend: &Backend) {
     let store = backend.open().await;
     let (ours, theirs) = (key(1, 5, 5), key(2, 5, 5));
     store.put(&ours, Bytes::from_static(b"ours")).await.unwrap();
-    assert_eq!(store.get(&theirs).await.unwrap(), None);
+    assert_eq!(store.get(&theirs, 1_000).await.unwrap(), None);
     store.put(&theirs, Bytes::from_static(b"theirs")).await.unwrap();
-    assert_eq!(store.get(&ours).await.unwrap().as_deref(), Some(&b"ours"[..]));
-    assert_eq!(store.get(&theirs).await.unwrap().as_deref(), Some(&b"theirs"[..]));
+    assert_eq!(
+        store.get(&ours, 1_000).await.unwrap().as_deref(),
+        Some(&b"ours"[..])
+    );
+    assert_eq!(
+        store.get(&theirs, 1_000).await.unwrap().as_deref(),
+        Some(&b"theirs"[..])
+    );
     store.delete(&ours).await.unwrap();
-    assert_eq!(store.get(&ours).await.unwrap(), None);
-    assert_eq!(store.get(&theirs).await.unwrap().as_deref(), Some(&b"theirs"[..]));
+    assert_eq!(store.get(&ours, 1_000).await.unwrap(), None);
+    assert_eq!(
+        store.get(&theirs, 1_000).await.unwrap().as_deref(),
+        Some(&b"theirs"[..])
+    );
 }
 
 pub(crate) async fn concurrent_puts_all_arrive(backend: &Backend) {
@@ -269,7 +299,10 @@ pub(crate) async fn concurrent_puts_all_arrive(backend: &Backend) {
         put.unwrap().unwrap();
     }
     for key in &all {
-        assert_eq!(store.get(key).await.unwrap(), Some(Bytes::from(key.to_string())));
+        assert_eq!(
+            store.get(key, 1_000).await.unwrap(),
+            Some(Bytes::from(key.to_string()))
+        );
     }
     let mut sorted = all;
     sorted.sort();
@@ -280,7 +313,7 @@ pub(crate) async fn reopened_store_finds_everything(backend: &Backend) {
     put_all(&*backend.open().await, &[key(1, 1, 1), key(2, 1, 1)]).await;
     let reopened = backend.open_by_url().await;
     assert_eq!(
-        reopened.get(&key(1, 1, 1)).await.unwrap(),
+        reopened.get(&key(1, 1, 1), 1_000).await.unwrap(),
         Some(Bytes::from(key(1, 1, 1).to_string()))
     );
     assert_eq!(keys(&*reopened, None, 10).await, [key(1, 1, 1), key(2, 1, 1)]);

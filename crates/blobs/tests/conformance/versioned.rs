@@ -33,14 +33,14 @@ async fn erased_blob_goes_with_every_version() {
     }
     // Deleted before, and there still.
     store.delete(&key(1, 1, 1)).await.unwrap();
-    assert_eq!(store.get(&key(1, 1, 1)).await.unwrap(), None);
+    assert_eq!(store.get(&key(1, 1, 1), 1_000).await.unwrap(), None);
     assert_eq!(place.versions().await, 4);
     for blob in [1, 2] {
         let erased = store.erase(&key(1, 1, blob)).await.unwrap();
         assert_eq!(erased, Erased::EveryVersion);
     }
     assert_eq!(place.versions().await, 1);
-    assert!(store.get(&key(1, 1, 3)).await.unwrap().is_some());
+    assert!(store.get(&key(1, 1, 3), 1_000).await.unwrap().is_some());
     assert_eq!(store.erase(&key(1, 1, 1)).await.unwrap(), Erased::EveryVersion);
 }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::stream::{self, StreamExt};
 use keepsake_blobs::{BlobError, Erased};
 use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId};
-use keepsake_index::{Auditor, ErasedBlobs, ObjectVersions, RowsErased};
+use keepsake_index::{Auditor, ErasedBlobs, IndexError, ObjectVersions, RowsErased};
 use serde_json::{Value, json};
 use tracing::Instrument;
 
@@ -348,12 +348,12 @@ impl Work<'_> {
     async fn erase_blob(self, key: &BlobKey) -> Result<Erased, BlobError> {
         let blobs = &self.engine.0.blobs;
         let erased = blobs.erase(key).await?;
-        match blobs.get(key).await? {
-            None => Ok(erased),
-            Some(_) => Err(BlobError::Unavailable(
+        if blobs.contains(key).await? {
+            return Err(BlobError::Unavailable(
                 "a blob is there after it was erased".to_owned(),
-            )),
+            ));
         }
+        Ok(erased)
     }
 
     /// Erases what no row names in a store that went: what a write brought that
@@ -395,6 +395,8 @@ const fn word_of(error: &EngineError) -> &'static str {
     match error {
         EngineError::Blobs(BlobError::Denied(_)) => "object_store_denied",
         EngineError::Blobs(BlobError::Misconfigured(_)) => "object_store_misconfigured",
+        EngineError::Blobs(BlobError::Disk { .. })
+        | EngineError::Index(IndexError::DiskFull(_) | IndexError::DiskFailed(_)) => "disk_full",
         EngineError::Blobs(_) => "object_store_unavailable",
         EngineError::Index(_) => "index_unavailable",
         EngineError::Conflict(_) => "index_busy",

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt};
-use keepsake_core::{BlobKey, ContentHash, MemoryId, StoreId, TenantId, VersionId};
+use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, VersionId};
 use keepsake_index::{MemoryPlace, SearchRow, Unindexed};
 use keepsake_search::ANALYSER;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Job, Lease};
+use crate::content::Recorded;
 use crate::{Engine, EngineError};
 
 /// Memories looked at in one batch.
@@ -143,20 +144,23 @@ async fn try_row_of(engine: &Engine, memory: Unindexed) -> Option<(MemoryId, Ver
 
 /// The search terms of a memory's content; `None`: its content is gone.
 async fn row_of(engine: &Engine, memory: &Unindexed) -> Result<Option<SearchRow>, EngineError> {
-    let (tenant_id, store_id, _) = memory.place;
+    let (tenant_id, store_id, memory_id) = memory.place;
     let key = BlobKey {
         tenant_id,
         store_id,
         blob_id: memory.blob_id,
     };
-    let Some(bytes) = engine.0.blobs.get(&key).await? else {
+    let Some(size_bytes) = engine.recorded_size(&key, memory_id).await? else {
         return Ok(None);
     };
-    if ContentHash::of(&bytes) != memory.sha256 {
-        return Err(EngineError::Damaged("its hash is not the recorded one"));
+    let recorded = Recorded {
+        size_bytes,
+        sha256: memory.sha256,
+    };
+    match engine.fetch(&key, recorded).await? {
+        Some(text) => engine.search_row(text).await.map(Some),
+        None => Ok(None),
     }
-    let text = std::str::from_utf8(&bytes).map_err(|_| EngineError::Damaged("it is not UTF-8"))?;
-    engine.search_row(text.into()).await.map(Some)
 }
 
 /// A place as the cursor keeps it.

@@ -333,7 +333,7 @@ impl Swept {
 impl Engine {
     /// Whether a blob is not there and a version names it all the same.
     pub(crate) async fn is_missing(&self, key: &BlobKey) -> Result<bool, EngineError> {
-        let is_there = self.0.blobs.get(key).await?.is_some();
+        let is_there = self.0.blobs.contains(key).await?;
         Ok(!is_there && self.0.index.blob_is_named(key).await?)
     }
 }

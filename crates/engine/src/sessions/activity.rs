@@ -234,9 +234,7 @@ impl Engine {
             }
             match self.0.index.flush_session_events(&first).await {
                 Ok(()) => {}
-                Err(error @ (IndexError::Unavailable(_) | IndexError::OutcomeUnknown(_))) => {
-                    return Err(error);
-                }
+                Err(error) if error.is_passing() => return Err(error),
                 Err(_) => self.write_one_by_one(&first).await?,
             }
             events().written(&first);
@@ -254,9 +252,7 @@ impl Engine {
                 .await
             {
                 Ok(()) => {}
-                Err(error @ (IndexError::Unavailable(_) | IndexError::OutcomeUnknown(_))) => {
-                    return Err(error);
-                }
+                Err(error) if error.is_passing() => return Err(error),
                 Err(error) => {
                     tracing::error!(
                         tenant.id = %event.tenant_id, session.id = %event.session_id, error = %error,

@@ -100,21 +100,11 @@ impl Engine {
             return Ok(None);
         };
         // Not by way of the cache: this is rare, and names no purge epoch.
-        let Some(bytes) = self
-            .0
-            .blobs
-            .get(&BlobKey {
-                tenant_id,
-                store_id,
-                blob_id: content.blob_id,
-            })
-            .await?
-        else {
-            return Ok(None);
+        let key = BlobKey {
+            tenant_id,
+            store_id,
+            blob_id: content.blob_id,
         };
-        if ContentHash::of(&bytes) != content.sha256 {
-            return Err(EngineError::Damaged("its hash is not the recorded one"));
-        }
-        Ok(std::str::from_utf8(&bytes).ok().map(Into::into))
+        self.fetch(&key, content.into()).await
     }
 }

@@ -285,13 +285,13 @@ async fn replica_that_the_others_do_not_hear_of_serves_nobody() {
     ] {
         assert!(matches!(refused, Err(EngineError::CutOff)), "{refused:?}");
     }
-    assert!(!bed.engine.readiness().await.has_index);
+    assert!(!bed.engine.readiness().await.has_index());
     bed.as_owner("GRANT INSERT, UPDATE ON replica TO keepsake_jobs")
         .await;
     bed.engine.flush_access().await.unwrap();
     bed.engine.authenticate(key).await.unwrap();
     bed.clock.advance(Duration::from_secs(2));
-    assert!(bed.engine.readiness().await.has_index);
+    assert!(bed.engine.readiness().await.has_index());
     // A run that expires is one of a replica that is heard of.
     let counts = run(&bed.engine, ExpireUnused, RunRequest::SCHEDULED).await;
     assert!(matches!(counts, RunOutcome::Ran(_)), "{counts:?}");

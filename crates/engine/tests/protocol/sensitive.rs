@@ -50,7 +50,7 @@ fn refusal(policy: &str, found: &str) -> String {
 
 async fn blobs_hold(bed: &Bed, text: &str) -> bool {
     for key in bed.blobs_there().await {
-        let bytes = bed.blobs.inner().get(&key).await.unwrap().unwrap();
+        let bytes = bed.blobs.inner().get(&key, u64::MAX).await.unwrap().unwrap();
         if str::from_utf8(&bytes).unwrap().contains(text) {
             return true;
         }

@@ -252,39 +252,62 @@ impl MemoryIndex for SqliteIndex {
 
 /// Runs commits in one transaction and answers each.
 async fn run_batch(writer: &mut Writer, batch: Vec<Waiting>) {
-    let mut answers = Vec::with_capacity(batch.len());
-    let done = async {
-        let connection = writer.begin().await?;
-        for Waiting {
-            tenant_id,
-            commit,
-            answer,
-        } in batch
-        {
-            let outcome = run_one(connection, tenant_id, &commit).await;
-            if outcome.is_err() {
-                // Fails where the savepoint was never made; then nothing is to undo.
-                let _ = sqlx::query("ROLLBACK TO one_commit; RELEASE one_commit")
-                    .execute(&mut *connection)
-                    .await;
-            }
-            answers.push((answer, outcome));
-        }
-        writer.commit().await
-    }
-    .await;
-    let failed = done.is_err();
-    if let Err(error) = done {
+    let mut outcomes = Vec::with_capacity(batch.len());
+    let done = run_all(writer, &batch, &mut outcomes).await;
+    if let Err(error) = &done {
         tracing::error!(error = %error, "index.sqlite.commit failed");
     }
-    for (answer, outcome) in answers {
-        // Whoever asked may be gone; the commit stands all the same.
-        let outcome = if failed {
-            Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed))
-        } else {
-            outcome
+    let mut outcomes = outcomes.into_iter();
+    for waiting in batch {
+        let outcome = match &done {
+            Ok(()) => outcomes.next(),
+            Err(error) => Some(Err(failure_of_batch(error))),
         };
-        let _ = answer.send(outcome);
+        if let Some(outcome) = outcome {
+            // The caller may be gone; the commit stands all the same.
+            let _ = waiting.answer.send(outcome);
+        }
+    }
+}
+
+/// Runs commits in one transaction; after an error none of them is known to have
+/// landed.
+async fn run_all(
+    writer: &mut Writer,
+    batch: &[Waiting],
+    outcomes: &mut Vec<Result<CommitOutcome, IndexError>>,
+) -> Result<(), IndexError> {
+    let connection = writer.begin().await?;
+    for waiting in batch {
+        let outcome = run_one(connection, waiting.tenant_id, &waiting.commit).await;
+        if let Err(error @ (IndexError::DiskFull(_) | IndexError::DiskFailed(_))) = outcome {
+            // SQLite may have rolled back the whole transaction: the next commit
+            // would then run in a transaction without the ones before it.
+            return Err(error);
+        }
+        if outcome.is_err() {
+            // Fails where the savepoint was never made; then nothing is to undo.
+            let _ = sqlx::query("ROLLBACK TO one_commit; RELEASE one_commit")
+                .execute(&mut *connection)
+                .await;
+        }
+        outcomes.push(outcome);
+    }
+    writer.commit().await
+}
+
+/// The error that each commit of a failed transaction gets.
+fn failure_of_batch(error: &IndexError) -> IndexError {
+    match error {
+        IndexError::DiskFull(text) => IndexError::DiskFull(text.clone()),
+        IndexError::DiskFailed(text) => IndexError::DiskFailed(text.clone()),
+        IndexError::Unavailable(_)
+        | IndexError::OutcomeUnknown(_)
+        | IndexError::SchemaTooOld { .. }
+        | IndexError::Migration(_)
+        | IndexError::BadUrl(_)
+        | IndexError::Corrupt { .. }
+        | IndexError::Database(_) => IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed),
     }
 }
 

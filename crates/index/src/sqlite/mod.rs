@@ -33,11 +33,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::ConnectOptions;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use tokio::sync::Mutex;
 
 use crate::{Index, IndexError, migrations};
@@ -102,11 +102,7 @@ impl SqliteIndex {
     /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
     /// [`IndexError::Migration`].
     pub async fn open(url: &str) -> Result<Self, IndexError> {
-        // The parser takes any scheme for a file's name.
-        let options = SqliteConnectOptions::from_str(url)
-            .ok()
-            .filter(|_| url.starts_with("sqlite:"))
-            .ok_or_else(|| IndexError::BadUrl("is not a valid sqlite:// URL".to_owned()))?
+        let options = parse(url)?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             // A commit that was acknowledged survives a power cut.
@@ -114,8 +110,7 @@ impl SqliteIndex {
             .busy_timeout(Duration::from_secs(5))
             // What is deleted is overwritten, so that erasure reaches the file.
             .pragma("secure_delete", "ON")
-            .foreign_keys(false)
-            .disable_statement_logging();
+            .foreign_keys(false);
         let mut connection = options.connect().await?;
         migrations::sqlite().run(&mut connection).await?;
         let readers = SqlitePoolOptions::new()
@@ -141,27 +136,64 @@ impl SqliteIndex {
         })
     }
 
+    /// Looks whether a file is an index that this binary can use; a server may have
+    /// it open.
+    ///
+    /// # Errors
+    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
+    /// [`IndexError::SchemaTooOld`], also where it has no schema at all.
+    pub async fn look(url: &str) -> Result<(), IndexError> {
+        let mut connection = parse(url)?.read_only(true).connect().await?;
+        let looked = check_schema(&mut connection).await;
+        connection.close().await?;
+        looked
+    }
+
+    /// Limits the pages of the file, so that tests can fill it.
+    ///
+    /// # Errors
+    /// [`IndexError::Database`].
+    pub async fn limit_pages(&self, max_pages: u32) -> Result<(), IndexError> {
+        let mut writer = self.writer.lock().await;
+        let pragma = AssertSqlSafe(format!("PRAGMA max_page_count = {max_pages}"));
+        sqlx::query(pragma).execute(writer.idle().await).await?;
+        Ok(())
+    }
+
     /// The pool that reads, for tests that look from its side.
     pub fn reader_pool(&self) -> &SqlitePool {
         &self.readers
     }
 }
 
+fn parse(url: &str) -> Result<SqliteConnectOptions, IndexError> {
+    // The parser takes any scheme for a file's name.
+    let options = SqliteConnectOptions::from_str(url)
+        .ok()
+        .filter(|_| url.starts_with("sqlite:"))
+        .ok_or_else(|| IndexError::BadUrl("is not a valid sqlite:// URL".to_owned()))?;
+    Ok(options.disable_statement_logging())
+}
+
+/// Refuses a schema that is older than this binary needs.
+async fn check_schema(executor: impl SqliteExecutor<'_>) -> Result<(), IndexError> {
+    let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
+        .fetch_one(executor)
+        .await?;
+    let (found, needed) = (
+        found.unwrap_or_default(),
+        migrations::newest(&migrations::sqlite()),
+    );
+    if found < needed {
+        return Err(IndexError::SchemaTooOld { found, needed });
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl Index for SqliteIndex {
     async fn check(&self) -> Result<(), IndexError> {
-        let found: Option<i64> =
-            sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
-                .fetch_one(&self.readers)
-                .await?;
-        let (found, needed) = (
-            found.unwrap_or_default(),
-            migrations::newest(&migrations::sqlite()),
-        );
-        if found < needed {
-            return Err(IndexError::SchemaTooOld { found, needed });
-        }
-        Ok(())
+        check_schema(&self.readers).await
     }
 
     fn is_shared(&self) -> bool {

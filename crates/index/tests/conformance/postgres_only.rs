@@ -525,3 +525,21 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
         .unwrap();
     assert_eq!(left, 0, "a row names who read a memory that is gone");
 }
+
+#[tokio::test]
+async fn full_disk_is_told_from_a_database_that_is_away() {
+    let (index, raw, _database) = postgres_index().await;
+    let place = Place::on(Arc::new(index), Raw::Postgres(raw.clone())).await;
+    place.create("/there", 1).await;
+    // What Postgres answers when it cannot extend a table's file.
+    let fill = "CREATE FUNCTION disk_is_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+        RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$; \
+        CREATE TRIGGER disk_is_full BEFORE INSERT ON version EXECUTE FUNCTION disk_is_full()";
+    raw.execute(fill).await.unwrap();
+    let commit = place.commit_of(vec![created("/new", 1)]);
+    let refused = place.index.commit(place.tenant_id, &commit).await;
+    assert!(matches!(refused, Err(IndexError::DiskFull(_))), "{refused:?}");
+    assert_eq!(place.paths_below("/").await, ["/there"]);
+    raw.execute("DROP TRIGGER disk_is_full ON version").await.unwrap();
+    place.create("/new", 1).await;
+}

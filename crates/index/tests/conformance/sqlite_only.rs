@@ -42,6 +42,44 @@ async fn audit_is_append_only() {
     assert_eq!(entries.len(), 2);
 }
 
+/// The most pages that a file may have.
+const MAX_PAGES: u32 = 1_073_741_823;
+
+#[tokio::test]
+async fn full_disk_refuses_every_commit_of_a_transaction_and_serves_reads() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(Arc::new(index.clone()), Raw::Sqlite(raw.clone())).await;
+    let there = place.create("/there", 1).await;
+    let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
+        .fetch_one(&raw)
+        .await
+        .unwrap();
+    index.limit_pages(u32::try_from(pages).unwrap()).await.unwrap();
+
+    // The first takes the connection; the others share the next transaction.
+    let commits: Vec<_> = (0..200)
+        .map(|number| place.commit_of(vec![created(&format!("/new/{number}/{}", "x".repeat(900)), 1)]))
+        .collect();
+    let outcomes = join_all(
+        commits
+            .iter()
+            .map(|commit| place.index.commit(place.tenant_id, commit)),
+    )
+    .await;
+    let (done, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    assert!(!refused.is_empty());
+    for outcome in refused {
+        assert!(matches!(outcome, Err(IndexError::DiskFull(_))), "{outcome:?}");
+    }
+    assert_eq!(place.paths_below("/").await.len(), 1 + done.len());
+    assert_eq!(place.memory("/there").await.version_id, there.version_id);
+    place.assert_recount().await;
+
+    index.limit_pages(MAX_PAGES).await.unwrap();
+    place.create("/there-is-room", 1).await;
+    place.assert_recount().await;
+}
+
 #[tokio::test]
 async fn commits_that_share_a_transaction_do_not_harm_each_other() {
     let (index, raw, _folder) = sqlite_index().await;

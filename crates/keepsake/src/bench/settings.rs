@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use keepsake_blobs::{BlobStore, BlobUrl};
+use keepsake_telemetry::Metrics;
 use secrecy::ExposeSecret;
 use sqlx::{Connection, Executor, PgConnection};
 
@@ -67,7 +68,7 @@ pub(super) async fn floor_blobs(settings: &Settings) -> Result<Arc<dyn BlobStore
             }
         }
     };
-    keepsake_blobs::open(&url, &settings.blobs.s3)
+    keepsake_blobs::open(&url, &settings.blobs.s3, &Metrics::default())
         .await
         .map_err(Failure::of(format_args!("blobs.url {url}")))
 }

@@ -313,6 +313,7 @@ fn read_blobs(reader: &mut Reader<'_>) -> Option<BlobSettings> {
         credentials,
         sse_kms_key_id,
         ca_file,
+        max_call: None,
     };
     Some(BlobSettings {
         url: url?,

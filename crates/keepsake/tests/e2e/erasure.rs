@@ -351,7 +351,13 @@ async fn found_in(deployment: &Deployment, tenant: &Tenant, sought: &Sought) -> 
     let mut objects = Vec::new();
     for listed in blobs.list(None, 100_000).await.unwrap() {
         assert_eq!(listed.key.tenant_id, tenant.id);
-        objects.extend(blobs.get(&listed.key).await.unwrap().unwrap_or_default());
+        objects.extend(
+            blobs
+                .get(&listed.key, listed.size_bytes)
+                .await
+                .unwrap()
+                .unwrap_or_default(),
+        );
     }
     assert!(
         occurrences(&objects, KEPT.as_bytes()) > 0,

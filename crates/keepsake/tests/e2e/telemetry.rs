@@ -25,7 +25,7 @@ const PARENT: &str = "b7ad6b7169203331";
 const A_JOB_HAS_RUN_WITHIN: Duration = Duration::from_secs(100);
 
 /// Every metric by the name that Prometheus has for it, and its labels.
-const METRICS: [(&str, &[&str]); 18] = [
+const METRICS: [(&str, &[&str]); 20] = [
     ("keepsake_http_requests_total", &["method", "route", "status"]),
     (
         "keepsake_http_request_duration_seconds_count",
@@ -34,6 +34,8 @@ const METRICS: [(&str, &[&str]); 18] = [
     ("keepsake_http_requests_in_flight", &[]),
     ("keepsake_index_call_duration_seconds_count", &["call", "outcome"]),
     ("keepsake_blob_call_duration_seconds_count", &["call", "outcome"]),
+    ("keepsake_blob_breaker_open", &[]),
+    ("keepsake_blob_breaker_refusals_total", &[]),
     ("keepsake_blob_bytes_total", &["direction"]),
     ("keepsake_cache_lookups_total", &["cache", "result"]),
     ("keepsake_cache_size_bytes", &["cache"]),

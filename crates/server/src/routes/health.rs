@@ -12,8 +12,10 @@ use crate::error::ApiError;
 /// What the readiness probe tells; nothing of the deployment's inside.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Ready {
+    /// `ok`, or `disk_full`: reads are served, writes are answered 507.
     index: &'static str,
-    /// `unavailable` is no reason to take a replica out.
+    /// `ok`, `unavailable`, `access_denied` (the server's credentials are refused), `misconfigured` (no such bucket),
+    /// `disk_full`; none is a reason to take a replica out.
     blobs: &'static str,
 }
 
@@ -49,9 +51,11 @@ pub(crate) async fn ready(
         return Err(ApiError::draining());
     }
     let readiness = engine.readiness().await;
-    if !readiness.has_index {
+    if !readiness.has_index() {
         return Err(ApiError::not_ready());
     }
-    let blobs = if readiness.has_blobs { "ok" } else { "unavailable" };
-    Ok(Json(Ready { index: "ok", blobs }))
+    Ok(Json(Ready {
+        index: readiness.index.name(),
+        blobs: readiness.blobs.name(),
+    }))
 }

@@ -19,6 +19,8 @@ pub(super) struct Instruments {
     pub(super) requests_in_flight: UpDownCounter<i64>,
     pub(super) index_calls: Histogram<f64>,
     pub(super) blob_calls: Histogram<f64>,
+    pub(super) blob_breaker_open: Gauge<u64>,
+    pub(super) blob_breaker_refusals: Counter<u64>,
     pub(super) blob_bytes: Counter<u64>,
     pub(super) cache_lookups: Counter<u64>,
     pub(super) retries: Counter<u64>,
@@ -68,6 +70,14 @@ impl Instruments {
                 "keepsake.blob.call.duration",
                 "How long calls of the blob store took",
                 &CALL_SECONDS,
+            ),
+            blob_breaker_open: meter
+                .u64_gauge("keepsake.blob.breaker_open")
+                .with_description("Whether calls of the blob store are refused until it answers a probe")
+                .build(),
+            blob_breaker_refusals: counter(
+                "keepsake.blob.breaker_refusals",
+                "Calls of the blob store that the open breaker refused",
             ),
             blob_bytes: counter(
                 "keepsake.blob.bytes",

@@ -4,6 +4,7 @@
 
 mod access;
 mod audit;
+mod backend_faults;
 mod bodies;
 mod changes;
 mod contents;

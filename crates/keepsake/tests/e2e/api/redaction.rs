@@ -11,7 +11,7 @@ async fn blobs(place: &Place, store: &Store) -> Vec<String> {
         if listed.key.store_id.to_string() != store.id {
             continue;
         }
-        let bytes = place.blobs.get(&listed.key).await.unwrap();
+        let bytes = place.blobs.get(&listed.key, listed.size_bytes).await.unwrap();
         texts.extend(bytes.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()));
     }
     texts.sort();

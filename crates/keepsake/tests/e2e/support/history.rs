@@ -157,7 +157,7 @@ pub(crate) async fn texts(
                     store_id: tenant.store_id,
                     blob_id,
                 };
-                let bytes: Option<Bytes> = blobs.get(&key).await.unwrap();
+                let bytes: Option<Bytes> = blobs.get(&key, u64::MAX).await.unwrap();
                 let bytes = bytes.unwrap_or_else(|| panic!("the blob of {version:?} is missing"));
                 let sha256 = ContentHash::of(&bytes);
                 assert_eq!(

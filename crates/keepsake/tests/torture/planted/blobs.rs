@@ -49,7 +49,7 @@ impl BlobStore for LateBlobs {
         }
     }
 
-    async fn get(&self, key: &BlobKey) -> Result<Option<Bytes>, BlobError> {
+    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
         let waiting = self
             .waiting()
             .iter()
@@ -57,7 +57,7 @@ impl BlobStore for LateBlobs {
             .map(|(_, bytes)| bytes.clone());
         match waiting {
             Some(bytes) => Ok(Some(bytes)),
-            None => self.inner.get(key).await,
+            None => self.inner.get(key, max_bytes).await,
         }
     }
 

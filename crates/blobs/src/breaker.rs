@@ -1,0 +1,317 @@
+//! A circuit breaker around a blob store.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use keepsake_core::{BlobKey, StoreId, TenantId};
+use keepsake_telemetry::Metrics;
+use tokio::time::Instant;
+
+use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
+
+/// Failures in a row that open the breaker.
+const MAX_FAILURES: u32 = 3;
+/// How long the breaker stays open at first; each failed probe doubles it.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// How long it stays open at most: service is back soon after the store is.
+const MAX_PAUSE: Duration = Duration::from_secs(4);
+/// How long a probe keeps other calls waiting; the next is then a probe too.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Refuses calls at once while the store does not answer, so that requests do not
+/// queue up until their time limits.
+///
+/// Only [`BlobError::Unavailable`] counts as a failure: a store that refuses
+/// credentials does answer.
+#[derive(Debug)]
+pub struct BreakerBlobs {
+    inner: Arc<dyn BlobStore>,
+    breaker: Mutex<Breaker>,
+    metrics: Metrics,
+}
+
+impl BreakerBlobs {
+    /// Wraps a blob store, with the breaker closed.
+    pub fn new(inner: Arc<dyn BlobStore>, metrics: Metrics) -> Self {
+        Self {
+            inner,
+            breaker: Mutex::default(),
+            metrics,
+        }
+    }
+
+    fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn guarded<T>(&self, call: impl Future<Output = Result<T, BlobError>>) -> Result<T, BlobError> {
+        let Some(admission) = self.breaker().admit(Instant::now()) else {
+            self.metrics.blob_call_refused();
+            let text = "it did not answer the last calls, and is tried again within seconds";
+            return Err(BlobError::Unavailable(text.to_owned()));
+        };
+        let mut pending = Pending {
+            store: self,
+            admission: Some(admission),
+        };
+        let result = call.await;
+        pending.ended(result.as_ref().err());
+        result
+    }
+}
+
+/// A call under way; a probe whose caller goes away leaves its place to the next.
+struct Pending<'a> {
+    store: &'a BreakerBlobs,
+    admission: Option<Admission>,
+}
+
+impl Pending<'_> {
+    fn ended(&mut self, error: Option<&BlobError>) {
+        let Some(admission) = self.admission.take() else {
+            return;
+        };
+        let mut breaker = self.store.breaker();
+        let was_closed = breaker.is_closed();
+        match error {
+            Some(BlobError::Unavailable(_)) => breaker.failed(admission, Instant::now()),
+            _ => breaker.succeeded(),
+        }
+        let is_closed = breaker.is_closed();
+        drop(breaker);
+        if was_closed == is_closed {
+            return;
+        }
+        self.store.metrics.blob_breaker_opened(!is_closed);
+        if let Some(error) = error {
+            tracing::warn!(error = %error, "blob.breaker opened: calls are refused until the store answers a probe");
+        } else {
+            tracing::info!("blob.breaker closed: the store answers");
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(Admission::Probe) = self.admission {
+            self.store.breaker().probe_abandoned(Instant::now());
+        }
+    }
+}
+
+/// How a call was let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admission {
+    /// The breaker is closed.
+    Regular,
+    /// The breaker is half open: this call tells whether the store is back.
+    Probe,
+}
+
+/// The states of the breaker; the caller has the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Breaker {
+    /// Calls go through.
+    Closed { failures_in_a_row: u32 },
+    /// Calls are refused until a time.
+    Open { until: Instant, pause: Duration },
+    /// One call goes through.
+    HalfOpen { probed_at: Instant, pause: Duration },
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::Closed { failures_in_a_row: 0 }
+    }
+}
+
+impl Breaker {
+    const fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
+
+    /// Lets a call through; `None`: it is refused.
+    fn admit(&mut self, now: Instant) -> Option<Admission> {
+        let (probe_from, pause) = match *self {
+            Self::Closed { .. } => return Some(Admission::Regular),
+            Self::Open { until, pause } => (until, pause),
+            Self::HalfOpen { probed_at, pause } => (probed_at + PROBE_LIMIT, pause),
+        };
+        if now < probe_from {
+            return None;
+        }
+        *self = Self::HalfOpen {
+            probed_at: now,
+            pause,
+        };
+        Some(Admission::Probe)
+    }
+
+    /// The store answered, whatever call it was.
+    fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The store did not answer a call.
+    fn failed(&mut self, admission: Admission, now: Instant) {
+        let open = |pause| Self::Open {
+            until: now + pause,
+            pause,
+        };
+        match (*self, admission) {
+            (Self::Closed { failures_in_a_row }, _) if failures_in_a_row + 1 < MAX_FAILURES => {
+                *self = Self::Closed {
+                    failures_in_a_row: failures_in_a_row + 1,
+                };
+            }
+            (Self::Closed { .. }, _) => *self = open(FIRST_PAUSE),
+            (Self::HalfOpen { pause, .. }, Admission::Probe) => *self = open((pause * 2).min(MAX_PAUSE)),
+            // A call from before the breaker opened.
+            (Self::Open { .. }, _) | (Self::HalfOpen { .. }, Admission::Regular) => {}
+        }
+    }
+
+    /// The caller of a probe went away: the next call is one.
+    fn probe_abandoned(&mut self, now: Instant) {
+        if let Self::HalfOpen { pause, .. } = *self {
+            *self = Self::Open { until: now, pause };
+        }
+    }
+}
+
+#[async_trait]
+impl BlobStore for BreakerBlobs {
+    async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
+        self.guarded(self.inner.put(key, bytes)).await
+    }
+
+    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
+        self.guarded(self.inner.get(key, max_bytes)).await
+    }
+
+    async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
+        self.guarded(self.inner.delete(key)).await
+    }
+
+    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+        self.guarded(self.inner.erase(key)).await
+    }
+
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
+        self.guarded(self.inner.erase_store(tenant_id, store_id)).await
+    }
+
+    async fn list_removed(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
+        let listed = self.inner.list_removed(tenant_id, store_id, after, limit);
+        self.guarded(listed).await
+    }
+
+    async fn erase_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<ErasedBatch, BlobError> {
+        let erased = self.inner.erase_tenant(tenant_id, after, limit);
+        self.guarded(erased).await
+    }
+
+    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
+        self.guarded(self.inner.list(after, limit)).await
+    }
+
+    async fn list_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Vec<ListedBlob>, BlobError> {
+        let listed = self.inner.list_tenant(tenant_id, after, limit);
+        self.guarded(listed).await
+    }
+
+    async fn check(&self) -> Result<(), BlobError> {
+        self.guarded(self.inner.check()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(now: Instant) -> Breaker {
+        let mut breaker = Breaker::default();
+        for _ in 0..MAX_FAILURES {
+            let admission = breaker.admit(now).unwrap();
+            breaker.failed(admission, now);
+        }
+        breaker
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_and_a_success_between_does_not() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        for _ in 0..10 {
+            for _ in 1..MAX_FAILURES {
+                breaker.failed(Admission::Regular, now);
+            }
+            breaker.succeeded();
+        }
+        assert_eq!(breaker.admit(now), Some(Admission::Regular));
+        assert_eq!(opened(now).admit(now), None);
+    }
+
+    #[test]
+    fn one_probe_closes_it_or_opens_it_for_longer() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let mut pause = FIRST_PAUSE;
+        let mut now = now;
+        for _ in 0..6 {
+            now += pause;
+            assert_eq!(breaker.admit(now), Some(Admission::Probe));
+            assert_eq!(breaker.admit(now), None, "one at a time");
+            breaker.failed(Admission::Probe, now);
+            assert_eq!(breaker.admit(now), None);
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+        now += MAX_PAUSE;
+        assert_eq!(breaker.admit(now), Some(Admission::Probe));
+        breaker.succeeded();
+        assert_eq!(breaker.admit(now), Some(Admission::Regular));
+    }
+
+    #[test]
+    fn probe_that_is_abandoned_or_slow_leaves_its_place() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let now = now + FIRST_PAUSE;
+        assert_eq!(breaker.admit(now), Some(Admission::Probe));
+        breaker.probe_abandoned(now);
+        assert_eq!(breaker.admit(now), Some(Admission::Probe));
+        assert_eq!(breaker.admit(now + PROBE_LIMIT / 2), None);
+        assert_eq!(breaker.admit(now + PROBE_LIMIT), Some(Admission::Probe));
+    }
+
+    #[test]
+    fn late_failures_of_earlier_calls_change_nothing() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let before = breaker;
+        breaker.failed(Admission::Regular, now + FIRST_PAUSE);
+        assert_eq!(breaker, before);
+        assert_eq!(breaker.admit(now + FIRST_PAUSE), Some(Admission::Probe));
+        breaker.failed(Admission::Regular, now + FIRST_PAUSE);
+        breaker.succeeded();
+        assert!(breaker.is_closed());
+    }
+}

@@ -1,0 +1,197 @@
+//! What a store in S3 does while the network or the server fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use keepsake_blobs::{BlobError, BlobStore, BlobUrl, S3Blobs};
+use keepsake_telemetry::Metrics;
+use keepsake_testkit::FaultProxy;
+use keepsake_testkit::s3::{s3_options, unique_prefix};
+use tokio::time::Instant;
+
+use crate::backend::key;
+use crate::s3::{connect, http, options_for, server_that_answers, server_that_tells};
+
+const TEXT: &[u8] = b"some text";
+/// The time limit of a call while the server is down.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+/// Within which everything works again once a fault is over.
+const BACK_WITHIN: Duration = Duration::from_secs(15);
+/// Connections in the pool when a fault begins.
+const POOLED: usize = 8;
+
+/// A store behind a proxy, with a blob in it and as many pooled connections.
+async fn store_behind_a_proxy() -> (S3Blobs, FaultProxy) {
+    let mut options = s3_options(&unique_prefix());
+    let endpoint = options.settings.endpoint.take().unwrap();
+    let (proxy, endpoint) = FaultProxy::before_url(&endpoint).await;
+    options.settings.endpoint = Some(endpoint);
+    let store = connect(options).await;
+    store.put(&key(1, 1, 1), Bytes::from_static(TEXT)).await.unwrap();
+    for outcome in gets(&store).await {
+        assert_eq!(outcome.unwrap().as_deref(), Some(TEXT));
+    }
+    (store, proxy)
+}
+
+async fn gets(store: &S3Blobs) -> Vec<Result<Option<Bytes>, BlobError>> {
+    join_all((0..POOLED).map(|_| async { store.get(&key(1, 1, 1), 1_000).await })).await
+}
+
+async fn took<T>(call: impl Future<Output = T>) -> (T, Duration) {
+    let began_at = Instant::now();
+    let outcome = call.await;
+    (outcome, began_at.elapsed())
+}
+
+#[tokio::test]
+async fn pooled_connections_that_died_cost_no_error() {
+    let (store, proxy) = store_behind_a_proxy().await;
+    proxy.reset_connections();
+    for outcome in gets(&store).await {
+        assert_eq!(outcome.unwrap().as_deref(), Some(TEXT));
+    }
+    proxy.silence_connections();
+    let (outcomes, took) = took(gets(&store)).await;
+    for outcome in outcomes {
+        assert_eq!(outcome.unwrap().as_deref(), Some(TEXT));
+    }
+    assert!(took < ANSWERED_WITHIN, "{took:?}");
+}
+
+#[tokio::test]
+async fn silent_server_is_unavailable_within_seconds_and_back_at_once() {
+    let (store, proxy) = store_behind_a_proxy().await;
+    proxy.silence_all();
+    let key = key(1, 1, 2);
+    let (outcomes, took) = took(async {
+        tokio::join!(
+            store.put(&key, Bytes::from_static(TEXT)),
+            async { store.get(&key, 1_000).await.map(drop) },
+            store.delete(&key),
+            async { store.list(None, 1).await.map(drop) },
+            store.check(),
+        )
+    })
+    .await;
+    assert!(took < ANSWERED_WITHIN, "{took:?}");
+    for outcome in <[_; 5]>::from(outcomes) {
+        assert!(matches!(outcome, Err(BlobError::Unavailable(_))), "{outcome:?}");
+    }
+    proxy.heal().await;
+    for outcome in gets(&store).await {
+        assert_eq!(outcome.unwrap().as_deref(), Some(TEXT));
+    }
+}
+
+#[tokio::test]
+async fn truncated_body_is_read_again() {
+    let (store, proxy) = store_behind_a_proxy().await;
+    let large = Bytes::from(vec![b'x'; 100_000]);
+    store.put(&key(1, 1, 2), large.clone()).await.unwrap();
+    proxy.cut_after(50_000);
+    let accepted = proxy.accepted();
+    let reader = {
+        let store = store.clone();
+        tokio::spawn(async move { store.get(&key(1, 1, 2), 100_000).await })
+    };
+    // The second attempt opens a new connection.
+    while proxy.accepted() == accepted {
+        assert!(!reader.is_finished());
+        tokio::task::yield_now().await;
+    }
+    proxy.heal().await;
+    assert_eq!(reader.await.unwrap().unwrap(), Some(large));
+}
+
+#[tokio::test]
+async fn server_that_asks_to_slow_down_is_asked_again() {
+    let asked = AtomicUsize::new(0);
+    let (endpoint, requests) = server_that_tells(move |_| {
+        if asked.fetch_add(1, Ordering::SeqCst) < 2 {
+            return http("503 Slow Down", "<Error><Code>SlowDown</Code></Error>");
+        }
+        http("200 OK", "some text")
+    })
+    .await;
+    let store = connect(options_for(&endpoint)).await;
+    let read = store.get(&key(1, 1, 1), 1_000).await.unwrap();
+    assert_eq!(read.as_deref(), Some(TEXT));
+    assert_eq!(requests.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn larger_object_is_refused_by_its_length_and_without_one() {
+    let (endpoint, answered) = server_that_answers(
+        "HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\nConnection: close\r\n\r\nthe beginning",
+    )
+    .await;
+    let store = connect(options_for(&endpoint)).await;
+    let refused = store.get(&key(1, 1, 1), 1_000).await;
+    assert!(
+        matches!(
+            refused,
+            Err(BlobError::TooLarge {
+                found_bytes: 1_000_000_000_000,
+                max_bytes: 1_000
+            })
+        ),
+        "{refused:?}"
+    );
+    assert_eq!(answered.load(Ordering::SeqCst), 1);
+
+    let (endpoint, _) = server_that_answers(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
+         8\r\n12345678\r\n8\r\n12345678\r\n8\r\n12345678\r\n",
+    )
+    .await;
+    let store = connect(options_for(&endpoint)).await;
+    let refused = store.get(&key(1, 1, 1), 20).await;
+    assert!(
+        matches!(refused, Err(BlobError::TooLarge { max_bytes: 20, .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn breaker_refuses_calls_at_once_and_lets_them_through_when_the_server_is_back() {
+    let mut options = s3_options(&unique_prefix());
+    let endpoint = options.settings.endpoint.take().unwrap();
+    let (proxy, endpoint) = FaultProxy::before_url(&endpoint).await;
+    options.settings.endpoint = Some(endpoint);
+    let url = format!("s3://{}/{}", options.bucket, options.prefix);
+    let url = BlobUrl::parse(&url).unwrap();
+    let store: Arc<dyn BlobStore> = keepsake_blobs::open(&url, &options.settings, &Metrics::default())
+        .await
+        .unwrap();
+    let put = |blob| {
+        let store = Arc::clone(&store);
+        async move { store.put(&key(1, 1, blob), Bytes::from_static(TEXT)).await }
+    };
+    put(0).await.unwrap();
+
+    proxy.silence_all();
+    let first = took(join_all((1..=3).map(&put))).await;
+    assert!(first.0.iter().all(Result::is_err) && first.1 < ANSWERED_WITHIN);
+    // Open: calls fail at once, except for the probe.
+    let (outcomes, _) = took(join_all((4..=203).map(|blob| took(put(blob))))).await;
+    let waited = outcomes
+        .iter()
+        .filter(|(_, took)| *took > Duration::from_secs(1))
+        .count();
+    assert!(outcomes.iter().all(|(outcome, _)| outcome.is_err()));
+    assert!(waited <= 1, "{waited} calls waited for a server that is down");
+
+    proxy.heal().await;
+    let healed_at = Instant::now();
+    while put(300).await.is_err() {
+        assert!(healed_at.elapsed() < BACK_WITHIN);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for outcome in join_all((301..=400).map(&put)).await {
+        outcome.unwrap();
+    }
+}

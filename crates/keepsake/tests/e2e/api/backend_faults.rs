@@ -1,0 +1,327 @@
+//! Backends that are wrongly set up, full or silent: the errors that clients and
+//! operators get, and recovery without a restart.
+
+use std::time::{Duration, Instant};
+
+use keepsake_testkit::{FaultProxy, s3_options};
+use reqwest::Method;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use super::support::{Store, ok, refused, text};
+use crate::support::client::send;
+use crate::support::command::keepsake;
+use crate::support::deployment::ServerConfig;
+use crate::support::{Answer, Client, Deployment, Pair, Server, eventually, secrets};
+
+/// Within which everything works again once a fault is over.
+const BACK_WITHIN: Duration = Duration::from_secs(15);
+
+async fn ready(client: &Client) -> Answer {
+    send(client.bare(Method::GET, "/readyz")).await
+}
+
+#[track_caller]
+fn retry_after(answer: &Answer) -> u8 {
+    let seconds = answer.header("retry-after").parse().unwrap();
+    assert!((1..=30).contains(&seconds), "{seconds} seconds");
+    seconds
+}
+
+/// An S3 server that answers every request with one error; answers its address.
+async fn s3_that_refuses(status: &'static str, code: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let body = format!("<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>");
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 16 * 1024];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
+}
+
+fn real_s3() -> String {
+    let endpoint = s3_options("").settings.endpoint.unwrap();
+    endpoint.rsplit('/').next().unwrap().to_owned()
+}
+
+fn behind(proxy: &FaultProxy) -> ServerConfig {
+    ServerConfig {
+        endpoint: Some(format!("http://{}", proxy.address())),
+        ..ServerConfig::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_credentials_are_named_and_work_without_a_restart_once_corrected() {
+    let named = "credentials are refused by its object store";
+    corrected_without_a_restart("403 Forbidden", "SignatureDoesNotMatch", "access_denied", named).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_bucket_is_named_and_works_without_a_restart_once_made() {
+    let named = "settings do not fit its object store";
+    corrected_without_a_restart("404 Not Found", "NoSuchBucket", "misconfigured", named).await;
+}
+
+async fn corrected_without_a_restart(status: &'static str, code: &'static str, word: &str, named: &str) {
+    let proxy = FaultProxy::start(&s3_that_refuses(status, code).await).await;
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start_with(&behind(&proxy)).await;
+    let client = server.client(&tenant);
+    let store = Store::new(&client, &tenant.store_id.to_string());
+
+    eventually(
+        "the log says so at the start",
+        Duration::from_secs(10),
+        async || {
+            let output = server.output();
+            output.contains("the server may not use its blob store (blobs.url)") && output.contains(code)
+        },
+    )
+    .await;
+    let probe = ready(&client).await;
+    assert_eq!(probe.status, 200);
+    assert_eq!(probe.json(), json!({"index": "ok", "blobs": word}));
+    for answer in [
+        store.try_create("/a", "one").await,
+        client
+            .call(
+                &store.id,
+                &json!({"command": "create", "path": "/memories/a", "file_text": "one"}),
+            )
+            .await,
+    ] {
+        let error = refused(&answer, 503, "overloaded_error");
+        assert!(text(&error["message"]).contains(named), "{error}");
+        assert!(
+            text(&error["message"]).contains("the server's operator"),
+            "{error}"
+        );
+        retry_after(&answer);
+    }
+    assert_eq!(store.paths().await, [""; 0]);
+
+    proxy.set_upstream(&real_s3());
+    proxy.reset_connections();
+    eventually("a write is taken", BACK_WITHIN, async || {
+        store.try_create("/a", "one").await.status == 200
+    })
+    .await;
+    eventually("/readyz says so", BACK_WITHIN, async || {
+        ready(&client).await.json() == json!({"index": "ok", "blobs": "ok"})
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_object_store_leaves_cached_reads_and_the_rest_is_503_soon() {
+    let proxy = FaultProxy::start(&real_s3()).await;
+    let deployment = Deployment::new(Pair::PostgresS3).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start_with(&behind(&proxy)).await;
+    let other = deployment.start().await;
+    let store = Store::new(&server.client(&tenant), &tenant.store_id.to_string());
+    let client = &store.client;
+    let cached = store.create("/cached", "one word").await;
+    let elsewhere = store.seen_by(&other.client(&tenant));
+    let uncached = elsewhere.create("/uncached", "two").await;
+    let uncached_path = store.memory(&uncached);
+    let search = format!("{}/search?query=word", store.path);
+    ok(&client.get(&search).await);
+
+    proxy.silence_all();
+    let told_soon = async |answer: Answer, began_at: Instant| {
+        refused(&answer, 503, "overloaded_error");
+        retry_after(&answer);
+        // 5 seconds, and some for a machine that is busy.
+        assert!(
+            began_at.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            began_at.elapsed()
+        );
+    };
+    let began_at = Instant::now();
+    let (reads, writes) = tokio::join!(
+        futures::future::join_all((0..4).map(|_| client.get(&uncached_path))),
+        futures::future::join_all(["/w1", "/w2", "/w3", "/w4"].map(|path| store.try_create(path, "x"))),
+    );
+    for answer in reads.into_iter().chain(writes) {
+        told_soon(answer, began_at).await;
+    }
+    assert_eq!(store.read(&cached).await["content"], "one word");
+    assert_eq!(store.paths().await, ["/cached", "/uncached"]);
+    ok(&client.get(&search).await);
+    let probe = ready(client).await;
+    assert_eq!(probe.status, 200);
+    assert_eq!(probe.json(), json!({"index": "ok", "blobs": "unavailable"}));
+
+    proxy.heal().await;
+    eventually("a write is taken", BACK_WITHIN, async || {
+        store.try_create("/new", "x").await.status == 200
+    })
+    .await;
+    for number in 0..20 {
+        store.create(&format!("/many/{number}"), "x").await;
+    }
+    assert_eq!(store.read(&uncached).await["content"], "two");
+}
+
+/// Limits the size of files that a process may write, as a full disk would; files
+/// that are there stay readable.
+async fn limit_files(server: &Server, max_bytes: &str) {
+    let pid = server.pid().unwrap().to_string();
+    let limit = format!("--fsize={max_bytes}:");
+    let status = Command::new("prlimit")
+        .args(["--pid", &pid, &limit])
+        .status()
+        .await;
+    assert!(status.unwrap().success(), "prlimit of util-linux is needed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disk_is_507_for_writes_and_reads_go_on() {
+    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let tenant = deployment.tenant().await;
+    let server = deployment.start().await;
+    let client = server.client(&tenant);
+    let store = Store::new(&client, &tenant.store_id.to_string());
+    let memory = store.create("/a", "one word").await;
+
+    limit_files(&server, "2000").await;
+    // The blob has no room: nothing was changed. It has: the index has none.
+    for (content, outcome) in [
+        ("x".repeat(3_000), "nothing was changed"),
+        ("x".to_owned(), "may or may not have been made"),
+    ] {
+        for answer in [
+            store.try_create("/b", &content).await,
+            client
+                .call(
+                    &store.id,
+                    &json!({"command": "create", "path": "/memories/b", "file_text": content}),
+                )
+                .await,
+        ] {
+            let error = refused(&answer, 507, "overloaded_error");
+            assert!(text(&error["message"]).contains(outcome), "{error}");
+            assert_eq!(answer.header("x-should-retry"), "false");
+        }
+    }
+    assert_eq!(store.read(&memory).await["content"], "one word");
+    assert_eq!(store.paths().await, ["/a"]);
+    ok(&client.get(&format!("{}/search?query=word", store.path)).await);
+    let full = json!({"index": "disk_full", "blobs": "disk_full"});
+    eventually("/readyz says so", BACK_WITHIN, async || {
+        let probe = ready(&client).await;
+        probe.status == 200 && probe.json() == full
+    })
+    .await;
+
+    limit_files(&server, "unlimited").await;
+    let made = store.create("/b", &"x".repeat(3_000)).await;
+    assert_eq!(store.read(&made).await["content"], "x".repeat(3_000));
+    let well = json!({"index": "ok", "blobs": "ok"});
+    eventually("/readyz says so", BACK_WITHIN, async || {
+        ready(&client).await.json() == well
+    })
+    .await;
+    assert_eq!(store.paths().await, ["/a", "/b"]);
+}
+
+/// What `keepsake config check --connect` says of each step.
+fn steps(stdout: &str) -> Vec<&str> {
+    let is_step = |line: &&str| line.starts_with("index.url: ") || line.starts_with("blobs.url: ");
+    stdout.lines().filter(is_step).collect()
+}
+
+const ALL_OK: [&str; 6] = [
+    "index.url: connect: ok",
+    "blobs.url: connect: ok",
+    "blobs.url: write: ok",
+    "blobs.url: read: ok",
+    "blobs.url: list: ok",
+    "blobs.url: delete: ok",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn config_check_connects_on_postgres_and_s3() {
+    config_check_connects(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn config_check_connects_on_sqlite_and_files() {
+    config_check_connects(Pair::SqliteFiles).await;
+}
+
+async fn config_check_connects(pair: Pair) {
+    let deployment = Deployment::new(pair).await;
+    let check = async |config: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keepsake.toml");
+        std::fs::write(&file, config.replace("{port}", "0")).unwrap();
+        let file = file.display().to_string();
+        let run = keepsake(&["config", "check", "--connect", "--config", &file]).await;
+        secrets::assert_none_in(&run.stdout, "keepsake config check --connect");
+        secrets::assert_none_in(&run.stderr, "keepsake config check --connect");
+        run
+    };
+    let config = deployment.config(&ServerConfig::default());
+    let run = check(&config).await;
+    assert_eq!(
+        (run.code, steps(&run.stdout).as_slice()),
+        (Some(0), &ALL_OK[..]),
+        "{}",
+        run.stderr
+    );
+    // Beside a server too, and nothing is left behind.
+    let mut server = deployment.start().await;
+    assert_eq!(check(&config).await.code, Some(0));
+    server.end().await;
+    assert_eq!(deployment.blobs().await.list(None, 10).await.unwrap(), []);
+
+    let broken = match pair {
+        Pair::PostgresS3 => config.replace("secret_access_key = \"", "secret_access_key = \"not-it-"),
+        _ => {
+            // A file where a folder is needed.
+            let file = deployment.blobs_folder().with_extension("file");
+            std::fs::write(&file, "x").unwrap();
+            let folder = deployment.blobs_folder().display().to_string();
+            config.replace(&folder, &file.join("blobs").display().to_string())
+        }
+    };
+    let run = check(&broken).await;
+    assert_eq!(run.code, Some(1));
+    let said = steps(&run.stdout);
+    assert_eq!(said[0], ALL_OK[0]);
+    assert!(said[1].starts_with("blobs.url: connect: failed: "), "{said:?}");
+    assert!(
+        !said
+            .iter()
+            .any(|step| step.starts_with("blobs.url") && step.ends_with(": ok")),
+        "{said:?}"
+    );
+
+    let broken = match pair {
+        Pair::PostgresS3 => config.replace(&deployment.postgres_url(), "postgres://u:p@127.0.0.1:1/none"),
+        _ => {
+            std::fs::write(deployment.sqlite_file(), "x".repeat(5_000)).unwrap();
+            config.clone()
+        }
+    };
+    let run = check(&broken).await;
+    assert_eq!(run.code, Some(1));
+    let said = steps(&run.stdout);
+    assert!(said[0].starts_with("index.url: connect: failed: "), "{said:?}");
+    assert_eq!(said[1..], ALL_OK[1..]);
+}
