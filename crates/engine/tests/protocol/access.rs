@@ -84,13 +84,13 @@ async fn replica_whose_heartbeats_hang_refuses_credentials() {
     bed.clock.advance(Duration::from_mins(1));
     let refused = bed.engine.authenticate(key).await;
     assert!(matches!(refused, Err(EngineError::CutOff)), "{refused:?}");
-    assert!(!bed.engine.readiness().await.has_index);
+    assert!(!bed.engine.readiness().await.has_index());
     lock.unlock().await;
     // This heartbeat arrives, but was sent five minutes ago.
     drop(hanging.await.unwrap());
     // The next request sends one itself.
     bed.engine.authenticate(key).await.unwrap();
-    assert!(bed.engine.readiness().await.has_index);
+    assert!(bed.engine.readiness().await.has_index());
 }
 
 /// Another process would expire what this one serves before it is heard of.

@@ -98,7 +98,7 @@ async fn scheduled_sweep_stops_where_most_blobs_are_unnamed(bed: Bed) {
 /// before.
 pub(crate) async fn interrupted_run(bed: &Bed, engine: &Engine, sweep: SweepBlobs, at: BlobKey) {
     let store = bed.blobs.inner();
-    let bytes = store.get(&at).await.unwrap().unwrap();
+    let bytes = store.get(&at, u64::MAX).await.unwrap().unwrap();
     store.delete(&at).await.unwrap();
     let stopping = CancellationToken::new();
     let stop = stopping.clone();

@@ -140,7 +140,7 @@ async fn erasure_takes_older_versions_of_what_retention_removed() {
     bed.clock.advance(RETENTION);
     run(&bed, &bed.engine, DrainDeletions).await;
     assert_eq!(bucket.objects(&bed).await, 2);
-    assert_eq!(bed.blobs.inner().get(&tombstone).await.unwrap(), None);
+    assert_eq!(bed.blobs.inner().get(&tombstone, u64::MAX).await.unwrap(), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
