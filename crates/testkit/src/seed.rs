@@ -17,15 +17,13 @@ impl Seed {
     /// # Panics
     /// When the variable is not a number.
     pub fn new() -> Self {
-        match std::env::var(VARIABLE) {
-            Ok(text) => Self(text.parse().unwrap_or_else(|_| {
-                panic!("{VARIABLE} must be a seed that a failed run printed, but is `{text}`")
-            })),
-            Err(_) => {
-                let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
-                Self(seed)
-            }
-        }
+        let Ok(text) = std::env::var(VARIABLE) else {
+            let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
+            return Self(seed);
+        };
+        Self(text.parse().unwrap_or_else(|_| {
+            panic!("{VARIABLE} must be a seed that a failed run printed, but is `{text}`")
+        }))
     }
 
     /// A runner that makes the same cases for the same seed.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use keepsake_core::{Actor, StoreId, Timestamp};
+use keepsake_core::{Actor, ApiKeyId, SessionId, StoreId, Timestamp};
 use uuid::Uuid;
 
 /// Who does something that the audit keeps.
@@ -316,9 +316,9 @@ impl AuditListing {
         let Some(id) = &self.actor_id else {
             return [None, None];
         };
-        let credentials = if let Ok(api_key_id) = id.parse() {
+        let credentials = if let Ok(api_key_id) = id.parse::<ApiKeyId>() {
             [Actor::ApiKey(api_key_id), Actor::User(id.clone())]
-        } else if let Ok(session_id) = id.parse() {
+        } else if let Ok(session_id) = id.parse::<SessionId>() {
             [Actor::Session(session_id), Actor::User(id.clone())]
         } else {
             [Actor::User(id.clone()), Actor::ServiceAccount(id.clone())]
