@@ -184,19 +184,7 @@ impl Engine {
         let mut prepared = prepare_all();
         self.put_blobs(&prepared).await?;
         for _ in 0..SETTLING_TRIES {
-            let commit = Commit {
-                store_id: proposal.store_id,
-                now: self.now(),
-                actor: Some(principal.actor.clone()),
-                replica: self.0.replica,
-                memory_limit: principal.limits.memories_per_store,
-                byte_limit: principal.limits.bytes_per_store,
-                idempotency: proposal.idempotency,
-                guard: proposal.guard.clone(),
-                purge_epoch: proposal.purge_epoch,
-                policy: proposal.policy,
-                changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
-            };
+            let commit = self.attempt(principal, &proposal, &prepared);
             let outcome = self.0.index.commit(tenant_id, &commit).await;
             if matches!(outcome, Err(IndexError::DiskFull(_))) {
                 self.remove_blobs(&prepared).await;
@@ -276,6 +264,23 @@ impl Engine {
         }
         self.remove_blobs(&prepared).await;
         Ok(Committed::Refused(WriteRefusal::Stale))
+    }
+
+    /// The commit of one attempt, at the time of that attempt.
+    fn attempt(&self, principal: &Principal, proposal: &Proposal, prepared: &[Prepared]) -> Commit {
+        Commit {
+            store_id: proposal.store_id,
+            now: self.now(),
+            actor: Some(principal.actor.clone()),
+            replica: self.0.replica,
+            memory_limit: principal.limits.memories_per_store,
+            byte_limit: principal.limits.bytes_per_store,
+            idempotency: proposal.idempotency,
+            guard: proposal.guard.clone(),
+            purge_epoch: proposal.purge_epoch,
+            policy: proposal.policy,
+            changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
+        }
     }
 
     /// Makes a change ready; `row` are the search terms of the content that it

@@ -57,7 +57,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Job { command } => operator::run_job(command).await,
         Command::Verify(args) => operator::verify(args).await,
         Command::Openapi(args) => operator::print_openapi(&args),
-        Command::Bench(args) => bench::run(args).await,
+        Command::Bench(args) => Box::pin(bench::run(args)).await,
         Command::BenchFloor(args) => bench::run_floor(args).await,
     }
 }

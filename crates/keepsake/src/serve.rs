@@ -244,7 +244,7 @@ async fn warn_of_blobs(blobs: Arc<dyn BlobStore>) {
             tracing::error!(error = %error, "the server may not use its blob store (blobs.url): {consequence}");
         }
         Err(error) => {
-            tracing::warn!(error = %error, "the blob store (blobs.url) cannot be used: {consequence}")
+            tracing::warn!(error = %error, "the blob store (blobs.url) cannot be used: {consequence}");
         }
     }
 }

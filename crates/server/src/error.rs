@@ -274,8 +274,9 @@ impl From<&EngineError> for ApiError {
             EngineError::Token(why) if why.is_transient() => {
                 Self::overloaded("the token's issuer cannot be reached at the moment".to_owned())
             }
-            EngineError::Token(TokenError::Unissuable) => internal(),
-            EngineError::Token(why) => Self::unauthenticated(why.to_string()),
+            EngineError::Token(why) if !matches!(why, TokenError::Unissuable) => {
+                Self::unauthenticated(why.to_string())
+            }
             EngineError::AuthenticationBusy(why) => Self::overloaded((*why).to_owned()),
             EngineError::CutOff => Self::overloaded(error.to_string()),
             EngineError::PermissionDenied(_) | EngineError::NotForSessions | EngineError::ReadOnly => {
@@ -347,6 +348,7 @@ impl From<&EngineError> for ApiError {
             | EngineError::Blobs(
                 BlobError::Io { .. } | BlobError::TooLarge { .. } | BlobError::Unexpected(_),
             )
+            | EngineError::Token(_)
             | EngineError::Secret(_)
             | EngineError::Damaged(_)
             | EngineError::ForeignBlobs

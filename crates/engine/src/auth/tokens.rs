@@ -157,17 +157,16 @@ impl Engine {
         let name = (tenant_id, api_key_id);
         let is_fresh = |key: &IssuingKey| is_believed(key.looked_up_at, now);
         let known = issuing_keys.get(&name).await.filter(is_fresh);
-        let found = match known {
-            Some(known) => known.found,
-            None => {
-                let found = self.0.index.api_key(tenant_id, api_key_id).await?.map(Arc::new);
-                let key = IssuingKey {
-                    looked_up_at: now,
-                    found: found.clone(),
-                };
-                issuing_keys.insert(name, key).await;
-                found
-            }
+        let found = if let Some(known) = known {
+            known.found
+        } else {
+            let found = self.0.index.api_key(tenant_id, api_key_id).await?.map(Arc::new);
+            let key = IssuingKey {
+                looked_up_at: now,
+                found: found.clone(),
+            };
+            issuing_keys.insert(name, key).await;
+            found
         };
         let revoked = "the API key that the token was issued to is revoked";
         let expired = "the API key that the token was issued to has expired";

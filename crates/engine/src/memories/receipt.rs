@@ -12,6 +12,10 @@ use super::ShownMemory;
 use crate::{EngineError, Principal};
 
 /// The parts of a memory that an answer may show to a write-only credential.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each flag stands for one part of the answer"
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// The call made the memory: its version and its times are the call's own.

@@ -95,9 +95,12 @@ impl Engine {
         } else {
             settle(self.show_to_agent(principal, store_id, agent_call).await)?
         };
-        let outcome = outcome.map(|result| match principal.may_read() {
-            true => result,
-            false => result.concealed(),
+        let outcome = outcome.map(|result| {
+            if principal.may_read() {
+                result
+            } else {
+                result.concealed()
+            }
         });
         Ok(principal.shown_outcome(outcome).into())
     }

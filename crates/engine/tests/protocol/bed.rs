@@ -26,7 +26,7 @@ enum Ground {
 /// What the bucket of a test keeps of objects that were deleted.
 pub(crate) enum Bucket {
     /// Every version.
-    Versioned(VersionedPlace),
+    Versioned(Box<VersionedPlace>),
     /// Nothing.
     Plain,
 }
@@ -82,7 +82,7 @@ impl Bed {
         let (blobs, bucket): (Arc<dyn BlobStore>, _) = match versioned_s3().await {
             Some(place) => {
                 let blobs = S3Blobs::connect(place.options.clone()).await.unwrap();
-                (Arc::new(blobs), Bucket::Versioned(place))
+                (Arc::new(blobs), Bucket::Versioned(Box::new(place)))
             }
             None => (fresh_s3().await, Bucket::Plain),
         };

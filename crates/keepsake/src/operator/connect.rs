@@ -49,7 +49,7 @@ async fn use_blobs(blobs: &Arc<dyn BlobStore>, report: &mut Report) -> Result<()
     let is_reachable = report.step(KEY, "connect", &blobs.check().await)?;
     if !is_reachable {
         for step in ["write", "read", "list", "delete"] {
-            report.skipped(KEY, step)?;
+            Report::skipped(KEY, step)?;
         }
         return Ok(());
     }
@@ -69,8 +69,8 @@ async fn use_blobs(blobs: &Arc<dyn BlobStore>, report: &mut Report) -> Result<()
         report.step(KEY, "read", &read)?;
         report.step(KEY, "list", &listed)?;
     } else {
-        report.skipped(KEY, "read")?;
-        report.skipped(KEY, "list")?;
+        Report::skipped(KEY, "read")?;
+        Report::skipped(KEY, "list")?;
     }
     // Also after a failed write, which may have left something.
     report.step(KEY, "delete", &blobs.erase(&key).await)?;
@@ -101,7 +101,7 @@ impl Report {
         Ok(outcome.is_ok())
     }
 
-    fn skipped(&mut self, key: &str, step: &str) -> Result<(), Failure> {
+    fn skipped(key: &str, step: &str) -> Result<(), Failure> {
         print(&format!("{key}: {step}: skipped\n"))
     }
 }

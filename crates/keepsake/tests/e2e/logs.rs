@@ -131,7 +131,7 @@ async fn use_everything(server: &Server, tenant: &Tenant) {
 
 /// The id of what a POST made.
 async fn made(client: &Client, path: &str, body: &Value) -> String {
-    done(client.post(path, body).await)["id"]
+    done(&client.post(path, body).await)["id"]
         .as_str()
         .unwrap()
         .to_owned()
@@ -140,7 +140,7 @@ async fn made(client: &Client, path: &str, body: &Value) -> String {
 /// The answer to a request that must have been carried out, so that its lines are
 /// in the log.
 #[track_caller]
-fn done(answer: Answer) -> Value {
+fn done(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.json()
 }
@@ -173,23 +173,23 @@ async fn use_memories(client: &Client, store: &str) {
         "?depth=1".to_owned(),
         "?limit=1".to_owned(),
     ] {
-        done(client.get(&format!("{memories}{query}")).await);
+        done(&client.get(&format!("{memories}{query}")).await);
     }
-    done(client.get(&at).await);
+    done(&client.get(&at).await);
     let refused = client.get(&format!("{memories}?path_prefix={CONTENT}")).await;
     assert_eq!(refused.status, 400, "{}", refused.text);
     let gone = format!("{at}?expected_content_sha256={}", "0".repeat(64));
     assert_eq!(send(client.request(Method::DELETE, &gone)).await.status, 409);
-    done(send(client.request(Method::DELETE, &at)).await);
+    done(&send(client.request(Method::DELETE, &at)).await);
     let edit = json!({"name": CONTENT, "description": CONTENT, "metadata": {CONTENT: CONTENT}});
     let of_store = client.request(Method::PATCH, &format!("/v1/memory_stores/{store}"));
-    done(send(of_store.json(&edit)).await);
+    done(&send(of_store.json(&edit)).await);
 }
 
 /// Versions read, restored and redacted.
 async fn use_history(client: &Client, store: &str) {
     let versions = format!("/v1/memory_stores/{store}/memory_versions");
-    let listed = done(client.get(&format!("{versions}?view=full")).await);
+    let listed = done(&client.get(&format!("{versions}?view=full")).await);
     let listed = listed["data"].as_array().unwrap();
     assert!(listed.len() >= 4, "{listed:?}");
     let at = |operation: &str| {
@@ -197,11 +197,11 @@ async fn use_history(client: &Client, store: &str) {
         format!("{versions}/{}", version.unwrap()["id"].as_str().unwrap())
     };
     let (created, modified, deleted) = (at("created"), at("modified"), at("deleted"));
-    done(client.get(&created).await);
-    done(client.post(&format!("{modified}/restore"), &json!({})).await);
+    done(&client.get(&created).await);
+    done(&client.post(&format!("{modified}/restore"), &json!({})).await);
     let refused = client.post(&format!("{deleted}/restore"), &json!({})).await;
     assert_eq!(refused.status, 409, "{}", refused.text);
-    done(client.post(&format!("{created}/redact"), &json!({})).await);
+    done(&client.post(&format!("{created}/redact"), &json!({})).await);
     let refused = client.post(&format!("{created}/restore"), &json!({})).await;
     assert_eq!(refused.status, 409, "{}", refused.text);
 }
@@ -244,20 +244,20 @@ async fn use_agent_tools(client: &Client, calls: &str, root: &str) {
     ] {
         let block =
             json!({"type": "tool_use", "id": format!("toolu_{CONTENT}"), "name": name, "input": input});
-        done(client.post(calls, &block).await);
+        done(&client.post(calls, &block).await);
     }
 }
 
 async fn use_search(client: &Client, store: &str) {
     let search = format!("/v1/memory_stores/{store}/search");
-    let found = done(client.get(&format!("{search}?query={CONTENT}")).await);
+    let found = done(&client.get(&format!("{search}?query={CONTENT}")).await);
     assert_ne!(
         found["data"],
         json!([]),
         "nothing was found: the hit has no lines"
     );
     done(
-        client
+        &client
             .get(&format!("{search}?query={CONTENT}&path_prefix=/{CONTENT}/"))
             .await,
     );
@@ -277,29 +277,29 @@ async fn use_session(client: &Client, store: &str) {
         "agent": {"type": "agent", "id": CONTENT, "system": CONTENT}, "environment_id": CONTENT,
         "title": CONTENT, "metadata": {CONTENT: CONTENT}, "vault_ids": [CONTENT], "resources": [resource],
     });
-    let session = done(client.post("/v1/sessions", &session).await);
+    let session = done(&client.post("/v1/sessions", &session).await);
     let token = session["token"].as_str().unwrap();
     secrets::remember(token, "a session's token");
     let at = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
     done(
-        client
+        &client
             .post(&at, &json!({"title": format!("{CONTENT} again")}))
             .await,
     );
     let instructions = json!({"instructions": format!("{CONTENT} again")});
     done(
-        client
+        &client
             .post(&format!("{at}/resources/{store}"), &instructions)
             .await,
     );
-    done(client.get(&format!("/v1/sessions?agent_id={CONTENT}")).await);
+    done(&client.get(&format!("/v1/sessions?agent_id={CONTENT}")).await);
     let holder = client.with_key(token);
     let root = format!("/memories/{}", CONTENT.to_lowercase());
     use_agent_tools(&holder, &format!("{at}/tool_calls"), &root).await;
-    done(holder.get(&format!("{at}/events")).await);
+    done(&holder.get(&format!("{at}/events")).await);
     use_mcp(&holder, "/mcp", &root).await;
     use_mcp(client, &format!("/mcp/{store}"), "/memories").await;
-    done(client.post(&format!("{at}/archive"), &json!({})).await);
+    done(&client.post(&format!("{at}/archive"), &json!({})).await);
 }
 
 async fn use_mcp(client: &Client, path: &str, root: &str) {

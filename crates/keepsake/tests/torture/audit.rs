@@ -14,7 +14,7 @@ use super::fleet::{Fleet, Pair};
 /// Stores that are read at the same time.
 const AT_ONCE: usize = 4;
 /// How long a job may run.
-const JOB_LIMIT: Duration = Duration::from_secs(120);
+const JOB_LIMIT: Duration = Duration::from_mins(2);
 
 /// A reader of whole stores.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Reader {
     pub(crate) fn new(url: &str, key: &str) -> Self {
         let http = reqwest::Client::builder()
             .no_proxy()
-            .timeout(Duration::from_secs(60))
+            .timeout(Duration::from_mins(1))
             .build()
             .unwrap();
         Self {
@@ -61,12 +61,7 @@ impl Reader {
         let mut page = String::new();
         loop {
             let mut answer = self.get(&format!("{path}?view=full&limit=20{page}")).await?;
-            items.extend(
-                answer["data"]
-                    .as_array_mut()
-                    .ok_or("a list without data")?
-                    .drain(..),
-            );
+            items.append(answer["data"].as_array_mut().ok_or("a list without data")?);
             match answer["next_page"].as_str() {
                 Some(next) => page = format!("&page={next}"),
                 None => return Ok(items),

@@ -278,7 +278,7 @@ impl Client {
                 }
             }
             let is_repeatable = request.is_repeatable || !may_have_landed;
-            if !is_repeatable || self.shared.now() - began > RETRIED_FOR {
+            if !is_repeatable || self.shared.now().saturating_sub(began) > RETRIED_FOR {
                 break (Ending::Unknown, Value::Null);
             }
             tokio::time::sleep(PAUSE).await;

@@ -28,7 +28,7 @@ const BETWEEN_JOBS: Duration = Duration::from_secs(4);
 enum Fault {
     Kill,
     Terminate,
-    TerminateAmidFault,
+    TerminateDuringOutage,
     Pause,
     Network(Link, Network),
 }
@@ -161,7 +161,7 @@ impl Controller {
     async fn note(&self, kind: &'static str, number: usize, recovery: Option<Duration>) {
         {
             let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-            faults.add(kind, recovery.unwrap_or(Duration::from_secs(60)));
+            faults.add(kind, recovery.unwrap_or(Duration::from_mins(1)));
         }
         if recovery.is_none() {
             let output = self.fleet.gateways[number].output().await;
@@ -184,7 +184,7 @@ impl Controller {
                 gateway.start_again().await;
                 return self.shared.now();
             }
-            Fault::TerminateAmidFault => {
+            Fault::TerminateDuringOutage => {
                 let proxy = gateway
                     .postgres
                     .as_ref()
@@ -273,7 +273,7 @@ fn shuffled_faults(random: &mut Random, pair: Pair) -> Vec<Fault> {
         Fault::Kill,
         Fault::Kill,
         Fault::Terminate,
-        Fault::TerminateAmidFault,
+        Fault::TerminateDuringOutage,
         Fault::Pause,
     ];
     for link in links {
@@ -288,7 +288,7 @@ impl Fault {
         match self {
             Self::Kill => "gateway killed",
             Self::Terminate => "gateway terminated",
-            Self::TerminateAmidFault => "gateway terminated amid a fault",
+            Self::TerminateDuringOutage => "gateway terminated amid a fault",
             Self::Pause => "gateway frozen",
             Self::Network(Link::Clients, network) => network.name([
                 "clients: reset",

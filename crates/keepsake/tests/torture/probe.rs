@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Probes in a row that must succeed before service counts as full.
 const STREAK: usize = 4;
 /// How long the controller waits for full service.
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
+const GIVEN_UP_AFTER: Duration = Duration::from_mins(1);
 
 /// The probes of one gateway.
 #[derive(Debug)]

@@ -550,4 +550,4 @@ fn sha256(content: &str) -> String {
 }
 
 /// How long clients may take to end their last calls.
-pub(crate) const LAST_CALLS: Duration = Duration::from_secs(120);
+pub(crate) const LAST_CALLS: Duration = Duration::from_mins(2);

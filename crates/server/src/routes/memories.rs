@@ -222,8 +222,8 @@ impl FromQuery for DeleteMemory {
 impl From<ShownMemory> for Memory {
     fn from(shown: ShownMemory) -> Self {
         let memory = shown.memory;
-        let shows = |part: fn(&Receipt) -> bool| shown.receipt.as_ref().is_none_or(part);
-        let shows_content = shows(|receipt| receipt.has_content);
+        let may_show = |part: fn(&Receipt) -> bool| shown.receipt.as_ref().is_none_or(part);
+        let shows_content = may_show(|receipt| receipt.has_content);
         let or_empty = |is_shown: bool, text: String| if is_shown { text } else { String::new() };
         let size_bytes = if shows_content { memory.head.size_bytes } else { 0 };
         Self {
@@ -231,14 +231,14 @@ impl From<ShownMemory> for Memory {
             r#type: MemoryType::Memory,
             memory_store_id: shown.store_id,
             memory_version_id: or_empty(
-                shows(|receipt| receipt.is_new),
+                may_show(|receipt| receipt.is_new),
                 memory.head.version_id.to_string(),
             ),
             path: or_empty(
-                shows(|receipt| receipt.has_path),
+                may_show(|receipt| receipt.has_path),
                 memory.head.path.as_str().to_owned(),
             ),
-            pinned: shows(|receipt| receipt.has_pin).then_some(memory.is_pinned),
+            pinned: may_show(|receipt| receipt.has_pin).then_some(memory.is_pinned),
             content: shown.content,
             content_size_bytes: size_bytes,
             content_sha256: or_empty(shows_content, memory.head.sha256.to_string()),

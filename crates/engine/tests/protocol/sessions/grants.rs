@@ -191,7 +191,7 @@ async fn credential_in_its_leeway_obtains_no_session_token(bed: Bed) {
     assert!(listed.items.is_empty(), "{listed:?}");
 }
 
-fn assert_hidden<T: std::fmt::Debug>(outcome: Result<T, EngineError>) {
+fn assert_hidden<T: std::fmt::Debug>(outcome: &Result<T, EngineError>) {
     assert!(
         matches!(outcome, Err(EngineError::SessionNotFound)),
         "{outcome:?}"
@@ -202,23 +202,23 @@ async fn bound_key_neither_sees_nor_makes_sessions_without_stores(bed: Bed) {
     let engine = &bed.engine;
     let bound = bed.key_with(&SESSIONS, Some(vec![bed.store_id])).await;
     let id = bed.open(&[]).await.session.session_id;
-    assert_hidden(engine.session(&bound, id).await);
-    assert_hidden(engine.session_token(&bound, id).await);
+    assert_hidden(&engine.session(&bound, id).await);
+    assert_hidden(&engine.session_token(&bound, id).await);
     assert_hidden(
-        engine
+        &engine
             .update_session(&bound, id, SessionEdit::default(), None)
             .await,
     );
-    assert_hidden(engine.archive_session(&bound, id).await);
-    assert_hidden(engine.delete_session(&bound, id).await);
-    assert_hidden(engine.session_events(&bound, id, &EventQuery::default()).await);
-    assert_hidden(try_call(engine, &bound, id, view("/memories")).await);
+    assert_hidden(&engine.archive_session(&bound, id).await);
+    assert_hidden(&engine.delete_session(&bound, id).await);
+    assert_hidden(&engine.session_events(&bound, id, &EventQuery::default()).await);
+    assert_hidden(&try_call(engine, &bound, id, view("/memories")).await);
     let own = AttachmentDraft {
         store_id: bed.store_id,
         access: None,
         instructions: None,
     };
-    assert_hidden(engine.attach(&bound, id, own, None).await);
+    assert_hidden(&engine.attach(&bound, id, own, None).await);
     let all = SessionQuery {
         live: true,
         ..SessionQuery::default()
@@ -249,7 +249,7 @@ async fn stores_attached_after_the_check_are_not_shown_to_a_bound_key(bed: Bed) 
         .unwrap();
     attach(&bed, id, other).await;
     // The same call again would be answered with the session as it is now.
-    assert_hidden(engine.update_session(&bound, id, edit, Some(named)).await);
+    assert_hidden(&engine.update_session(&bound, id, edit, Some(named)).await);
 }
 
 async fn session_is_shown_only_to_those_who_may_read(bed: Bed) {

@@ -337,11 +337,8 @@ pub(super) async fn write_only_key_sees_nothing_of_existing_memories(place: Plac
         for field in ["current_content_sha256", "memory_id"] {
             assert_eq!(error.get(field).unwrap_or(&Value::Null), &Value::Null, "{error}");
         }
-        assert_eq!(
-            error.get("conflicting_memory_id").unwrap_or(&json!("")),
-            "",
-            "{error}"
-        );
+        let conflicting = error.get("conflicting_memory_id");
+        assert_eq!(conflicting.unwrap_or(&json!("")), "", "{error}");
     }
     // Replacing a memory by its path shows the memory's id only.
     let preview = ("anthropic-beta", PREVIEW);

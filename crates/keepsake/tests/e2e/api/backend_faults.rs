@@ -290,15 +290,15 @@ async fn config_check_connects(pair: Pair) {
     server.end().await;
     assert_eq!(deployment.blobs().await.list(None, 10).await.unwrap(), []);
 
-    let broken = match pair {
-        Pair::PostgresS3 => config.replace("secret_access_key = \"", "secret_access_key = \"not-it-"),
-        _ => {
-            // A file where a folder is needed.
-            let file = deployment.blobs_folder().with_extension("file");
-            std::fs::write(&file, "x").unwrap();
-            let folder = deployment.blobs_folder().display().to_string();
-            config.replace(&folder, &file.join("blobs").display().to_string())
-        }
+    let is_served = pair == Pair::PostgresS3;
+    let broken = if is_served {
+        config.replace("secret_access_key = \"", "secret_access_key = \"not-it-")
+    } else {
+        // A file where a folder is needed.
+        let file = deployment.blobs_folder().with_extension("file");
+        std::fs::write(&file, "x").unwrap();
+        let folder = deployment.blobs_folder().display().to_string();
+        config.replace(&folder, &file.join("blobs").display().to_string())
     };
     let run = check(&broken).await;
     assert_eq!(run.code, Some(1));
@@ -312,12 +312,11 @@ async fn config_check_connects(pair: Pair) {
         "{said:?}"
     );
 
-    let broken = match pair {
-        Pair::PostgresS3 => config.replace(&deployment.postgres_url(), "postgres://u:p@127.0.0.1:1/none"),
-        _ => {
-            std::fs::write(deployment.sqlite_file(), "x".repeat(5_000)).unwrap();
-            config.clone()
-        }
+    let broken = if is_served {
+        config.replace(&deployment.postgres_url(), "postgres://u:p@127.0.0.1:1/none")
+    } else {
+        std::fs::write(deployment.sqlite_file(), "x".repeat(5_000)).unwrap();
+        config.clone()
     };
     let run = check(&broken).await;
     assert_eq!(run.code, Some(1));

@@ -247,10 +247,10 @@ pub(super) const CASES: &[(&str, &[Body])] = &[
 /// What a parameter of a path, a query or a header stands for.
 pub(super) fn meaning(parameter: &str) -> Meaning {
     match parameter {
-        "memory_store_id" => Meaning::Of(Kind::Store),
+        "memory_store_id" | "object_id" => Meaning::Of(Kind::Store),
         "memory_id" => Meaning::Of(Kind::Memory),
         "memory_version_id" => Meaning::Of(Kind::Version),
-        "api_key_id" => Meaning::Of(Kind::ApiKey),
+        "api_key_id" | "actor_id" => Meaning::Of(Kind::ApiKey),
         "erasure_id" => Meaning::Of(Kind::Erasure),
         "session_id" => Meaning::Of(Kind::Session),
         "resource_id" => Meaning::Of(Kind::Resource),
@@ -272,8 +272,6 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "depth" | "limit" => Meaning::Plain("1"),
         "operation" => Meaning::Plain("created"),
         "action" => Meaning::Plain("memory_store.create"),
-        "actor_id" => Meaning::Of(Kind::ApiKey),
-        "object_id" => Meaning::Of(Kind::Store),
         "view" => Meaning::Plain("full"),
         // What both memories of the fixture are called.
         "query" => Meaning::Plain("one,two"),

@@ -159,11 +159,11 @@ pub(super) async fn send_slow_bodies(port: u16, tenant: Tenant, stop: Arc<Atomic
             return;
         }
         while !is_stopped(&stop) {
-            let part = left.min(64 << 10);
-            if socket.write_all(&vec![b' '; part]).await.is_err() {
+            let sent_bytes = left.min(64 << 10);
+            if socket.write_all(&vec![b' '; sent_bytes]).await.is_err() {
                 return;
             }
-            left -= part;
+            left -= sent_bytes;
             tokio::time::sleep(POLL).await;
         }
     });

@@ -6,15 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use keepsake_blobs::BlobStore;
-#[expect(
-    clippy::wildcard_imports,
-    reason = "the traits of the index name a hundred types"
-)]
 use keepsake_core::*;
-#[expect(
-    clippy::wildcard_imports,
-    reason = "the traits of the index name a hundred types"
-)]
 use keepsake_index::*;
 use uuid::Uuid;
 
