@@ -316,6 +316,7 @@ fn every_key_has_its_variable() {
         ("KEEPSAKE_LIMITS_BYTES_PER_MEMORY", "7"),
         ("KEEPSAKE_BLOBS_PATH_STYLE", "true"),
         ("KEEPSAKE_SERVER_REQUEST_DEADLINE_SECONDS", "5"),
+        ("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", "4"),
         // Empty is not set: how compose files pass on what nobody gave.
         ("KEEPSAKE_BLOBS_REGION", ""),
     ];
@@ -340,18 +341,18 @@ fn unknown_keys_are_named_with_where_they_are() {
         ],
     );
     let expected = [
-        "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, telemetry, log",
-        "unknown key rol (keepsake.toml, line 5); there are role, server, operator, index, blobs, cache, limits, sensitive_data, auth, secrets, telemetry, log",
+        "unknown key blob (keepsake.toml, line 10); there are role, server, operator, index, blobs, cache, limits, sensitive_data, audit, auth, secrets, telemetry, log",
+        "unknown key rol (keepsake.toml, line 5); there are role, server, operator, index, blobs, cache, limits, sensitive_data, audit, auth, secrets, telemetry, log",
         "unknown key server.lissten (keepsake.toml, line 8); server has listen, request_deadline_seconds, \
          shutdown_deadline_seconds, drain_seconds, max_requests_in_flight, max_request_memory_bytes, max_connections, \
          mcp_allowed_hosts, mcp_allowed_origins",
         "unknown variable KEEPSAKE_BLOB_URL; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
-         KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
+         KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUDIT_*, KEEPSAKE_AUTH_*, \
          KEEPSAKE_SECRETS_*, KEEPSAKE_TELEMETRY_*, KEEPSAKE_LOG_*",
         "unknown variable KEEPSAKE_INDEX_ULR; there are KEEPSAKE_INDEX_URL, KEEPSAKE_INDEX_MIGRATE_URL, \
          KEEPSAKE_INDEX_JOBS_URL, KEEPSAKE_INDEX_MAX_CONNECTIONS, KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS",
         "unknown variable KEEPSAKE_PORT; there are KEEPSAKE_ROLE, KEEPSAKE_SERVER_*, KEEPSAKE_OPERATOR_*, KEEPSAKE_INDEX_*, \
-         KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUTH_*, \
+         KEEPSAKE_BLOBS_*, KEEPSAKE_CACHE_*, KEEPSAKE_LIMITS_*, KEEPSAKE_SENSITIVE_DATA_*, KEEPSAKE_AUDIT_*, KEEPSAKE_AUTH_*, \
          KEEPSAKE_SECRETS_*, KEEPSAKE_TELEMETRY_*, KEEPSAKE_LOG_*",
     ];
     assert_eq!(found, expected);
@@ -563,10 +564,10 @@ fn printed_configuration_hides_secrets_and_tells_origins() {
         "role = \"gateway\" # {file}, line 2",
         "listen = \"host:1\" # KEEPSAKE_SERVER_LISTEN",
         "url = \"postgres://app:***@db:5433/keepsake\" # {file}, line 16",
-        "secret_access_key = \"***\" # {file}, line 27",
-        "access_key_id = \"***\" # {file}, line 26",
-        "bytes_per_memory = 1 # {file}, line 37",
-        "path_style = true # {file}, line 25",
+        "secret_access_key = \"***\" # {file}, line 28",
+        "access_key_id = \"***\" # {file}, line 27",
+        "bytes_per_memory = 1 # {file}, line 38",
+        "path_style = true # {file}, line 26",
         "\n[limits]",
     ] {
         let line = line.replace("{file}", &path.display().to_string());
