@@ -391,10 +391,9 @@ class MemoryFacts(OneStore):
         await self.path_conflict(
             lambda: self.memories.create(self.store.id, **new, betas=["managed-agents-2026-04-01"]), memory
         )
-        # The SDKs 0.97 to 0.112 send the preview's header alone, with `?beta=true`.
-        await self.path_conflict(
-            lambda: self.memories.create(self.store.id, **new, extra_headers=PREVIEW), memory
-        )
+        # The SDKs 0.97 to 0.112 send only the preview's header, and `?beta=true`.
+        old_sdk = {"extra_headers": PREVIEW, "extra_query": {"beta": "true"}}
+        await self.path_conflict(lambda: self.memories.create(self.store.id, **new, **old_sdk), memory)
         self.assertEqual((await self.retrieve(memory)).content, "kept")
 
     async def test_create_without_any_beta_creates_only(self):

@@ -8,7 +8,7 @@ import unittest
 
 from anthropic import ConflictError, InternalServerError, NotFoundError
 
-from support import LOST, UNAVAILABLE, AsyncClient, OneStore, SyncClient, do, everything, holds
+from support import LOST, PREVIEW, UNAVAILABLE, AsyncClient, OneStore, SyncClient, do, everything, holds
 
 
 class RetryFacts(OneStore):
@@ -73,6 +73,15 @@ class RetryFacts(OneStore):
         self.assertEqual(self.way.seen(), [("POST", 200), ("POST", 200)])
         since = await everything(self.stores.list(created_at_gte=self.store.created_at))
         self.assertEqual([listed.id for listed in since], [store.id, self.store.id])
+
+    async def test_lost_create_of_a_preview_client_is_done_once(self):
+        self.way.spoil(LOST)
+        memory = await do(
+            self.spoilt_memories.create(self.store.id, path="/a", content="1", extra_headers=PREVIEW)
+        )
+        self.assertEqual(self.way.seen(), [("POST", 200), ("POST", 200)])
+        versions = await everything(self.versions.list(self.store.id))
+        self.assertEqual([version.id for version in versions], [memory.memory_version_id])
 
     async def test_lost_update_is_done_once(self):
         memory = await self.new_memory(self.store, content="1")

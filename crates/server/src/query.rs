@@ -146,7 +146,7 @@ impl Query {
         self.number("limit", "1 to 100")
     }
 
-    /// Whether `beta=true` was sent, as the SDKs do on every request.
+    /// Whether `beta=true` was sent, as the SDKs 0.97 to 0.112 do.
     pub(crate) fn is_beta(&self) -> bool {
         let mut pairs = self.0.iter();
         pairs.any(|(name, value)| name == BETA && value == "true")

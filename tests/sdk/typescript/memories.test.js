@@ -106,7 +106,8 @@ test('a path is taken once, and only a plain preview client replaces the memory 
   await conflict('memory_precondition_failed_error', () => memories.create(store_id, notExists, PREVIEW));
   const new_content = { path: '/a/b', content: '2' };
   // The SDKs 0.97 to 0.112 send the preview's header too, and `?beta=true`.
-  await conflict('memory_path_conflict_error', () => memories.create(store_id, new_content, PREVIEW), inTheWay);
+  const oldSdk = { ...PREVIEW, query: { beta: 'true' } };
+  await conflict('memory_path_conflict_error', () => memories.create(store_id, new_content, oldSdk), inTheWay);
   const both = { ...new_content, betas: ['managed-agents-2026-04-01'] };
   await conflict('memory_path_conflict_error', () => memories.create(store_id, both), inTheWay);
   const plain = { body: new_content, ...PREVIEW };

@@ -11,6 +11,7 @@ import Anthropic from '@anthropic-ai/sdk';
 
 import {
   LOST,
+  PREVIEW,
   Proxy,
   UNAVAILABLE,
   clientWith,
@@ -70,8 +71,11 @@ test('a lost create meets itself, and under an idempotency key is done once', as
   const options = { headers: { 'idempotency-key': randomUUID() } };
   const memory = await stores.memories.create(store.id, { path: '/b', content: '1' }, options);
   assert.deepEqual(way.seen(), [['POST', 200], ['POST', 200]]);
-  assert.equal(memory.path, '/b');
-  assert.equal(await versionCount(), 2);
+  way.spoil([LOST]);
+  const over = await stores.memories.create(store.id, { path: '/b', content: '2' }, PREVIEW);
+  assert.deepEqual(way.seen(), [['POST', 200], ['POST', 200]]);
+  assert.equal(over.id, memory.id);
+  assert.equal(await versionCount(), 3);
 });
 
 test('a lost update is done once, and a lost deletion finds nothing left', async (t) => {

@@ -437,9 +437,10 @@ pub(crate) async fn delete(
     }))
 }
 
-/// Whether the client expects a create to replace the memory at the path: a
-/// plain HTTP client of the preview does, an SDK (which sends `?beta=true`) of
-/// any age does not.
+/// Whether the client expects a create to replace the memory at the path.
+///
+/// Plain HTTP clients of the preview do. SDKs do not: the SDKs 0.97 to 0.112 add
+/// `?beta=true` to the preview's header, later ones the current header.
 fn replaces(headers: &HeaderMap, is_beta_in_query: bool) -> bool {
     let values = headers.get_all(BETA).iter();
     let names: Vec<_> = values
