@@ -195,7 +195,7 @@ impl BlobStore for S3Blobs {
             async move {
                 match request.send().await {
                     Ok(_) => Ok(()),
-                    // AWS answers 204 for what is absent; not every server does.
+                    // AWS answers 204 for an absent object; some servers answer NoSuchKey.
                     Err(error) if error.as_service_error().and_then(code_of_delete) == Some("NoSuchKey") => {
                         Ok(())
                     }

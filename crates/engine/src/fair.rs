@@ -57,8 +57,8 @@ impl FairSlots {
 
     /// Waits for a slot that counts towards the tenant's share of other slots too.
     ///
-    /// The common slot is taken last: it is never held while its holder waits for
-    /// other work of its own tenant.
+    /// The common slot is taken last: no task holds it while it waits for another
+    /// task of the same tenant.
     ///
     /// # Errors
     /// [`EngineError::Internal`] never: no semaphore is ever closed.

@@ -211,7 +211,7 @@ pub enum ToolError {
         Known("", .path, "a file in it")
     )]
     PathBelowBreaksRule {
-        /// Where the file is now; `None`: the caller may not read it.
+        /// The current path of the file; `None` if the caller may not read it.
         path: Option<String>,
         /// The rule that its new path breaks.
         rule: PathError,
@@ -354,8 +354,8 @@ pub enum ToolError {
 }
 
 impl ToolError {
-    /// The same for a caller that may write and not read: without what it tells of
-    /// the content that is there.
+    /// The error for a caller that may write but not read: without details of the
+    /// existing content.
     #[must_use]
     pub fn concealed(self) -> Self {
         match self {
@@ -401,7 +401,7 @@ impl fmt::Display for WithoutLabel<'_> {
     }
 }
 
-/// Writes what is known with a text before it, else another text.
+/// Writes a prefix and the value, or another text if there is no value.
 struct Known<'a, T>(&'static str, &'a Option<T>, &'static str);
 
 impl<T: fmt::Display> fmt::Display for Known<'_, T> {

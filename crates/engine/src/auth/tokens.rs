@@ -32,7 +32,7 @@ pub(crate) struct Tokens {
     issuing_keys: Cache<(TenantId, ApiKeyId), IssuingKey>,
 }
 
-/// What was looked up of the key that a token was issued to.
+/// A cached look-up of the API key that a token was issued to.
 #[derive(Debug, Clone)]
 struct IssuingKey {
     looked_up_at: Timestamp,
@@ -57,7 +57,7 @@ struct Says {
     expires_at: Timestamp,
 }
 
-/// What a credential may do, and where.
+/// The scopes and the stores of a credential.
 #[derive(Debug, Clone)]
 struct Grant {
     scopes: Vec<Scope>,

@@ -84,7 +84,7 @@ impl Job for SweepBlobs {
             let mut is_done = swept.after.is_none();
             if is_done && swept.phase == Phase::Counting {
                 if swept.looks_foreign() {
-                    // The next try begins anew: the index may be restored by then.
+                    // The next run starts from the beginning: the index may be restored by then.
                     lease.renew(None).await?;
                     return Err(EngineError::ForeignBlobs);
                 }
@@ -171,7 +171,7 @@ impl Range {
     }
 }
 
-/// What a run does with unnamed blobs.
+/// How a run treats unnamed blobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
     /// Condemns them as long as most blobs that it met are named.
@@ -199,7 +199,7 @@ impl Phase {
     }
 }
 
-/// What a run has found; it goes on with it after an interruption.
+/// The counts of a run; an interrupted run resumes with them.
 #[derive(Debug, Default)]
 struct Swept {
     phase: Phase,
@@ -244,7 +244,7 @@ impl Swept {
         })
     }
 
-    /// What [`Self::resumed`] reads; `None`: there is nothing to go on with.
+    /// The cursor that [`Self::resumed`] reads; `None` if nothing is left to resume.
     fn cursor(&self) -> Option<String> {
         let mut kept = self.counts();
         kept["after"] = self.after?.to_string().into();

@@ -190,8 +190,8 @@ pub fn redactions(findings: &[Finding]) -> Vec<Redaction> {
 }
 
 impl AgentResult {
-    /// The same for a caller that may write and not read: hash and size of a file
-    /// that was added to tell of what was there before.
+    /// The result for a caller that may write but not read. It leaves out hash and
+    /// size of an appended file, which depend on the earlier content.
     #[must_use]
     pub fn concealed(mut self) -> Self {
         if let Self::Write(file) = &mut self
