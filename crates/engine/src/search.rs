@@ -350,12 +350,16 @@ impl Engine {
             .try_filter_map(|read| std::future::ready(Ok(read)))
             .try_collect()
             .await?;
+        // Snippets analyse up to 50 contents, which takes a core like a search does.
+        let slot = self.0.searched.searches.take(principal.tenant_id).await?;
         let shown = off_the_runtime(move || {
             let show = |(candidate, content): (Candidate, Arc<str>)| {
                 let snippet = candidate.marker.snippet(&content);
                 (candidate, snippet)
             };
-            read.into_iter().map(show).collect::<Vec<_>>()
+            let shown = read.into_iter().map(show).collect::<Vec<_>>();
+            drop(slot);
+            shown
         })
         .await?;
         let ids_of = |candidate: &Candidate| (store_ids[candidate.place], candidate.memory_id);

@@ -34,7 +34,6 @@ mod limits;
 mod listing_cost;
 mod logs;
 mod mcp;
-mod noisy_neighbours;
 mod openapi;
 mod operator;
 mod optimistic;
