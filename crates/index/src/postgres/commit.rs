@@ -1,4 +1,4 @@
-//! The commit: one call of `commit_v4`, which makes any and says why it made none.
+//! Commits of any changes: one call of `commit_changes`, which also says why it refuses.
 
 use async_trait::async_trait;
 use keepsake_core::{DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
@@ -116,7 +116,7 @@ pub(super) async fn commit_on(
     let idempotency = commit.idempotency.as_ref();
     let row = sqlx::query(
         "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, period_set_at \
-         FROM commit_v4($1, $2, $3, $4, $5, $6, $7, $8, \
+         FROM commit_changes($1, $2, $3, $4, $5, $6, $7, $8, \
          $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, \
          $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41)",
     )
@@ -209,7 +209,7 @@ fn outcome_of(row: &PgRow) -> Result<CommitOutcome, IndexError> {
         "condemned" => Refusal::BlobCondemned,
         _ => {
             return Err(IndexError::Corrupt {
-                table: "commit_v4",
+                table: "commit_changes",
                 what: "unknown outcome",
             });
         }
@@ -263,7 +263,7 @@ impl MemoryIndex for PostgresIndex {
         now: Timestamp,
         until: Timestamp,
     ) -> Result<bool, IndexError> {
-        Ok(sqlx::query_scalar("SELECT claim_edit_v1($1, $2, $3, $4, $5, $6)")
+        Ok(sqlx::query_scalar("SELECT claim_edit($1, $2, $3, $4, $5, $6)")
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())
             .bind(memory_id.uuid())

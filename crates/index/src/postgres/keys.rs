@@ -77,7 +77,7 @@ impl KeyIndex for PostgresIndex {
             .bind(key.expires_at.map(Timestamp::as_micros))
             .execute(&mut *transaction)
             .await?;
-        sqlx::query("SELECT record_credential_v1($1, $2)")
+        sqlx::query("SELECT record_credential($1, $2)")
             .bind(secret_sha256.as_slice())
             .bind(key_id)
             .execute(&mut *transaction)

@@ -24,7 +24,7 @@ impl PostgresIndex {
         let row = sqlx::query(
             "SELECT archived_at, purge_epoch, expires_unused_after, period_set_at, path, size_bytes, memory_id, \
              version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, pinned, created_at, updated_at, \
-             last_read_at, active_at, deleted_at FROM memory_v1($1, $2, $3)",
+             last_read_at, active_at, deleted_at FROM read_memory($1, $2, $3)",
         )
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
@@ -64,7 +64,7 @@ impl PostgresIndex {
         let rows = sqlx::query(
             "SELECT archived_at, purge_epoch, expires_unused_after, period_set_at, path, size_bytes, memory_id, \
              version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, pinned, created_at, updated_at, \
-             last_read_at, active_at, first_line FROM list_memories_v2($1, $2, $3, $4, $5, $6, $7)",
+             last_read_at, active_at, first_line FROM list_memories($1, $2, $3, $4, $5, $6, $7)",
         )
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
@@ -87,7 +87,7 @@ impl PostgresIndex {
 
     pub(super) async fn set_pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
         let idempotency = pin.idempotency.as_ref();
-        let row = sqlx::query("SELECT outcome, seq, pinned FROM pin_v2($1, $2, $3, $4, $5, $6, $7, $8, $9)")
+        let row = sqlx::query("SELECT outcome, seq, pinned FROM set_pin($1, $2, $3, $4, $5, $6, $7, $8, $9)")
             .bind(tenant_id.uuid())
             .bind(pin.store_id.uuid())
             .bind(pin.memory_id.uuid())
@@ -109,7 +109,7 @@ impl PostgresIndex {
             "archived" => Ok(PinOutcome::Archived),
             "no_store" => Ok(PinOutcome::NoStore),
             _ => Err(IndexError::Corrupt {
-                table: "pin_v2",
+                table: "set_pin",
                 what: "unknown outcome",
             }),
         }

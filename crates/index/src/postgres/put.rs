@@ -1,4 +1,4 @@
-//! The commit that is made most: one call of `put_v1`.
+//! Commits of new content at one path, the most frequent: one call of `put_content`.
 
 use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, TenantId, Timestamp};
 
@@ -42,7 +42,7 @@ impl PostgresIndex {
         let search = after.search.as_ref();
         let idempotency = commit.idempotency.as_ref();
         let made: Option<Vec<Option<i64>>> = sqlx::query_scalar(
-            "SELECT put_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, \
+            "SELECT put_content($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, \
              $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)",
         )
         .bind(tenant_id.uuid())
@@ -81,7 +81,7 @@ impl PostgresIndex {
         };
         let &[Some(seq), Some(purge_epoch), Some(at), unused_after, set_at] = made.as_slice() else {
             return Err(IndexError::Corrupt {
-                table: "put_v1",
+                table: "put_content",
                 what: "an answer of another form",
             });
         };

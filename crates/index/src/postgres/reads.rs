@@ -29,7 +29,7 @@ impl PostgresIndex {
         let directory = path.map_or_else(DirPath::root, MemoryPath::as_dir);
         let rows = sqlx::query(
             "SELECT kind, path, size_bytes, archived_at, purge_epoch, memory_id, version_id, head_seq, blob_id, \
-             sha256, claimed_by, claimed_until, files, total_entries FROM head_v1($1, $2, $3, $4, $5)",
+             sha256, claimed_by, claimed_until, files, total_entries FROM read_head($1, $2, $3, $4, $5)",
         )
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
@@ -78,7 +78,7 @@ impl PostgresIndex {
         let Some(root) = root else {
             return Ok(None);
         };
-        let rows = sqlx::query("SELECT kind, path, size_bytes FROM visible_children_v1($1, $2, '/', $3)")
+        let rows = sqlx::query("SELECT kind, path, size_bytes FROM visible_children($1, $2, '/', $3)")
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())
             .bind(i64::try_from(max_entries).unwrap_or(i64::MAX))
@@ -159,7 +159,7 @@ impl CredentialIndex for PostgresIndex {
     async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError> {
         let row = sqlx::query(
             "SELECT tenant_id, api_key_id, scopes, store_ids, expires_at, revoked_at, tenant_status, limits \
-             FROM authenticate_v1($1)",
+             FROM authenticate($1)",
         )
         .bind(secret_sha256.as_slice())
         .fetch_optional(&self.app)

@@ -42,7 +42,7 @@ impl SearchIndex for PostgresIndex {
         let mut changes = {
             let mut rows = sqlx::query(
                 "SELECT memory_id, path, blob_id, sha256, updated_at, terms, seq, purge_epoch, version_id, is_whole \
-                 FROM search_changes_v3($1, $2, $3, $4, $5, $6, $7)",
+                 FROM search_changes($1, $2, $3, $4, $5, $6, $7)",
             )
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())

@@ -43,7 +43,7 @@ impl VersionIndex for PostgresIndex {
         let rows = sqlx::query(
             "SELECT archived_at, purge_epoch, seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, \
              sha256, created_at, actor_type, actor_id, redacted_at, redacted_by_type, redacted_by \
-             FROM list_versions_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+             FROM list_versions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         )
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
@@ -102,7 +102,7 @@ impl PostgresIndex {
         let row = sqlx::query(
             "SELECT archived_at, purge_epoch, seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, \
              sha256, created_at, actor_type, actor_id, redacted_at, redacted_by_type, redacted_by \
-             FROM version_v1($1, $2, $3, $4)",
+             FROM read_version($1, $2, $3, $4)",
         )
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())

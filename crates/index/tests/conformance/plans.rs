@@ -122,7 +122,7 @@ async fn lists_of_memories_are_ranges_of_indexes_in_their_order() {
         "(ROW(parent, path) > ROW($3, $4)) AND (parent <= $3))",
         "memory_access_pkey",
     ];
-    assert_plans("list_memories_v2", &MEMORIES, &[&all, &children]).await;
+    assert_plans("list_memories", &MEMORIES, &[&all, &children]).await;
 }
 
 /// Each memory's terms by their key, in tables of which nothing is known yet.
@@ -150,7 +150,7 @@ async fn search_looks_terms_up_memory_by_memory() {
         "Index Scan using search_doc_pkey",
         terms,
     ];
-    assert_plans("search_changes_v3", &SEARCH, &[&since]).await;
+    assert_plans("search_changes", &SEARCH, &[&since]).await;
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn lists_of_versions_are_ranges_of_the_index_of_their_filter() {
         "(seq < $8) AND (seq > $7))",
     ];
     let expected: [&[&str]; 4] = [&of_memory, &of_actor, &of_operation, &of_all];
-    assert_plans("list_versions_v1", &VERSIONS, &expected).await;
+    assert_plans("list_versions", &VERSIONS, &expected).await;
 }
 
 /// A statement that expiry, retention or search asks, as the sources have it.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::place::{NOW, Place, REPLICA, after_seconds, created, edited, renamed};
 use crate::subject::{Raw, postgres_index};
 
-/// Renames the function that makes any commit: who needs it then fails.
+/// Renames the function that makes any commit, so that calls of it fail.
 async fn rename_commit(raw: &PgPool, from: &str, to: &str) {
     let rename = format!("ALTER FUNCTION {from} RENAME TO {to}");
     raw.execute(AssertSqlSafe(rename)).await.unwrap();
@@ -22,7 +22,7 @@ async fn new_content_at_one_path_is_one_call_of_put() {
     let (index, raw, _database) = postgres_index().await;
     let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
     let first = place.create("/d/a", 10).await;
-    rename_commit(&raw, "commit_v4", "commit_v4_away").await;
+    rename_commit(&raw, "commit_changes", "commit_changes_away").await;
     place.create("/b", 1).await;
     place.create("/d/.c", 2).await;
     place.change(vec![edited(&first, 25)]).await;
@@ -68,7 +68,7 @@ async fn new_content_at_one_path_is_one_call_of_put() {
         assert!(matches!(failed, Err(IndexError::Database { .. })), "{failed:?}");
         assert_eq!(place.rows().await, before);
     }
-    rename_commit(&raw, "commit_v4_away", "commit_v4").await;
+    rename_commit(&raw, "commit_changes_away", "commit_changes").await;
     place.create("/new/first", 1).await;
     place.assert_recount().await;
 }

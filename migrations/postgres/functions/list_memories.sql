@@ -1,6 +1,14 @@
--- Lists of memories tell what each begins with.
-
-CREATE FUNCTION list_memories_v2(
+-- One page of the memories of a store, in byte order of their paths.
+--
+-- No row: the store does not exist. The first row has only the state of the store.
+-- Each other row is a memory or, without a `memory_id`, a directory.
+--
+-- With `p_after_name` NULL: all memories of p_directory between p_from, exclusive,
+-- and p_end. Otherwise: the direct children of p_directory, memories with a name
+-- after p_after_name and directories with a path after p_from. Each query is one
+-- range of an index that stops at the limit. The condition on directories compares
+-- rows, `(parent, path)`, so that only the index with this order fits.
+CREATE FUNCTION list_memories(
     p_tenant uuid, p_store uuid, p_directory text, p_from text, p_end text, p_after_name text, p_limit bigint
 )
 RETURNS TABLE (

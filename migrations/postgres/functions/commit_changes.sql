@@ -1,18 +1,19 @@
--- The commit holds the store to the policy under which new content was judged.
-
--- Every change of memories, as `commit_v2`, which knew no policy: checks under the
--- store's lock, then writes.
+-- Commits any number of changes of memories of one store: locks the store, checks,
+-- then writes. Nothing is written unless the outcome is `committed`.
 --
--- The arrays `c_…` hold one element per change; `n_path` are the paths that
--- become taken, `n_ancestor` the paths above them that must not be files;
--- `d_…` say how each directory moves. `c_expect` is the version that was read:
--- of a memory that is `created` all the same, the one that deleted it, and the
--- memory comes back. Nothing is written unless the outcome is `committed`.
--- Separate statements after the lock see what committed before it was granted;
--- one statement would not. Rows are found one by one, each by its whole key, so
--- that the plan is the same for one change and for ten thousand, with
--- statistics and without.
-CREATE FUNCTION commit_v3(
+--   c_…         one element per change. `c_expect` is the version that was read.
+--               A change that is `created` and has a `c_expect` restores a deleted
+--               memory: `c_expect` is the version that deleted it. `c_terms` are
+--               the search terms of new content, NULL where the content stays.
+--   n_path      paths that a change takes; they must be free
+--   n_ancestor  directories above those paths; they must not be files
+--   d_…         how the counters of each directory change
+--
+-- The checks are separate statements after the lock, so that they see commits
+-- made before the lock was granted; a single statement would not. Rows
+-- are found one at a time, each by its whole key, so that the plan is the same for
+-- one change and for ten thousand, with and without statistics.
+CREATE FUNCTION commit_changes(
     p_tenant uuid, p_store uuid, p_now bigint, p_actor_type text, p_actor_id text, p_replica uuid,
     p_memory_limit bigint, p_byte_limit bigint,
     p_scope bytea, p_request bytea, p_replay_since bigint,
@@ -20,6 +21,7 @@ CREATE FUNCTION commit_v3(
     p_count_delta bigint, p_byte_delta bigint, p_directories_may_go boolean,
     c_op text[], c_memory uuid[], c_expect uuid[], c_version uuid[], c_path text[], c_parent text[], c_name text[],
     c_blob uuid[], c_size bigint[], c_sha256 bytea[], c_first_line text[], c_pinned boolean[],
+    c_analyser bigint[], c_length bigint[], c_terms bytea[],
     n_path text[], n_ancestor text[],
     d_path text[], d_parent text[], d_name text[], d_files bigint[], d_bytes bigint[], d_children bigint[]
 )
@@ -40,7 +42,8 @@ DECLARE
     v_child record;
     v_setting text;
 BEGIN
-    -- An assignment, here as in the others: it runs without a query of its own.
+    -- An assignment calls set_config without running a query; the other functions
+    -- do the same.
     v_setting := set_config('keepsake.tenant', p_tenant::text, true);
     SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, s.archived_at,
            s.purge_epoch, s.policy, s.expires_unused_after, s.period_set_at INTO v_store
@@ -68,17 +71,17 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Content of older versions is named as it was before this purge; what was
-    -- found in new content was judged under this policy.
+    -- History was removed since the read, so content of older versions may be gone;
+    -- or the policy changed, and the new content was checked against the old policy.
     IF p_purge_epoch <> v_store.purge_epoch OR p_policy <> v_store.policy THEN
         outcome := 'stale';
         RETURN NEXT;
         RETURN;
     END IF;
-    -- Compare-and-set: every head is still the one that was read.
+    -- Compare-and-set: no head has changed since it was read.
     FOR i IN 1 .. v_changes LOOP
         CONTINUE WHEN c_expect[i] IS NULL;
-        -- By the primary key alone: the condition of the other indexes is not asked for.
+        -- Without `deleted_at IS NULL`, so that only the primary key fits.
         SELECT m.version_id, m.deleted_at INTO v_head FROM memory m
          WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i];
         IF NOT FOUND OR v_head.version_id <> c_expect[i]
@@ -152,7 +155,8 @@ BEGIN
         END IF;
     END LOOP;
 
-    -- Nothing is refused from here on. Time never runs backwards along `seq`.
+    -- All checks have passed. A version never gets an earlier time than the version
+    -- before it.
     v_at := greatest(p_now, v_store.last_version_at);
     FOR i IN 1 .. v_changes LOOP
         INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id,
@@ -172,16 +176,27 @@ BEGIN
                SET path = c_path[i], parent = c_parent[i], name = c_name[i], head_seq = v_store.seq + i,
                    version_id = c_version[i], blob_id = c_blob[i], size_bytes = c_size[i], sha256 = c_sha256[i],
                    first_line = CASE WHEN c_op[i] <> 'deleted' THEN coalesce(c_first_line[i], m.first_line) END,
-                   pinned = coalesce(c_pinned[i], m.pinned), updated_at = v_at, deleted_at = CASE WHEN c_op[i] = 'deleted' THEN v_at END,
+                   pinned = coalesce(c_pinned[i], m.pinned), updated_at = v_at,
+                   deleted_at = CASE WHEN c_op[i] = 'deleted' THEN v_at END,
                    claimed_by = nullif(m.claimed_by, p_replica)
              WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i];
+        END IF;
+        IF c_terms[i] IS NOT NULL THEN
+            INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms)
+            VALUES (p_tenant, p_store, c_memory[i], c_blob[i], c_analyser[i], c_length[i], c_terms[i])
+            ON CONFLICT (tenant_id, store_id, memory_id) DO UPDATE
+               SET blob_id = excluded.blob_id, analyser = excluded.analyser, length = excluded.length,
+                   terms = excluded.terms;
+        ELSIF c_op[i] = 'deleted' THEN
+            DELETE FROM search_doc d
+             WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.memory_id = c_memory[i];
         END IF;
         IF c_blob[i] = c_version[i] THEN
             v_new_bytes := v_new_bytes + c_size[i];
         END IF;
     END LOOP;
 
-    -- In path order, so that a directory above is there before those below it.
+    -- In path order, so that a parent exists before its children.
     FOR i IN 1 .. cardinality(d_path) LOOP
         UPDATE directory d
            SET files = d.files + d_files[i], bytes = d.bytes + d_bytes[i],
@@ -231,17 +246,3 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-
--- The look-up of a key by its secret, which no tenant leads: for a key of the
--- tenant that is set, and with the owner's rights, so that the app can add one
--- and change none.
-CREATE FUNCTION record_credential_v1(p_secret_sha256 bytea, p_api_key uuid) RETURNS void
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public AS $$
-    INSERT INTO public.credential (secret_sha256, tenant_id, api_key_id)
-    VALUES (p_secret_sha256, nullif(current_setting('keepsake.tenant', true), '')::uuid, p_api_key)
-$$;
-REVOKE ALL ON FUNCTION record_credential_v1 FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION record_credential_v1 TO keepsake_app, keepsake_jobs;
-
--- What signs tokens is not for a session that serves tenants.
-REVOKE SELECT ON server_secret FROM keepsake_app;

@@ -1,21 +1,19 @@
--- The commit that is made most, in few statements and without arrays of changes.
-
--- New content at one path: of a new memory, or of one that stays where it is.
--- `p_expect` is the version that was read of it and `p_prev_seq` that version's
--- place; NULL for a new memory. `d_path` are the directories above the path that
--- move, the nearest first, each by `p_files` and `p_bytes`.
+-- Commits new content at one path: of a new memory, or of a memory that keeps its
+-- path. This is the most frequent commit. It needs few statements and no arrays.
 --
--- It makes the commit and answers with the version's place, the store's purge
--- epoch, the version's time and how long unread memories of the store are kept;
--- or it changes nothing but the store's `last_version_at` and answers NULL, and
--- `commit_v4` is to make the commit or to say why not: what is refused, and with
--- which words, is in that one alone.
+-- `p_expect` is the version of the memory that was read and `p_prev_seq` its
+-- `seq`; both are NULL for a new memory. `d_path` are the directories above the
+-- path whose counters change, the nearest first, each by `p_files` and `p_bytes`.
 --
--- The first statement locks the store, checks its limits and counts the version;
--- where something else stands against the commit, that is taken back. Then there
--- is nothing to keep, and nobody waits for the transaction to be flushed.
--- Its answer is one value: a set of rows would be gathered before it is sent.
-CREATE FUNCTION put_v1(
+-- Returns the version's `seq`, the store's purge epoch, the version's time, and
+-- the store's two columns about expiry. Returns NULL if the commit was not made:
+-- then only `last_version_at` of the store may have changed, and the caller calls
+-- `commit_changes`, which makes the commit or says why not. So every refusal is
+-- written down once, in that function.
+--
+-- The first statement locks the store, checks its limits and counts the version.
+-- The result is one value, because Postgres would buffer a set of rows.
+CREATE FUNCTION put_content(
     p_tenant uuid, p_store uuid, p_now bigint, p_actor_type text, p_actor_id text, p_replica uuid,
     p_memory_limit bigint, p_byte_limit bigint, p_scope bytea, p_request bytea, p_policy text,
     p_memory uuid, p_expect uuid, p_prev_seq bigint, p_version uuid, p_path text, p_parent text, p_name text,
@@ -32,7 +30,7 @@ DECLARE
     v_setting text;
 BEGIN
     v_setting := set_config('keepsake.tenant', p_tenant::text, true);
-    -- Time never runs backwards along `seq`.
+    -- A version never gets an earlier time than the version before it.
     UPDATE store s
        SET seq = s.seq + 1, last_version_at = greatest(p_now, s.last_version_at),
            memory_count = s.memory_count + p_files, live_bytes = s.live_bytes + p_bytes,
@@ -46,7 +44,7 @@ BEGIN
         RETURN NULL;
     END IF;
 
-    -- Separate statements, which see what committed before the lock was granted.
+    -- Separate statements see commits made before the lock was granted.
     <<attempt>>
     BEGIN
         IF p_expect IS NULL THEN
@@ -81,7 +79,8 @@ BEGIN
                SET files = d.files + p_files, bytes = d.bytes + p_bytes,
                    visible_children = d.visible_children + CASE WHEN v_path = p_parent THEN p_children ELSE 0 END
              WHERE d.tenant_id = p_tenant AND d.store_id = p_store AND d.path = v_path;
-            -- The first file of a directory may be the first below a file.
+            -- The parent directory does not exist yet. An ancestor may be a file:
+            -- `commit_changes` checks that.
             EXIT attempt WHEN NOT FOUND AND p_expect IS NULL AND v_path = p_parent;
         END LOOP;
         INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id,
@@ -110,8 +109,9 @@ BEGIN
                      v_store.expires_unused_after, v_store.period_set_at];
     END;
 
-    -- Of what was written, the time alone stays: later versions are not made before
-    -- it. The setting is the whole transaction's, which has no other statement.
+    -- Undo the first statement, except `last_version_at`. There is nothing to make
+    -- durable, so the transaction does not wait for a flush. The setting lasts until
+    -- the end of the transaction, which has no other statement.
     v_setting := set_config('synchronous_commit', 'off', true);
     UPDATE store s
        SET seq = s.seq - 1, memory_count = s.memory_count - p_files, live_bytes = s.live_bytes - p_bytes,

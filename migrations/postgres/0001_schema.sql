@@ -1,0 +1,548 @@
+-- The tables, indexes, roles and row-level security of the metadata index.
+--
+-- Conventions:
+--   * Times are microseconds since the Unix epoch.
+--   * Ids are UUIDs. Their text form (`memstore_…`) is made by the code.
+--   * Text is compared byte by byte (`COLLATE "C"`), as on SQLite.
+--   * The path of a directory ends in `/`; the root directory is `/`.
+--   * `tenant_id` is the first column of every key of a tenant's table, so that
+--     the schema can be partitioned or distributed by tenant without change.
+--   * There are no foreign keys to tenants and stores: each write would lock the
+--     row that it refers to.
+--   * `fillfactor` leaves room on each page, so that an update stays on its page
+--     and changes no index.
+--
+-- Order of indexes: several indexes begin with tenant and store. A plan made
+-- while a table was empty gives them equal costs, takes the index that was
+-- created last, and stays cached. So the index that holds the whole key of the
+-- most frequent lookup is created last, often the primary key.
+--
+-- migrations/sqlite has the same logical schema; a test compares the two.
+
+---------------------------------------------------------------------------
+-- Roles
+---------------------------------------------------------------------------
+
+-- The owner runs migrations. `keepsake_app` serves one tenant at a time.
+-- `keepsake_jobs` may read and write every tenant. Connections take one of the
+-- two with SET ROLE.
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['keepsake_app', 'keepsake_jobs'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN NOBYPASSRLS', wanted);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL; -- a migration of another database of this cluster created it meanwhile
+            END;
+        END IF;
+        -- From Postgres 16 on, the creator of a role is a member without the right to SET ROLE.
+        IF NOT pg_has_role(current_user, wanted,
+                CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+            EXECUTE format('GRANT %I TO %I', wanted, current_user);
+        END IF;
+    END LOOP;
+END
+$$;
+
+---------------------------------------------------------------------------
+-- Global tables: they belong to no tenant and have no row-level security
+---------------------------------------------------------------------------
+
+-- Finds the tenant and the API key of a secret.
+CREATE TABLE credential (
+    secret_sha256 bytea PRIMARY KEY,
+    tenant_id uuid NOT NULL,
+    api_key_id uuid NOT NULL
+);
+CREATE INDEX credential_tenant ON credential (tenant_id, api_key_id);
+
+-- Keys of the server itself, encrypted with the master key.
+CREATE TABLE server_secret (
+    kid text COLLATE "C" PRIMARY KEY,
+    purpose text COLLATE "C" NOT NULL,
+    wrapped_key bytea NOT NULL,
+    not_before bigint NOT NULL,
+    retired_at bigint
+);
+
+-- The running processes. `access_flushed_through`: access times up to this time
+-- are written.
+CREATE TABLE replica (
+    id uuid PRIMARY KEY,
+    role text COLLATE "C" NOT NULL,
+    heartbeat_at bigint NOT NULL,
+    access_flushed_through bigint NOT NULL
+);
+
+-- Changes that the other replicas must learn of to drop cache entries.
+CREATE TABLE change_feed (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at bigint NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    tenant_id uuid NOT NULL,
+    object_id uuid
+);
+CREATE INDEX change_feed_tenant ON change_feed (tenant_id, seq);
+
+-- One row per job: the lease of the replica that runs it, and where it continues.
+CREATE TABLE job (
+    name text COLLATE "C" PRIMARY KEY,
+    owner uuid,
+    lease_until bigint NOT NULL,
+    fence bigint NOT NULL,
+    cursor text COLLATE "C"
+);
+
+-- The runs of each job; the key makes a scheduled slot run once. `owner` is the
+-- replica and `fence` the fence of its lease: a run without `ended_at` is still
+-- running while the job's lease has this fence. A run started `by_hand` gets its
+-- own slot. A dry run changes nothing.
+CREATE TABLE job_run (
+    name text COLLATE "C" NOT NULL,
+    slot bigint NOT NULL,
+    owner uuid,
+    fence bigint,
+    by_hand boolean NOT NULL DEFAULT false,
+    is_dry_run boolean NOT NULL DEFAULT false,
+    started_at bigint NOT NULL,
+    ended_at bigint,
+    counts jsonb,
+    error text COLLATE "C",
+    PRIMARY KEY (name, slot)
+);
+CREATE INDEX job_run_started ON job_run (name, started_at, slot);
+
+-- What operators did. Append-only: no role may update or delete.
+CREATE TABLE operator_audit (
+    id uuid PRIMARY KEY,
+    at bigint NOT NULL,
+    actor text COLLATE "C" NOT NULL,
+    action text COLLATE "C" NOT NULL,
+    object_id uuid
+);
+CREATE INDEX operator_audit_at ON operator_audit (at, id);
+
+-- The time since which the tenants' audit is complete. The job that removes old
+-- entries sets it in the same transaction.
+CREATE TABLE audit_horizon (
+    id bigint PRIMARY KEY,
+    kept_from bigint NOT NULL
+);
+
+-- Deletions of tenants. These rows are kept for ever.
+-- `row_counts` are the removed rows by table. `blob_cursor` is the key of the
+-- last blob counted, so that a restart counts no blob twice. `versions_…` count
+-- blobs by what happened to their older object versions in the bucket.
+CREATE TABLE tenant_deletion (
+    tenant_id uuid PRIMARY KEY,
+    state text COLLATE "C" NOT NULL,
+    requested_at bigint NOT NULL,
+    settles_at bigint,
+    ended_at bigint,
+    row_counts jsonb NOT NULL,
+    blob_count bigint NOT NULL,
+    blob_bytes bigint NOT NULL,
+    blob_cursor text COLLATE "C",
+    versions_deleted bigint NOT NULL,
+    versions_not_kept bigint NOT NULL,
+    versions_kept bigint NOT NULL
+);
+CREATE INDEX tenant_deletion_open ON tenant_deletion (requested_at) WHERE ended_at IS NULL;
+
+---------------------------------------------------------------------------
+-- Tenants, their keys and their audit
+---------------------------------------------------------------------------
+
+-- `external_id` is the operator's own id of the tenant: the only unique key
+-- that spans tenants.
+CREATE TABLE tenant (
+    tenant_id uuid PRIMARY KEY,
+    external_id text COLLATE "C" UNIQUE,
+    name text COLLATE "C" NOT NULL,
+    status text COLLATE "C" NOT NULL,
+    limits jsonb NOT NULL,
+    store_count bigint NOT NULL,
+    granted_bytes bigint NOT NULL,
+    created_at bigint NOT NULL
+);
+
+-- Counters that quotas are checked against. Every transaction locks this row
+-- after all its other rows, so that two transactions cannot deadlock.
+-- `sessions` and `session_bytes` count the sessions that are not deleted;
+-- triggers keep them. `audit_entries` counts the audit entries that the tenant's
+-- credentials caused on `audit_day` (days since 1970).
+CREATE TABLE tenant_counter (
+    tenant_id uuid PRIMARY KEY,
+    sessions bigint NOT NULL,
+    session_bytes bigint NOT NULL,
+    audit_day bigint NOT NULL,
+    audit_entries bigint NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE api_key (
+    tenant_id uuid NOT NULL,
+    api_key_id uuid NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    scopes jsonb NOT NULL,
+    store_ids jsonb,
+    created_at bigint NOT NULL,
+    expires_at bigint,
+    last_used_at bigint,
+    revoked_at bigint,
+    PRIMARY KEY (tenant_id, api_key_id)
+);
+
+-- What happened in a tenant. `store_id` is the store concerned, where
+-- `object_id` is not the store itself but, for example, a redacted version.
+-- One index for each filter of the listing; `audit_age` for removing old entries.
+CREATE TABLE audit (
+    tenant_id uuid NOT NULL,
+    id uuid NOT NULL,
+    at bigint NOT NULL,
+    actor text COLLATE "C" NOT NULL,
+    action text COLLATE "C" NOT NULL,
+    object_id uuid,
+    store_id uuid,
+    PRIMARY KEY (tenant_id, id)
+);
+CREATE INDEX audit_at ON audit (tenant_id, at, id);
+CREATE INDEX audit_action ON audit (tenant_id, action, at, id);
+CREATE INDEX audit_actor ON audit (tenant_id, actor, at, id);
+CREATE INDEX audit_object ON audit (tenant_id, object_id, at, id);
+CREATE INDEX audit_age ON audit (at);
+
+-- Requests made with an idempotency key, and the object or version they made.
+CREATE TABLE idempotency (
+    tenant_id uuid NOT NULL,
+    scope_sha256 bytea NOT NULL,
+    request_sha256 bytea NOT NULL,
+    object_id uuid,
+    store_id uuid,
+    version_seq bigint,
+    created_at bigint NOT NULL,
+    PRIMARY KEY (tenant_id, scope_sha256)
+);
+
+-- Erasure requests. `selector` says what to erase and is cleared at the end;
+-- `kind` and `store_id` stay. A worker holds the erasure until `lease_until`.
+-- `error` is an error code, never a message.
+CREATE TABLE erasure (
+    tenant_id uuid NOT NULL,
+    id uuid NOT NULL,
+    kind text COLLATE "C",
+    store_id uuid,
+    selector jsonb,
+    state text COLLATE "C" NOT NULL,
+    cursor text COLLATE "C",
+    counts jsonb,
+    created_at bigint NOT NULL,
+    started_at bigint,
+    lease_until bigint,
+    attempts bigint NOT NULL DEFAULT 0,
+    error text COLLATE "C",
+    ended_at bigint,
+    PRIMARY KEY (tenant_id, id)
+);
+CREATE INDEX erasure_open ON erasure (created_at) WHERE ended_at IS NULL;
+CREATE INDEX erasure_open_of_tenant ON erasure (tenant_id) WHERE ended_at IS NULL;
+
+---------------------------------------------------------------------------
+-- Stores, memories and versions
+---------------------------------------------------------------------------
+
+-- Every commit of a store locks this row, and no other commit waits for it.
+-- `seq` is the `seq` of the store's newest version. No later version gets an
+-- earlier time than `last_version_at`. `purge_epoch` counts removals of history.
+-- `idle_since`: every live memory was used at this time or later, so that expiry
+-- skips the store until a memory can be due.
+CREATE TABLE store (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    description text COLLATE "C" NOT NULL,
+    metadata jsonb NOT NULL,
+    policy text COLLATE "C" NOT NULL,
+    expires_unused_after bigint,
+    period_set_at bigint,
+    idle_since bigint NOT NULL DEFAULT 0,
+    seq bigint NOT NULL,
+    last_version_at bigint NOT NULL,
+    purge_epoch bigint NOT NULL,
+    memory_count bigint NOT NULL,
+    live_bytes bigint NOT NULL,
+    granted_bytes bigint NOT NULL,
+    version_count bigint NOT NULL,
+    version_bytes bigint NOT NULL,
+    retention_seq bigint NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    archived_at bigint,
+    deleted_at bigint
+) WITH (fillfactor = 50);
+CREATE INDEX store_created ON store (tenant_id, created_at, store_id);
+CREATE INDEX store_deleted ON store (deleted_at) WHERE deleted_at IS NOT NULL;
+CREATE INDEX store_period ON store (tenant_id, store_id) WHERE expires_unused_after IS NOT NULL;
+ALTER TABLE store ADD PRIMARY KEY (tenant_id, store_id);
+
+-- The head of each memory. A deleted memory keeps its row and its id while
+-- versions of it are kept. `claimed_by`, `claimed_until`: a replica that lost a
+-- race asks the others to let its next edit of this memory go first. This is a
+-- hint; correctness does not depend on it.
+CREATE TABLE memory (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    memory_id uuid NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    parent text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    head_seq bigint NOT NULL,
+    version_id uuid NOT NULL,
+    blob_id uuid,
+    size_bytes bigint,
+    sha256 bytea,
+    first_line text COLLATE "C",
+    pinned boolean NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    deleted_at bigint,
+    claimed_by uuid,
+    claimed_until bigint,
+    PRIMARY KEY (tenant_id, store_id, memory_id)
+) WITH (fillfactor = 80);
+CREATE INDEX memory_parent ON memory (tenant_id, store_id, parent, name) WHERE deleted_at IS NULL;
+CREATE UNIQUE INDEX memory_path ON memory (tenant_id, store_id, path) WHERE deleted_at IS NULL;
+
+-- Every change of every memory. `blob_id` names the content; it equals
+-- `version_id` unless the version keeps the content of an earlier one, as a
+-- rename does.
+CREATE TABLE version (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    seq bigint NOT NULL,
+    version_id uuid NOT NULL,
+    memory_id uuid NOT NULL,
+    prev_seq bigint,
+    op text COLLATE "C" NOT NULL,
+    path text COLLATE "C",
+    blob_id uuid,
+    size_bytes bigint,
+    sha256 bytea,
+    created_at bigint NOT NULL,
+    actor_type text COLLATE "C",
+    actor_id text COLLATE "C",
+    redacted_at bigint,
+    redacted_by_type text COLLATE "C",
+    redacted_by text COLLATE "C"
+);
+CREATE UNIQUE INDEX version_id ON version (tenant_id, store_id, version_id);
+CREATE INDEX version_memory ON version (tenant_id, store_id, memory_id, seq);
+CREATE INDEX version_actor ON version (tenant_id, store_id, actor_id, seq);
+CREATE INDEX version_op ON version (tenant_id, store_id, op, seq) WHERE op <> 'modified';
+CREATE INDEX version_shared_blob ON version (tenant_id, store_id, blob_id) WHERE blob_id <> version_id;
+ALTER TABLE version ADD PRIMARY KEY (tenant_id, store_id, seq);
+
+-- `files` and `bytes` count everything below, hidden or not.
+-- `visible_children` counts the direct children that a listing shows.
+-- `directory_children` orders by path, `directory_parent` by name. The orders
+-- differ, because a path ends in `/`: `/a.b/` comes before `/a/`.
+CREATE TABLE directory (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    parent text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    files bigint NOT NULL,
+    bytes bigint NOT NULL,
+    visible_children bigint NOT NULL
+) WITH (fillfactor = 80);
+CREATE INDEX directory_parent ON directory (tenant_id, store_id, parent, name);
+CREATE INDEX directory_children ON directory (tenant_id, store_id, parent, path);
+ALTER TABLE directory ADD PRIMARY KEY (tenant_id, store_id, path);
+
+-- When each memory was last read, and when it was last used in any way.
+CREATE TABLE memory_access (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    memory_id uuid NOT NULL,
+    last_read_at bigint NOT NULL,
+    last_read_by_type text COLLATE "C",
+    last_read_by text COLLATE "C",
+    active_at bigint NOT NULL
+) WITH (fillfactor = 80);
+CREATE INDEX memory_access_active ON memory_access (tenant_id, store_id, active_at);
+ALTER TABLE memory_access ADD PRIMARY KEY (tenant_id, store_id, memory_id);
+
+-- The search terms of each memory, written by the commit of its content. They
+-- are the terms of the content `blob_id`; if the memory has another content by
+-- now, they are outdated and made again. Rows have about 2 KB and are dense:
+-- compressing them would take longer than the commit, and storing them out of
+-- line would cost two more reads per row.
+CREATE TABLE search_doc (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    memory_id uuid NOT NULL,
+    blob_id uuid,
+    analyser bigint NOT NULL,
+    length bigint NOT NULL,
+    terms bytea NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, memory_id)
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE search_doc ALTER COLUMN terms SET STORAGE EXTERNAL;
+
+-- The deletion queue of blobs. A blob in this table is condemned: a commit that
+-- names it is refused, and a job removes it after `not_before`. A blob with an
+-- `erasure_id` is removed by that erasure instead, at any time.
+CREATE TABLE blob_deletion (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    blob_id uuid NOT NULL,
+    erasure_id uuid,
+    not_before bigint NOT NULL,
+    attempts bigint NOT NULL,
+    reason text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, blob_id)
+);
+CREATE INDEX blob_deletion_due ON blob_deletion (not_before);
+CREATE INDEX blob_deletion_erasure ON blob_deletion (erasure_id) WHERE erasure_id IS NOT NULL;
+
+---------------------------------------------------------------------------
+-- Sessions
+---------------------------------------------------------------------------
+
+-- A session attaches stores for an agent. `agent` is the JSON text that the API
+-- returns and is never parsed; `agent_id` and `agent_version` are copies of two
+-- of its fields for listing. `last_used_at` is written late, together with the
+-- access times. `description_bytes` counts the bytes that the client supplied:
+-- agent, title, metadata, vault ids and the instructions of the attachments.
+CREATE TABLE session (
+    tenant_id uuid NOT NULL,
+    session_id uuid NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    agent_id text COLLATE "C" NOT NULL,
+    agent_version bigint NOT NULL,
+    environment_id text COLLATE "C" NOT NULL,
+    title text COLLATE "C",
+    metadata jsonb NOT NULL,
+    vault_ids jsonb NOT NULL,
+    description_bytes bigint NOT NULL DEFAULT 0,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    archived_at bigint,
+    deleted_at bigint,
+    last_used_at bigint
+) WITH (fillfactor = 80);
+CREATE INDEX session_created ON session (tenant_id, created_at, session_id);
+CREATE INDEX session_agent ON session (tenant_id, agent_id, created_at, session_id);
+CREATE INDEX session_archived ON session (archived_at) WHERE archived_at IS NOT NULL;
+CREATE INDEX session_deleted ON session (deleted_at) WHERE deleted_at IS NOT NULL;
+ALTER TABLE session ADD PRIMARY KEY (tenant_id, session_id);
+
+-- The attached stores. `name` and `description` are copies of the store's at
+-- the time of the attachment. `session_created_at` is a copy of the session's
+-- time, so that one index lists the sessions of a store.
+CREATE TABLE session_resource (
+    tenant_id uuid NOT NULL,
+    session_id uuid NOT NULL,
+    resource_id uuid NOT NULL,
+    position bigint NOT NULL,
+    store_id uuid NOT NULL,
+    session_created_at bigint NOT NULL,
+    slug text COLLATE "C" NOT NULL,
+    access text COLLATE "C" NOT NULL,
+    instructions text COLLATE "C",
+    name text COLLATE "C" NOT NULL,
+    description text COLLATE "C" NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL
+);
+CREATE UNIQUE INDEX session_resource_store ON session_resource (tenant_id, session_id, store_id);
+CREATE INDEX session_resource_of_store ON session_resource (tenant_id, store_id, session_created_at, session_id);
+ALTER TABLE session_resource ADD PRIMARY KEY (tenant_id, session_id, resource_id);
+
+-- The tool calls of a session. `store_id`, `path` and `new_path` are the store
+-- and the paths that the call resolved to, so that an erasure finds calls that
+-- name what it erases. They are null where a path could not be resolved, and
+-- then `input` has no path either.
+CREATE TABLE session_event (
+    tenant_id uuid NOT NULL,
+    session_id uuid NOT NULL,
+    at bigint NOT NULL,
+    event_id uuid NOT NULL,
+    store_id uuid,
+    path text COLLATE "C",
+    new_path text COLLATE "C",
+    name text COLLATE "C" NOT NULL,
+    input text COLLATE "C" NOT NULL
+);
+CREATE INDEX session_event_at ON session_event (at);
+CREATE INDEX session_event_path ON session_event (tenant_id, store_id, path);
+CREATE INDEX session_event_new_path ON session_event (tenant_id, store_id, new_path) WHERE new_path IS NOT NULL;
+ALTER TABLE session_event ADD PRIMARY KEY (tenant_id, session_id, at, event_id);
+
+---------------------------------------------------------------------------
+-- Statistics for the planner
+---------------------------------------------------------------------------
+
+-- Every key begins with tenant and store. The planner multiplies the
+-- selectivity of both, although a store belongs to one tenant. It would expect
+-- one row per store and would read the whole store through any index. With
+-- `n_distinct = 1` it expects no reduction from these two columns, and chooses
+-- the index that holds the whole key.
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['memory', 'version', 'directory', 'memory_access', 'search_doc', 'blob_deletion']
+    LOOP
+        EXECUTE format('ALTER TABLE %I ALTER COLUMN tenant_id SET (n_distinct = 1),
+            ALTER COLUMN store_id SET (n_distinct = 1)', wanted);
+    END LOOP;
+    FOREACH wanted IN ARRAY ARRAY['session', 'session_resource', 'session_event'] LOOP
+        EXECUTE format('ALTER TABLE %I ALTER COLUMN tenant_id SET (n_distinct = 1)', wanted);
+    END LOOP;
+END
+$$;
+
+---------------------------------------------------------------------------
+-- Row-level security and grants
+---------------------------------------------------------------------------
+
+-- `keepsake_app` sees only the rows of the tenant in the setting
+-- `keepsake.tenant`, which each transaction sets for itself. Without a tenant it
+-- sees no rows. After such a transaction the setting of the connection is an
+-- empty string, hence `nullif`. FORCE applies this to the owner too, unless the
+-- owner is a superuser. Every table of tenants must be in this list; a test
+-- fails otherwise.
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['tenant', 'tenant_counter', 'api_key', 'audit', 'idempotency', 'erasure', 'store',
+        'memory', 'version', 'directory', 'memory_access', 'search_doc', 'blob_deletion', 'session',
+        'session_resource', 'session_event'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', wanted);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', wanted);
+        EXECUTE format('CREATE POLICY tenant_only ON %I TO keepsake_app
+            USING (tenant_id = nullif(current_setting(''keepsake.tenant'', true), '''')::uuid)', wanted);
+        EXECUTE format('CREATE POLICY every_tenant ON %I TO keepsake_jobs USING (true)', wanted);
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I TO keepsake_app, keepsake_jobs', wanted);
+    END LOOP;
+END
+$$;
+
+-- The audit is append-only. Only the jobs may delete: old entries, and those of
+-- a deleted tenant.
+REVOKE UPDATE, DELETE ON audit FROM keepsake_app;
+REVOKE UPDATE ON audit FROM keepsake_jobs;
+
+-- The app cannot read the server's keys or write credentials, except through
+-- `record_credential`.
+GRANT SELECT ON credential, change_feed TO keepsake_app;
+GRANT INSERT ON change_feed TO keepsake_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON credential, server_secret, replica, change_feed, job, job_run
+    TO keepsake_jobs;
+GRANT SELECT, INSERT, UPDATE ON tenant_deletion, audit_horizon TO keepsake_jobs;
+GRANT SELECT, INSERT ON operator_audit TO keepsake_jobs;
