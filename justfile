@@ -3,12 +3,9 @@
 cache := env("XDG_CACHE_HOME", env("HOME") / ".cache") / "keepsake"
 export CARGO_TARGET_DIR := env("CARGO_TARGET_DIR", cache / "target")
 
-# `cargo deny` and `cargo machete` as CI has them, or else as installed
-export PATH := cache / "tools/cargo-deny/bin:" + cache / "tools/cargo-machete/bin:" + env("PATH")
-
-# Everything, as CI does it
-ci:
-    ./.ci/run
+# Everything that CI runs, or some parts of it: `just ci lints tests`
+ci *parts:
+    ./.ci/run {{ parts }}
 
 # All tests against real servers, which are fetched and started as needed
 test *arguments:
@@ -30,17 +27,13 @@ chart:
 fmt:
     cargo fmt --all
 
-# Check the formatting
-fmt-check:
-    cargo fmt --all --check
-
 # Lints, warnings denied
 clippy:
-    cargo clippy --workspace --all-targets --locked -- -D warnings
+    ./.ci/run lints
 
 # The crates' documentation, warnings denied
 doc:
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+    ./.ci/run documentation
 
 # Write docs/openapi*.json as the code has them; a test tells when one is behind
 openapi:
@@ -49,13 +42,13 @@ openapi:
     cargo run --quiet --locked --package keepsake -- openapi --admin > docs/openapi-admin.json.new
     mv docs/openapi-admin.json.new docs/openapi-admin.json
 
-# Licences, bans, sources and advisories of dependencies, or a note that the advisories' database is missing
+# Licences, bans, sources and advisories of dependencies
 deny:
-    ./.ci/deny || [ $? -eq 3 ]
+    ./.ci/run dependencies
 
 # Dependencies that nothing uses
 machete:
-    cargo machete
+    ./.ci/run unused-dependencies
 
 # Fuzz targets, 30 seconds each: `just fuzz 600 path cursor` for longer and for some
 fuzz *arguments:
