@@ -49,7 +49,7 @@ class Image(unittest.TestCase):
         }
         read = set()
         for source in (ROOT / "crates").glob("*/src/**/*.rs"):
-            for path in re.findall(r'include_(?:str|bytes)!\("([^"]+)"\)', source.read_text()):
+            for path in re.findall(r'include_(?:str|bytes)!\((?:concat!\()?"([^"]+)"', source.read_text()):
                 if not is_test(source, path):
                     read.add(os.path.relpath((source.parent / path).resolve(), ROOT).split(os.sep)[0])
         self.assertIn("migrations", read)

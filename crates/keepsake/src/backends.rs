@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_blobs::BlobStore;
+use keepsake_config::{Failure, IndexSettings, IndexUrl, Settings};
 use keepsake_engine::{Clock, Engine, EngineOptions, SystemClock};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
 use keepsake_telemetry::Metrics;
 use secrecy::ExposeSecret;
 
-use crate::config::{IndexSettings, IndexUrl, Settings};
 use crate::data_dir::{self, FolderLock};
-use crate::failure::Failure;
 
 /// How long a call of the blob store may take, at most.
 const MAX_BLOB_CALL: Duration = Duration::from_secs(30);
@@ -61,15 +60,15 @@ impl Backends {
         let options = EngineOptions {
             limits: settings.limits.clone(),
             scanner: settings.scanner.clone(),
-            cache_bytes: settings.cache_blob_bytes,
-            search_cache_bytes: settings.cache_search_bytes,
+            cache_bytes: settings.cache.blob_bytes,
+            search_cache_bytes: settings.cache.search_bytes,
             role: settings.role.name(),
             issuers: Arc::clone(&settings.auth.issuers),
             vault: settings.vault.clone(),
             token_key_period: settings.auth.token_key_period,
             request_deadline: settings.server.request_deadline,
             blob_deletion_delay: settings.blobs.deletion_delay,
-            audit_retention: settings.audit_retention,
+            audit_retention: settings.audit.retention,
             metrics,
             ..EngineOptions::default()
         };

@@ -6,10 +6,9 @@ mod operator;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use keepsake_config::{Role, SourceArgs};
 use keepsake_core::TenantId;
 
-use crate::bench::{BenchArgs, FloorArgs};
-use crate::config::{Role, Sources};
 pub(crate) use jobs::{JobCommand, ListJobsArgs, RunJobArgs, VerifyArgs};
 pub(crate) use operator::{
     CreateKeyArgs, CreateTenantArgs, KeyCommand, PageArgs, RevokeKeyArgs, RotateTokenKeyArgs, SideArgs,
@@ -66,14 +65,6 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Prints the OpenAPI document of the HTTP API
     Openapi(OpenapiArgs),
-    /// Measures what a server bears, beside what this machine can do at best
-    ///
-    /// Makes tenants, stores and memories in the index and the blob store that
-    /// are configured, and leaves them there: give it ones of its own.
-    Bench(BenchArgs),
-    /// The machine's best, as `bench --floor` runs it
-    #[command(hide = true)]
-    BenchFloor(FloorArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -86,19 +77,6 @@ pub(crate) enum ConfigCommand {
 pub(crate) enum StoreCommand {
     /// Makes a memory store
     Create(CreateStoreArgs),
-}
-
-/// Where the configuration comes from.
-///
-/// Later ones win: defaults, the file, `KEEPSAKE_*` variables, flags.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct SourceArgs {
-    /// A TOML file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Keeps the index and the blobs in this folder, without other services
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -164,18 +142,6 @@ pub(crate) struct CreateStoreArgs {
     /// Prints a JSON object
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-impl SourceArgs {
-    /// These and the environment, without further flags.
-    pub(crate) fn into_sources(self) -> Sources {
-        Sources {
-            file: self.config,
-            variables: std::env::vars_os().collect(),
-            data_dir: self.data_dir,
-            ..Sources::default()
-        }
-    }
 }
 
 #[cfg(test)]

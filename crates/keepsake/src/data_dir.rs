@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use keepsake_config::Failure;
 
 /// Only the owner may look into a folder of data.
 const FOLDER_MODE: u32 = 0o700;

@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use keepsake_config::Failure;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_engine::{Engine, NewKey, NewTenant};
@@ -21,7 +22,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::backends::Backends;
 use crate::data_dir::write_private_file;
-use crate::failure::Failure;
 use crate::operator::print;
 
 /// The file that names tenant and store.
@@ -261,7 +261,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::config::Sources;
+    use keepsake_config::Sources;
 
     const URL: &str = "http://127.0.0.1:8080";
 

@@ -3,13 +3,12 @@
 use std::io::{self, IsTerminal};
 use std::panic::PanicHookInfo;
 
+use keepsake_config::{LogFormat, LogSettings};
 use keepsake_telemetry::Telemetry;
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
-
-use crate::config::{LogFormat, LogSettings};
 
 /// The job scheduler tells of itself at `info` at each start; what a
 /// configured filter says of it counts more.

@@ -1,16 +1,13 @@
 //! Keepsake: memory for agents, hosted by you.
 //!
-//! The binary turns a [configuration](config) into stores, an engine and a
+//! The binary turns a [configuration](keepsake_config) into stores, an engine and a
 //! server, and holds the operator's commands. What the product does is in the
 //! crates below it.
 
 mod backends;
-mod bench;
 mod cli;
-mod config;
 mod data_dir;
 mod dev;
-mod failure;
 mod logs;
 mod mcp;
 mod operator;
@@ -20,9 +17,9 @@ mod signals;
 use std::process::ExitCode;
 
 use clap::Parser;
+use keepsake_config::Failure;
 
 use cli::{Cli, Command, ConfigCommand, StoreCommand};
-use failure::Failure;
 
 /// Requests allocate much and briefly, on every worker at once.
 #[global_allocator]
@@ -57,7 +54,5 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Job { command } => operator::run_job(command).await,
         Command::Verify(args) => operator::verify(args).await,
         Command::Openapi(args) => operator::print_openapi(&args),
-        Command::Bench(args) => Box::pin(bench::run(args)).await,
-        Command::BenchFloor(args) => bench::run_floor(args).await,
     }
 }

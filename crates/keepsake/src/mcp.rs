@@ -5,6 +5,7 @@
 
 mod bridge;
 
+use keepsake_config::{Failure, Settings, Sources};
 use keepsake_core::slug::slug_of;
 use keepsake_engine::jobs::Runner;
 use keepsake_engine::{Engine, PageRequest, Principal, StoreDraft, StoreQuery};
@@ -13,8 +14,6 @@ use keepsake_mcp::{Access, MemoryServer, serve_stdio};
 
 use crate::backends::Backends;
 use crate::cli::McpArgs;
-use crate::config::{Settings, Sources};
-use crate::failure::Failure;
 use crate::{data_dir, dev, logs, signals};
 
 /// What the credentials of a folder name as the server, until one is started.

@@ -11,12 +11,12 @@ mod verify;
 
 use std::io::Write;
 
+use keepsake_config::{Failure, SourceArgs};
 use keepsake_engine::Engine;
 use serde_json::json;
 
 use crate::backends::{self, Backends};
-use crate::cli::{CheckArgs, CreateStoreArgs, OpenapiArgs, SourceArgs};
-use crate::failure::Failure;
+use crate::cli::{CheckArgs, CreateStoreArgs, OpenapiArgs};
 use crate::{data_dir, logs};
 
 pub(crate) use jobs::run as run_job;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use keepsake_blobs::{BlobError, BlobStore};
+use keepsake_config::{Failure, Merged, OperatorSettings, Role, Settings};
 use keepsake_engine::jobs::Runner;
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, SystemClock};
 use keepsake_server::{Lifecycle, OperatorOptions, ServerOptions};
@@ -14,10 +15,8 @@ use tokio::net::TcpListener;
 
 use crate::backends::{self, Backends};
 use crate::cli::ServeArgs;
-use crate::config::{Merged, OperatorSettings, Role, Settings};
 use crate::data_dir;
 use crate::dev;
-use crate::failure::Failure;
 use crate::{logs, signals};
 
 /// How long the last metrics and the last spans may take on their way, each.

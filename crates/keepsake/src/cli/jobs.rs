@@ -3,8 +3,9 @@
 use std::num::NonZeroU16;
 
 use clap::{Args, Subcommand};
+use keepsake_config::SourceArgs;
 
-use super::{PageArgs, SideArgs, SourceArgs};
+use super::{PageArgs, SideArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {

@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use keepsake_config::{MAX_NUMBER, SourceArgs};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{ApiKeyId, StoreId, TenantId};
 use keepsake_index::Scope;
-
-use super::SourceArgs;
-use crate::config::MAX_NUMBER;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TenantCommand {

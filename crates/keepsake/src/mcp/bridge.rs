@@ -7,6 +7,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use keepsake_config::Failure;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
@@ -16,7 +17,6 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::cli::McpArgs;
-use crate::failure::Failure;
 
 /// What holds the credential where no argument does.
 pub(crate) const KEY_VARIABLE: &str = "KEEPSAKE_API_KEY";

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use keepsake_blobs::BlobStore;
+use keepsake_config::{Failure, Settings};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
 use keepsake_telemetry::Metrics;
@@ -11,8 +12,6 @@ use uuid::Uuid;
 
 use super::print;
 use crate::backends;
-use crate::config::Settings;
-use crate::failure::Failure;
 
 /// What the probe object holds.
 const PROBE: &[u8] = b"keepsake config check --connect";

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use keepsake_config::Failure;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -9,7 +10,6 @@ use super::side::{Side, ask};
 use super::tenants::{list, page_of};
 use super::{output, print, print_json};
 use crate::cli::{JobCommand, ListJobsArgs, RunJobArgs};
-use crate::failure::Failure;
 
 /// What a list of runs shows.
 const COLUMNS: [&str; 7] = [

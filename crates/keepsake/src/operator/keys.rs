@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use keepsake_config::Failure;
 use keepsake_core::Timestamp;
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::Scope;
@@ -12,7 +13,6 @@ use super::side::ask;
 use super::tenants::{list, page_of, tell};
 use super::{print, print_json};
 use crate::cli::{CreateKeyArgs, KeyCommand, RevokeKeyArgs};
-use crate::failure::Failure;
 
 const DAY: Duration = Duration::from_hours(24);
 /// What a key may do that was given no scope: what an agent needs.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use keepsake_config::Failure;
 use keepsake_engine::Engine;
 use keepsake_server::{OperatorCallError, operator_call};
 use reqwest::Method;
@@ -14,7 +15,6 @@ use serde_json::Value;
 use super::open;
 use crate::backends::Backends;
 use crate::cli::SideArgs;
-use crate::failure::Failure;
 
 /// What holds the operator's token where no file does.
 const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, IsTerminal};
 
+use keepsake_config::Failure;
 use keepsake_core::TenantId;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -9,7 +10,6 @@ use serde_json::{Map, Value, json};
 use super::side::{ask, with_query};
 use super::{output, print, print_json};
 use crate::cli::{CreateTenantArgs, PageArgs, SideArgs, TenantArgs, TenantCommand, UpdateTenantArgs};
-use crate::failure::Failure;
 
 /// Does what a command about tenants says.
 ///

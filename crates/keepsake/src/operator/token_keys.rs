@@ -1,5 +1,6 @@
 //! `keepsake token-key …`
 
+use keepsake_config::Failure;
 use reqwest::Method;
 use serde_json::json;
 
@@ -7,7 +8,6 @@ use super::print_json;
 use super::side::ask;
 use super::{output, print};
 use crate::cli::{RotateTokenKeyArgs, TokenKeyCommand};
-use crate::failure::Failure;
 
 /// Does what a command about the keys that sign tokens says.
 ///

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use keepsake_config::{Failure, IndexUrl};
 use keepsake_core::BlobKey;
 use keepsake_engine::{Engine, Problem, Verification};
 use keepsake_index::Counter;
@@ -12,8 +13,6 @@ use serde_json::{Map, Value, json};
 use super::{open, print, print_json};
 use crate::backends::Backends;
 use crate::cli::VerifyArgs;
-use crate::config::IndexUrl;
-use crate::failure::Failure;
 
 /// Fields of a problem that a line begins with, where it has them.
 const FIRST: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];

@@ -12,7 +12,6 @@ mod agent_day;
 mod agent_tools;
 mod any_history;
 mod api;
-mod bench;
 mod chart;
 mod cli;
 mod conformance;

@@ -1,0 +1,39 @@
+//! One HTTP/1.1 connection that is kept alive.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use keepsake_config::Failure;
+use tokio::net::TcpStream;
+
+/// Sends requests one after another.
+pub(super) struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+}
+
+impl Connection {
+    pub(super) async fn open(address: SocketAddr) -> Result<Self, Failure> {
+        let failed = || Failure::of(format!("{address} cannot be reached"));
+        let stream = TcpStream::connect(address).await.map_err(failed())?;
+        stream.set_nodelay(true).map_err(failed())?;
+        let (sender, connection) = handshake(TokioIo::new(stream))
+            .await
+            .map_err(Failure::of(format_args!("{address} does not speak HTTP")))?;
+        // Ends with the sender; what broke it, the sender reports.
+        drop(tokio::spawn(connection));
+        Ok(Self { sender })
+    }
+
+    /// Sends one request and reads the whole answer.
+    pub(super) async fn call(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<(StatusCode, Bytes)> {
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok((status, body))
+    }
+}

@@ -1,0 +1,341 @@
+//! What one tenant feels of another that asks for many times its rate.
+//!
+//! An open loop: calls are due at a fixed pace, whatever became of those before,
+//! and their latency counts from when they were due. The victim is measured
+//! alone and beside the aggressor, in turns.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use keepsake_config::Failure;
+use keepsake_core::limits::LimitOverrides;
+use serde::Serialize;
+use tokio::task::LocalSet;
+
+use super::connection::Connection;
+use super::load::{self, BROKE, Endpoint};
+use super::plan::Scenario;
+use super::provision::{self, BenchTenant, LIMITS};
+use super::report::{Machine, median, rounded};
+use super::workload::{Call, Side, Worker, Workload};
+use super::{BenchArgs, run_name, say, settings};
+use crate::product::Product;
+
+/// How many times its limit the aggressor asks for.
+const TIMES: u32 = 20;
+/// The most by which the victim's p99 may grow.
+const BAR: f64 = 2.0;
+/// Connections of each tenant.
+const CONNECTIONS: usize = 64;
+/// Memories of each tenant.
+const MEMORIES: usize = 640;
+
+/// Options of `keepsake-bench --fairness`.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct FairnessArgs {
+    /// Measures what a tenant feels of another that asks for 20 times its rate
+    #[arg(long, conflicts_with_all = ["url", "credentials", "floor"])]
+    pub(super) fairness: bool,
+    /// Calls per second of the tenant that is measured
+    #[arg(long, default_value_t = 50, requires = "fairness", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    victim_rate: u32,
+    /// The limit of the other one, in requests per second
+    #[arg(long, default_value_t = 50, requires = "fairness", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    aggressor_limit: u32,
+}
+
+/// What was found, round by round.
+#[derive(Debug, Serialize)]
+pub(super) struct Fairness {
+    keepsake: &'static str,
+    machine: Machine,
+    victim_rate: u32,
+    aggressor_limit: u32,
+    aggressor_rate: u32,
+    alone: Felt,
+    beside: Felt,
+    /// The victim's p99 beside the aggressor by that alone, round by round.
+    ratios: Vec<f64>,
+    median_ratio: Option<f64>,
+    bar: f64,
+    /// The aggressor's answers by status.
+    aggressor: BTreeMap<u16, u64>,
+}
+
+/// The victim's calls of all rounds.
+#[derive(Debug, Serialize)]
+struct Felt {
+    calls: u64,
+    statuses: BTreeMap<u16, u64>,
+    p50_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+}
+
+impl Felt {
+    fn of(seen: &Seen) -> Self {
+        Self {
+            calls: seen.latency.len(),
+            statuses: seen.statuses.clone(),
+            p50_ms: seen.milliseconds(0.5),
+            p99_ms: seen.milliseconds(0.99),
+            max_ms: seen.milliseconds(1.0),
+        }
+    }
+}
+
+/// What one tenant's calls met in one round.
+#[derive(Debug)]
+struct Seen {
+    latency: hdrhistogram::Histogram<u64>,
+    statuses: BTreeMap<u16, u64>,
+}
+
+impl Seen {
+    fn new() -> Result<Self, Failure> {
+        Ok(Self {
+            latency: load::histogram()?,
+            statuses: BTreeMap::new(),
+        })
+    }
+
+    fn follow(&mut self, other: &Self) {
+        self.latency += &other.latency;
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+    }
+
+    fn milliseconds(&self, quantile: f64) -> f64 {
+        let nanos = self.latency.value_at_quantile(quantile);
+        Duration::from_nanos(nanos).as_secs_f64() * 1_000.0
+    }
+}
+
+/// One tenant's pace.
+#[derive(Clone)]
+struct Pace {
+    endpoint: Endpoint,
+    workload: Arc<Workload>,
+    calls_per_second: u32,
+    from: Instant,
+    to: Instant,
+}
+
+/// Measures in turns, on a server of its own.
+///
+/// # Errors
+/// [`Failure`]: what could not be set up.
+pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
+    let machine = Machine::this();
+    let options = args.fairness;
+    let configured = args.settings()?;
+    let product = Product::of(args)?;
+    let run = run_name();
+    let tenants = make_tenants(&product, &run, options.aggressor_limit).await?;
+    let (mut server, address) = product.serve().await?;
+    let mut workloads = Vec::new();
+    for tenant in tenants {
+        let store = tenant.store(address).await?;
+        let workload = Workload::new(&[store], &run, MEMORIES, args.content_bytes)?;
+        workloads.push(Arc::new(workload));
+    }
+    let [victim, aggressor] = <[_; 2]>::try_from(workloads).map_err(|_| Failure::new(BROKE))?;
+    settings::settle(&configured).await?;
+    let endpoint = Endpoint {
+        side: Side::Server,
+        address,
+        pid: server.pid(),
+    };
+    // The aggressor's are made at its own rate.
+    let seeding = super::load::Load {
+        connections: 1,
+        threads: 1,
+        ..args.load()
+    };
+    load::seed(endpoint, &victim, seeding).await?;
+    seed_slowly(endpoint, &aggressor, options.aggressor_limit).await?;
+
+    let (mut alone, mut beside, mut others) = (Seen::new()?, Seen::new()?, Seen::new()?);
+    let mut ratios = Vec::new();
+    for round in 0..args.rounds {
+        let mut p99_ms = [0.0; 2];
+        let turns = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        for turn in turns {
+            let from = Instant::now() + args.warm_up;
+            let pace = |workload: &Arc<Workload>, calls_per_second| Pace {
+                endpoint,
+                workload: Arc::clone(workload),
+                calls_per_second,
+                from,
+                to: from + args.measure,
+            };
+            let felt = drive(pace(&victim, options.victim_rate));
+            if turn == 0 {
+                let felt = felt.await?;
+                p99_ms[turn] = felt.milliseconds(0.99);
+                alone.follow(&felt);
+            } else {
+                let asked = drive(pace(&aggressor, options.aggressor_limit * TIMES));
+                let (felt, answered) = tokio::join!(felt, asked);
+                let felt = felt?;
+                p99_ms[turn] = felt.milliseconds(0.99);
+                beside.follow(&felt);
+                others.follow(&answered?);
+            }
+            server.check()?;
+        }
+        let [without, with] = p99_ms;
+        say(&format!(
+            "fairness, round {} of {}: p99 alone {without:.2} ms, beside {with:.2} ms",
+            round + 1,
+            args.rounds
+        ));
+        ratios.push(with / without.max(f64::MIN_POSITIVE));
+    }
+    Ok(Fairness {
+        keepsake: env!("CARGO_PKG_VERSION"),
+        machine,
+        victim_rate: options.victim_rate,
+        aggressor_limit: options.aggressor_limit,
+        aggressor_rate: options.aggressor_limit * TIMES,
+        alone: Felt::of(&alone),
+        beside: Felt::of(&beside),
+        median_ratio: median(&ratios),
+        ratios,
+        bar: BAR,
+        aggressor: others.statuses,
+    })
+}
+
+/// Creates the victim and the aggressor.
+async fn make_tenants(
+    product: &Product,
+    run: &str,
+    aggressor_limit: u32,
+) -> Result<[BenchTenant; 2], Failure> {
+    product.run(&["migrate"]).await?;
+    let limit = u64::from(aggressor_limit);
+    let limited = LimitOverrides {
+        requests_per_second: Some(limit),
+        request_burst: Some(2 * limit),
+        ..LIMITS
+    };
+    Ok([
+        provision::tenant(product, &format!("bench {run} victim"), &LIMITS).await?,
+        provision::tenant(product, &format!("bench {run} aggressor"), &limited).await?,
+    ])
+}
+
+/// Makes the memories of a tenant that has a rate to keep.
+async fn seed_slowly(endpoint: Endpoint, workload: &Workload, limit: u32) -> Result<(), Failure> {
+    let host = endpoint.host();
+    let mut connection = Connection::open(endpoint.address).await?;
+    while let Some(Call { request, expected }) = workload.seed(&host) {
+        tokio::time::sleep(Duration::from_secs(1) / limit).await;
+        let answered = connection.call(request).await;
+        let (status, body) = answered.map_err(Failure::of("a call failed"))?;
+        let checked = workload.check(&expected, status, &body);
+        checked.map_err(Failure::of("a memory to start with could not be made"))?;
+    }
+    Ok(())
+}
+
+/// Keeps one tenant's pace, from a thread of its own.
+async fn drive(pace: Pace) -> Result<Seen, Failure> {
+    let driven = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Failure::of(BROKE))?;
+        LocalSet::new().block_on(&runtime, keep(pace))
+    });
+    driven.await.map_err(Failure::of(BROKE))?
+}
+
+async fn keep(pace: Pace) -> Result<Seen, Failure> {
+    let begun = Instant::now();
+    let due = Rc::new(AtomicU64::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in 0..CONNECTIONS {
+        let (pace, due) = (pace.clone(), Rc::clone(&due));
+        tasks.spawn_local(async move { keep_connection(&pace, begun, &due, index).await });
+    }
+    let mut seen = Seen::new()?;
+    while let Some(ended) = tasks.join_next().await {
+        seen.follow(&ended.map_err(Failure::of(BROKE))??);
+    }
+    Ok(seen)
+}
+
+/// Takes up whichever call is due next, until the end.
+async fn keep_connection(
+    pace: &Pace,
+    begun: Instant,
+    due: &AtomicU64,
+    index: usize,
+) -> Result<Seen, Failure> {
+    let interval = Duration::from_secs(1) / pace.calls_per_second;
+    let host = pace.endpoint.host();
+    let mut worker = Worker::new(index, CONNECTIONS);
+    let mut connection = Connection::open(pace.endpoint.address).await?;
+    let mut seen = Seen::new()?;
+    loop {
+        let number = u32::try_from(due.fetch_add(1, Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let due_at = begun + interval * number;
+        if due_at >= pace.to {
+            return Ok(seen);
+        }
+        tokio::time::sleep_until(due_at.into()).await;
+        let Call { request, expected } =
+            pace.workload
+                .next(pace.endpoint.side, Scenario::Mix, &host, &mut worker);
+        let status = if let Ok((status, body)) = connection.call(request).await {
+            // One that was refused is counted by its status.
+            let _ = pace.workload.check(&expected, status, &body);
+            status.as_u16()
+        } else {
+            connection = Connection::open(pace.endpoint.address).await?;
+            0
+        };
+        if due_at >= pace.from {
+            *seen.statuses.entry(status).or_default() += 1;
+            let nanos = u64::try_from(due_at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            seen.latency.saturating_record(nanos);
+        }
+    }
+}
+
+impl fmt::Display for Fairness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "a tenant at {} calls a second, beside one at {} with a limit of {}\n",
+            self.victim_rate, self.aggressor_rate, self.aggressor_limit
+        )?;
+        for (name, felt) in [("alone", &self.alone), ("beside", &self.beside)] {
+            writeln!(
+                f,
+                "{name:<8} {:>8} calls  p50 {:>8.2} ms  p99 {:>8.2} ms  max {:>8.2} ms  {:?}",
+                felt.calls, felt.p50_ms, felt.p99_ms, felt.max_ms, felt.statuses
+            )?;
+        }
+        let ratios: Vec<_> = self.ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+        let ratio = self.median_ratio.unwrap_or(f64::NAN);
+        let verdict = if ratio <= self.bar { "met" } else { "MISSED" };
+        writeln!(
+            f,
+            "p99 ratio {ratio:.2} (bar {:.1}: {verdict})  rounds {}",
+            self.bar,
+            ratios.join(" ")
+        )?;
+        let sum: u64 = self.aggressor.values().sum();
+        writeln!(f, "the other one's {sum} calls by status: {:?}", self.aggressor)?;
+        let load = rounded(self.machine.load_before.unwrap_or_default());
+        writeln!(f, "load of the machine before the run {load}")
+    }
+}

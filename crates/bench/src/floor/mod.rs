@@ -1,0 +1,216 @@
+//! The floor: what this machine can do at best for the same work.
+//!
+//! A bare server beside the measured one, in a process of its own, on the same
+//! database server and blob store. It knows nothing of tenants, limits or
+//! versions: a view is one query and a body of the right size, a new memory one
+//! blob and one row, an edit both. Nobody could serve the same calls with less.
+
+mod postgres;
+mod sqlite;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use bytes::Bytes;
+use keepsake_blobs::BlobStore;
+use keepsake_config::{Failure, SourceArgs};
+use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
+use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
+use uuid::Uuid;
+
+use postgres::PostgresFloor;
+use sqlite::SqliteFloor;
+
+use super::settings::{IndexPlace, floor_blobs};
+
+/// Options of `keepsake-bench floor`, which only the benchmark runs.
+#[derive(Debug, clap::Args)]
+pub(super) struct FloorArgs {
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// Where to listen
+    #[arg(long)]
+    listen: SocketAddr,
+    /// Bytes of the content that a new memory has
+    #[arg(long)]
+    content_bytes: usize,
+    /// Bytes of a view's answer
+    #[arg(long)]
+    view_answer_bytes: usize,
+    /// Bytes of a creation's answer
+    #[arg(long)]
+    create_answer_bytes: usize,
+    /// Bytes of an edit's answer
+    #[arg(long)]
+    edit_answer_bytes: usize,
+}
+
+/// What a query finds a memory by.
+struct Place {
+    tenant: Uuid,
+    store: Uuid,
+    path: String,
+}
+
+/// A row of the size that a version's has.
+struct NewRow<'a> {
+    place: &'a Place,
+    seq: i64,
+    version: Uuid,
+    memory: Uuid,
+    size_bytes: i64,
+    sha256: &'a [u8],
+    created_at: i64,
+    actor_id: &'a str,
+}
+
+enum FloorIndex {
+    Postgres(PostgresFloor),
+    Sqlite(SqliteFloor),
+}
+
+struct Floor {
+    index: FloorIndex,
+    blobs: Arc<dyn BlobStore>,
+    content: Bytes,
+    view_answer: Bytes,
+    create_answer: Bytes,
+    edit_answer: Bytes,
+    next_seq: AtomicI64,
+}
+
+/// Serves the floor until it is killed.
+///
+/// # Errors
+/// [`Failure`] when the database or the blob store cannot be used.
+pub(super) async fn run_floor(args: FloorArgs) -> Result<(), Failure> {
+    let settings = args.sources.into_sources().merge().settings()?;
+    let index = match IndexPlace::of(&settings) {
+        IndexPlace::Postgres { url, owner_url } => {
+            let connections = settings.index.max_connections;
+            PostgresFloor::prepare(url, owner_url, connections)
+                .await
+                .map(FloorIndex::Postgres)
+        }
+        IndexPlace::Sqlite { file } => SqliteFloor::prepare(file).await.map(FloorIndex::Sqlite),
+    };
+    let index = index.map_err(Failure::of("the floor's tables cannot be made"))?;
+    let filler = |bytes| Bytes::from(vec![b'x'; bytes]);
+    let floor = Floor {
+        index,
+        blobs: floor_blobs(&settings).await?,
+        content: filler(args.content_bytes),
+        view_answer: filler(args.view_answer_bytes),
+        create_answer: filler(args.create_answer_bytes),
+        edit_answer: filler(args.edit_answer_bytes),
+        next_seq: AtomicI64::new(1),
+    };
+    let router = Router::new()
+        .route("/livez", get(async || "live"))
+        .route("/view/{tenant}/{store}/{*path}", post(view))
+        .route("/create/{tenant}/{store}/{*path}", post(create))
+        .route("/edit/{tenant}/{store}/{*path}", post(edit))
+        .with_state(Arc::new(floor));
+    let listener = tokio::net::TcpListener::bind(args.listen)
+        .await
+        .map_err(Failure::of(format_args!(
+            "the floor cannot listen on {}",
+            args.listen
+        )))?;
+    let listener = listener.tap_io(|stream| {
+        // Answers are one write each; without it some wait for an acknowledgement.
+        let _ = stream.set_nodelay(true);
+    });
+    axum::serve(listener, router)
+        .await
+        .map_err(Failure::of("the floor's listener broke"))
+}
+
+type PathParts = Path<(String, String, String)>;
+
+async fn view(State(floor): State<Arc<Floor>>, Path(parts): PathParts, _body: Bytes) -> Response {
+    answer(floor.view(parts).await, &floor.view_answer)
+}
+
+async fn create(State(floor): State<Arc<Floor>>, Path(parts): PathParts, _body: Bytes) -> Response {
+    answer(floor.create(parts).await, &floor.create_answer)
+}
+
+async fn edit(State(floor): State<Arc<Floor>>, Path(parts): PathParts, _body: Bytes) -> Response {
+    let done = async {
+        floor.view(parts.clone()).await?;
+        floor.create(parts).await
+    };
+    answer(done.await, &floor.edit_answer)
+}
+
+fn answer(done: Result<(), String>, body: &Bytes) -> Response {
+    match done {
+        Ok(()) => ([(CONTENT_TYPE, "application/json")], body.clone()).into_response(),
+        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why).into_response(),
+    }
+}
+
+impl Floor {
+    async fn view(&self, parts: (String, String, String)) -> Result<(), String> {
+        let place = Place::of(parts)?;
+        let is_found = match &self.index {
+            FloorIndex::Postgres(index) => index.find(&place).await,
+            FloorIndex::Sqlite(index) => index.find(&place).await,
+        };
+        if is_found.map_err(|error| error.to_string())? {
+            Ok(())
+        } else {
+            Err("the floor has no row for a memory of the server's".to_owned())
+        }
+    }
+
+    async fn create(&self, parts: (String, String, String)) -> Result<(), String> {
+        let place = Place::of(parts)?;
+        let now = SystemClock.now();
+        let version = RandomIds.uuid(now);
+        let key = BlobKey {
+            tenant_id: TenantId::from_uuid(place.tenant),
+            store_id: StoreId::from_uuid(place.store),
+            blob_id: VersionId::from_uuid(version),
+        };
+        self.blobs
+            .put(&key, self.content.clone())
+            .await
+            .map_err(|error| error.to_string())?;
+        let row = NewRow {
+            place: &place,
+            seq: self.next_seq.fetch_add(1, Ordering::Relaxed),
+            version,
+            memory: RandomIds.uuid(now),
+            size_bytes: i64::try_from(self.content.len()).unwrap_or(i64::MAX),
+            sha256: &[0x5A; 32],
+            created_at: now.as_micros(),
+            actor_id: "apikey_00000000000000000000000000",
+        };
+        let inserted = match &self.index {
+            FloorIndex::Postgres(index) => index.insert(&row).await,
+            FloorIndex::Sqlite(index) => index.insert(&row).await,
+        };
+        inserted.map_err(|error| error.to_string())
+    }
+}
+
+impl Place {
+    fn of((tenant, store, path): (String, String, String)) -> Result<Self, String> {
+        let uuid = |text: String| Uuid::parse_str(&text).map_err(|error| error.to_string());
+        Ok(Self {
+            tenant: uuid(tenant)?,
+            store: uuid(store)?,
+            path: format!("/{path}"),
+        })
+    }
+}

@@ -1,0 +1,300 @@
+//! The closed loop: every connection sends its next call when the last is answered.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use hyper::header::HeaderValue;
+use keepsake_config::Failure;
+use tokio::task::LocalSet;
+
+use super::connection::Connection;
+use super::plan::{Command, Scenario};
+use super::process;
+use super::workload::{Call, Side, Worker, Workload};
+
+/// The longest latency that is told from longer ones.
+const MAX_LATENCY: Duration = Duration::from_mins(2);
+
+/// What is said of threads and tasks that ended as they never should.
+pub(super) const BROKE: &str = "the load generator broke";
+
+/// How the load is put on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) connections: usize,
+    /// Threads that drive them.
+    pub(super) threads: usize,
+    pub(super) warm_up: Duration,
+    pub(super) measured: Duration,
+}
+
+/// Where the load goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Endpoint {
+    pub(super) side: Side,
+    pub(super) address: SocketAddr,
+    /// Its process, where it is on this machine.
+    pub(super) pid: Option<u32>,
+}
+
+impl Endpoint {
+    pub(super) fn host(&self) -> HeaderValue {
+        HeaderValue::from_str(&self.address.to_string()).unwrap_or(HeaderValue::from_static("localhost"))
+    }
+}
+
+/// An empty one for nanoseconds of calls.
+pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
+    let max = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
+    Histogram::new_with_bounds(1_000, max, 3).map_err(Failure::of("the histogram cannot be made"))
+}
+
+/// What was seen while it was measured.
+#[derive(Debug, Clone)]
+pub(super) struct Measured {
+    pub(super) elapsed: Duration,
+    /// Nanoseconds of every answered call.
+    pub(super) latency: Histogram<u64>,
+    /// Calls that failed, those of the warm-up too.
+    pub(super) failed: u64,
+    /// What the first of them met.
+    pub(super) failure: Option<String>,
+    /// Time that the endpoint's process used the CPU.
+    pub(super) server_cpu: Option<Duration>,
+    /// Time that the load generator used the CPU.
+    pub(super) client_cpu: Option<Duration>,
+}
+
+impl Measured {
+    fn new() -> Result<Self, Failure> {
+        Ok(Self {
+            elapsed: Duration::ZERO,
+            latency: histogram()?,
+            failed: 0,
+            failure: None,
+            server_cpu: None,
+            client_cpu: None,
+        })
+    }
+
+    fn fail(&mut self, failure: String) {
+        self.failed += 1;
+        self.failure.get_or_insert(failure);
+    }
+
+    /// Adds what was seen elsewhere at the same time.
+    fn join(&mut self, other: &Self) {
+        self.latency += &other.latency;
+        self.failed += other.failed;
+        self.failure = self.failure.take().or_else(|| other.failure.clone());
+    }
+
+    /// Adds what was seen at another time.
+    pub(super) fn follow(&mut self, other: &Self) {
+        self.join(other);
+        let sum = |a: Option<Duration>, b: Option<Duration>| Some(a? + b?);
+        self.elapsed += other.elapsed;
+        self.server_cpu = sum(self.server_cpu, other.server_cpu);
+        self.client_cpu = sum(self.client_cpu, other.client_cpu);
+    }
+
+    /// Answered calls per second.
+    pub(super) fn throughput(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "no run makes 2^52 calls")]
+        let calls = self.latency.len() as f64;
+        calls / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// The latency that `quantile` of the calls kept, in milliseconds.
+    pub(super) fn latency_ms(&self, quantile: f64) -> f64 {
+        let nanos = self.latency.value_at_quantile(quantile);
+        Duration::from_nanos(nanos).as_secs_f64() * 1_000.0
+    }
+}
+
+/// What the connections are to do.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    /// Make the memories that are read and edited, then end.
+    Seed,
+    /// Repeat a scenario; measure between the two moments.
+    Repeat {
+        scenario: Scenario,
+        from: Instant,
+        to: Instant,
+    },
+}
+
+/// Makes the memories that are read and edited.
+///
+/// # Errors
+/// [`Failure`] of the first that cannot be made.
+pub(super) async fn seed(endpoint: Endpoint, workload: &Arc<Workload>, load: Load) -> Result<(), Failure> {
+    let seen = drive(endpoint, workload, Work::Seed, load).await?;
+    match seen.failure {
+        Some(failure) => Err(Failure::new(format!(
+            "a memory to start with could not be made: {failure}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Repeats a scenario, and measures after the warm-up.
+///
+/// # Errors
+/// [`Failure`] when connections cannot be made.
+pub(super) async fn measure(
+    endpoint: Endpoint,
+    workload: &Arc<Workload>,
+    scenario: Scenario,
+    load: Load,
+) -> Result<Measured, Failure> {
+    let from = Instant::now() + load.warm_up;
+    let to = from + load.measured;
+    let cpu_times = async {
+        let own = Some(std::process::id());
+        tokio::time::sleep_until(from.into()).await;
+        let before = [endpoint.pid, own].map(cpu_time);
+        tokio::time::sleep_until(to.into()).await;
+        let after = [endpoint.pid, own].map(cpu_time);
+        [0, 1].map(|who| Some(after[who]?.saturating_sub(before[who]?)))
+    };
+    let driven = drive(endpoint, workload, Work::Repeat { scenario, from, to }, load);
+    let (seen, [server_cpu, client_cpu]) = tokio::join!(driven, cpu_times);
+    Ok(Measured {
+        elapsed: load.measured,
+        server_cpu,
+        client_cpu,
+        ..seen?
+    })
+}
+
+fn cpu_time(pid: Option<u32>) -> Option<Duration> {
+    process::cpu_time(pid?)
+}
+
+/// The bytes of the body with which the server answers one command.
+///
+/// # Errors
+/// [`Failure`] when that is not a success.
+pub(super) async fn answer_bytes(
+    endpoint: Endpoint,
+    workload: &Workload,
+    command: Command,
+) -> Result<usize, Failure> {
+    let mut connection = Connection::open(endpoint.address).await?;
+    let Call { request, expected } =
+        workload.call_of(endpoint.side, command, &endpoint.host(), &mut Worker::new(0, 1));
+    let (status, body) = connection
+        .call(request)
+        .await
+        .map_err(Failure::of("a call failed"))?;
+    workload
+        .check(&expected, status, &body)
+        .map_err(Failure::of("a call failed"))?;
+    Ok(body.len())
+}
+
+/// Spreads the connections over threads and waits for all of them.
+async fn drive(
+    endpoint: Endpoint,
+    workload: &Arc<Workload>,
+    work: Work,
+    load: Load,
+) -> Result<Measured, Failure> {
+    let threads: Vec<_> = (0..load.threads)
+        .map(|thread| {
+            let workload = Arc::clone(workload);
+            tokio::task::spawn_blocking(move || drive_thread(endpoint, &workload, work, load, thread))
+        })
+        .collect();
+    let mut all = Measured::new()?;
+    for thread in threads {
+        all.join(&thread.await.map_err(Failure::of(BROKE))??);
+    }
+    Ok(all)
+}
+
+/// Drives every `threads`th connection from a runtime of the thread's own.
+fn drive_thread(
+    endpoint: Endpoint,
+    workload: &Arc<Workload>,
+    work: Work,
+    load: Load,
+    thread: usize,
+) -> Result<Measured, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::of(BROKE))?;
+    let seen = Rc::new(RefCell::new(Measured::new()?));
+    let workers = (thread..load.connections).step_by(load.threads);
+    LocalSet::new().block_on(&runtime, async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for index in workers {
+            let (workload, seen) = (Arc::clone(workload), Rc::clone(&seen));
+            let worker = Worker::new(index, load.connections);
+            tasks
+                .spawn_local(async move { drive_connection(endpoint, &workload, work, worker, &seen).await });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.map_err(Failure::of(BROKE))??;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    Rc::into_inner(seen)
+        .map(RefCell::into_inner)
+        .ok_or_else(|| Failure::new(BROKE))
+}
+
+/// Makes one call after the other until the work is done.
+async fn drive_connection(
+    endpoint: Endpoint,
+    workload: &Workload,
+    work: Work,
+    mut worker: Worker,
+    seen: &RefCell<Measured>,
+) -> Result<(), Failure> {
+    let host = endpoint.host();
+    let mut connection = Connection::open(endpoint.address).await?;
+    loop {
+        let next = match work {
+            Work::Seed => workload.seed(&host),
+            Work::Repeat { scenario, .. } => Some(workload.next(endpoint.side, scenario, &host, &mut worker)),
+        };
+        let Some(Call { request, expected }) = next else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        let answered: hyper::Result<(hyper::StatusCode, Bytes)> = connection.call(request).await;
+        let ended = Instant::now();
+        let outcome = match answered {
+            Ok((status, body)) => workload.check(&expected, status, &body),
+            Err(error) => {
+                connection = Connection::open(endpoint.address).await?;
+                Err(format!("the connection broke: {error}"))
+            }
+        };
+        let mut seen = seen.borrow_mut();
+        let Work::Repeat { from, to, .. } = work else {
+            outcome.unwrap_or_else(|failure| seen.fail(failure));
+            continue;
+        };
+        match outcome {
+            Ok(()) if ended >= from && ended < to => {
+                let nanos = u64::try_from((ended - begun).as_nanos()).unwrap_or(u64::MAX);
+                seen.latency.saturating_record(nanos);
+            }
+            Ok(()) => {}
+            Err(failure) => seen.fail(failure),
+        }
+        if ended >= to {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The processes that are measured: children of the benchmark.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, StatusCode};
+use keepsake_config::Failure;
+use tokio::process::{Child, Command};
+
+use super::connection::Connection;
+
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// What `/proc` counts CPU time in; the same on every Linux.
+const TICK: Duration = Duration::from_millis(10);
+/// How much of its output is shown of a process that did not start.
+const SHOWN_OUTPUT_BYTES: usize = 4_000;
+
+/// A child that serves HTTP; killed when dropped.
+pub(super) struct Process {
+    child: Child,
+    name: &'static str,
+    address: SocketAddr,
+    output: PathBuf,
+}
+
+impl Process {
+    /// Runs a binary and waits until it answers `GET /livez`.
+    ///
+    /// # Errors
+    /// [`Failure`] with the end of the child's output.
+    pub(super) async fn start(
+        binary: &Path,
+        name: &'static str,
+        address: SocketAddr,
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<Self, Failure> {
+        let failed = || Failure::of(format!("the {name} ({}) cannot be started", binary.display()));
+        let output = std::env::temp_dir().join(format!("keepsake-bench-{}-{name}.log", std::process::id()));
+        let log = std::fs::File::create(&output).map_err(failed())?;
+        let log_too = log.try_clone().map_err(failed())?;
+        let mut command = Command::new(binary);
+        prepare(&mut command);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(log_too)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed())?;
+        let mut process = Self {
+            child,
+            name,
+            address,
+            output,
+        };
+        match tokio::time::timeout(START_TIMEOUT, process.until_live()).await {
+            Ok(Ok(())) => Ok(process),
+            Ok(Err(ended)) => Err(ended),
+            Err(_) => Err(process.failure("does not answer")),
+        }
+    }
+
+    async fn until_live(&mut self) -> Result<(), Failure> {
+        loop {
+            self.check()?;
+            if is_live(self.address).await {
+                return Ok(());
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// The process id, while it runs.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Ends the process, and waits for that: what it has locked is free then.
+    ///
+    /// # Errors
+    /// [`Failure`] when it cannot be ended.
+    pub(super) async fn end(mut self) -> Result<(), Failure> {
+        let ended = self.child.kill().await;
+        ended.map_err(Failure::of("a process cannot be ended"))
+    }
+
+    /// Says so if the process has ended by itself.
+    ///
+    /// # Errors
+    /// [`Failure`] with the end of the child's output.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.failure(&format!("ended ({status})"))),
+            Err(error) => Err(self.failure(&format!("cannot be watched: {error}"))),
+        }
+    }
+
+    fn failure(&self, what: &str) -> Failure {
+        let output = std::fs::read(&self.output).unwrap_or_default();
+        let end = &output[output.len().saturating_sub(SHOWN_OUTPUT_BYTES)..];
+        Failure::new(format!(
+            "the {} {what}; its output ends:\n{}",
+            self.name,
+            String::from_utf8_lossy(end)
+        ))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Left behind where it cannot be removed; it is in the temporary folder.
+        let _ = std::fs::remove_file(&self.output);
+    }
+}
+
+async fn is_live(address: SocketAddr) -> bool {
+    let Ok(mut connection) = Connection::open(address).await else {
+        return false;
+    };
+    let Ok(request) = Request::get("/livez")
+        .header("host", address.to_string())
+        .body(Full::new(Bytes::new()))
+    else {
+        return false;
+    };
+    connection
+        .call(request)
+        .await
+        .is_ok_and(|(status, _)| status == StatusCode::OK)
+}
+
+/// A loopback address whose port is free now.
+///
+/// # Errors
+/// [`Failure`] when there is none.
+pub(super) fn free_address() -> Result<SocketAddr, Failure> {
+    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    bound.map_err(Failure::of("there is no free port"))
+}
+
+/// How long a process has used the CPU; `None` where `/proc` does not tell.
+pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the program's name, which may hold anything but ends
+    // in the last parenthesis; user and system time are the 14th and 15th.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut times = fields.split(' ').skip(11);
+    let user: u32 = times.next()?.parse().ok()?;
+    let system: u32 = times.next()?.parse().ok()?;
+    Some(TICK * (user + system))
+}

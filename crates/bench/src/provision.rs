@@ -1,0 +1,211 @@
+//! Tenants, keys and stores to measure with, made by the product itself.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
+use keepsake_config::Failure;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{StoreId, TenantId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::connection::Connection;
+use super::plan::Layout;
+use super::workload::BenchStore;
+use crate::product::Product;
+
+/// The scopes of a tenant's key.
+const SCOPES: [&str; 3] = ["memory:read", "memory:write", "stores:admin"];
+
+/// More than any run reaches: the default limits would end it within seconds.
+pub(super) const LIMITS: LimitOverrides = LimitOverrides {
+    bytes_per_memory: Some(1 << 30),
+    max_view_chars: Some(1 << 30),
+    memories_per_store: Some(1 << 40),
+    bytes_per_store: Some(1 << 50),
+    stores_per_tenant: Some(1 << 20),
+    bytes_per_tenant: Some(1 << 50),
+    requests_per_second: Some(1 << 40),
+    request_burst: Some(1 << 40),
+    version_retention_secs: None,
+    version_age_secs: None,
+    versions_per_memory: None,
+    expires_unused_after: None,
+    period_set_at: None,
+    sessions_per_tenant: None,
+    session_bytes_per_tenant: None,
+    api_keys_per_tenant: None,
+    audit_entries_per_day: None,
+};
+
+/// A tenant and a key of it.
+#[derive(Debug)]
+pub(super) struct BenchTenant {
+    tenant_id: TenantId,
+    api_key: String,
+    name: String,
+}
+
+/// Creates a tenant with these limits, and a key.
+///
+/// # Errors
+/// [`Failure`] with what the product's command printed.
+pub(super) async fn tenant(
+    product: &Product,
+    name: &str,
+    limits: &LimitOverrides,
+) -> Result<BenchTenant, Failure> {
+    let limits = serde_json::to_value(limits).map_err(Failure::of("the limits"))?;
+    let limits: Vec<_> = limits
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| format!("--limit={name}={value}"))
+        .collect();
+    let mut command = vec!["tenant", "create", "--name", name];
+    command.extend(limits.iter().map(String::as_str));
+    let tenant_id: TenantId = id_of(&product.json(&command).await?)?;
+    let (id, scopes) = (
+        tenant_id.to_string(),
+        SCOPES.map(|scope| format!("--scope={scope}")),
+    );
+    let mut command = vec!["key", "create", "--tenant", &id, "--name", name];
+    command.extend(scopes.iter().map(String::as_str));
+    let key = product.json(&command).await?;
+    let api_key = key["api_key"]
+        .as_str()
+        .ok_or_else(|| Failure::new("a key has no secret"))?;
+    Ok(BenchTenant {
+        tenant_id,
+        api_key: api_key.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+/// Creates the tenants of a layout.
+///
+/// # Errors
+/// As [`tenant`].
+pub(super) async fn tenants(
+    product: &Product,
+    layout: Layout,
+    run: &str,
+) -> Result<Vec<BenchTenant>, Failure> {
+    let (count, _) = layout.tenants_and_stores();
+    let mut tenants = Vec::with_capacity(count);
+    for number in 0..count {
+        let name = format!("bench {run} {} {number}", layout.title());
+        tenants.push(tenant(product, &name, &LIMITS).await?);
+    }
+    Ok(tenants)
+}
+
+/// Creates the stores of a layout at a running server.
+///
+/// Neighbours in the list belong to different tenants.
+///
+/// # Errors
+/// As [`BenchTenant::store`].
+pub(super) async fn stores(
+    tenants: &[BenchTenant],
+    layout: Layout,
+    server: SocketAddr,
+) -> Result<Vec<BenchStore>, Failure> {
+    let (_, stores_each) = layout.tenants_and_stores();
+    let mut stores = Vec::with_capacity(tenants.len() * stores_each);
+    for _ in 0..stores_each {
+        for tenant in tenants {
+            stores.push(tenant.store(server).await?);
+        }
+    }
+    Ok(stores)
+}
+
+impl BenchTenant {
+    /// Creates a store at a running server.
+    ///
+    /// # Errors
+    /// [`Failure`] with the server's answer.
+    pub(super) async fn store(&self, server: SocketAddr) -> Result<BenchStore, Failure> {
+        const FAILED: &str = "a store cannot be created";
+        let body = json!({"name": self.name}).to_string();
+        let request = Request::post("/v1/memory_stores")
+            .header("host", server.to_string())
+            .header("x-api-key", &self.api_key)
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(Failure::of(FAILED))?;
+        let mut connection = Connection::open(server).await?;
+        let (status, answer) = connection.call(request).await.map_err(Failure::of(FAILED))?;
+        if !status.is_success() {
+            let answer = String::from_utf8_lossy(&answer);
+            return Err(Failure::new(format!("{FAILED}: {status}: {answer}")));
+        }
+        let store: Value = serde_json::from_slice(&answer).map_err(Failure::of(FAILED))?;
+        Ok(BenchStore {
+            store_id: id_of(&store)?,
+            api_key: self.api_key.clone(),
+            tenant_id: Some(self.tenant_id),
+        })
+    }
+}
+
+fn id_of<T: for<'de> Deserialize<'de>>(object: &Value) -> Result<T, Failure> {
+    T::deserialize(&object["id"]).map_err(Failure::of("an answer has no id"))
+}
+
+/// One key and the stores that it reaches, as `--credentials` lists them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Credential {
+    api_key: String,
+    store_ids: Vec<StoreId>,
+}
+
+/// Reads the stores of a `--credentials` file.
+///
+/// # Errors
+/// [`Failure`] that quotes nothing of the file.
+pub(super) fn given(json: &[u8]) -> Result<Vec<BenchStore>, Failure> {
+    let refused =
+        "the credentials must be JSON: [{\"api_key\": \"ks_live_…\", \"store_ids\": [\"memstore_…\"]}]";
+    let credentials: Vec<Credential> = serde_json::from_slice(json).map_err(|_| Failure::new(refused))?;
+    let stores: Vec<_> = credentials
+        .into_iter()
+        .flat_map(|Credential { api_key, store_ids }| {
+            store_ids.into_iter().map(move |store_id| BenchStore {
+                store_id,
+                api_key: api_key.clone(),
+                tenant_id: None,
+            })
+        })
+        .collect();
+    if stores.is_empty() {
+        return Err(Failure::new("the credentials name no store"));
+    }
+    Ok(stores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_a_key_and_its_stores() {
+        let id = StoreId::from_uuid(uuid::Uuid::from_u128(1));
+        let stores = given(format!(r#"[{{"api_key":"k","store_ids":["{id}","{id}"]}}]"#).as_bytes()).unwrap();
+        assert_eq!(stores.len(), 2);
+        assert_eq!((stores[1].store_id, stores[1].api_key.as_str()), (id, "k"));
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"[{"api_key":"secret"}]"#,
+            r#"[{"api_key":"secret","store_ids":["x"]}]"#,
+        ] {
+            assert!(!given(text.as_bytes()).unwrap_err().to_string().contains("secret"));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What the benchmark reads from the configuration of the measured server.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use keepsake_blobs::{BlobStore, BlobUrl};
+use keepsake_config::{Failure, IndexUrl, Settings, SourceArgs};
+use keepsake_telemetry::Metrics;
+use secrecy::ExposeSecret;
+use sqlx::{Connection, Executor, PgConnection};
+
+/// Keeps the floor's blobs apart from the server's.
+const FLOOR_FOLDER: &str = "bench-floor";
+
+/// The flags that give a child the same configuration.
+pub(super) fn to_flags(sources: &SourceArgs) -> Vec<OsString> {
+    let flags = [("--config", &sources.config), ("--data-dir", &sources.data_dir)];
+    let given = flags
+        .into_iter()
+        .filter_map(|(flag, value)| Some([flag.into(), value.clone()?.into_os_string()]));
+    given.flatten().collect()
+}
+
+/// The floor's index, as far as the configuration says.
+pub(super) enum IndexPlace<'a> {
+    Postgres { url: &'a str, owner_url: &'a str },
+    Sqlite { file: &'a Path },
+}
+
+impl<'a> IndexPlace<'a> {
+    pub(super) fn of(settings: &'a Settings) -> Self {
+        match &settings.index.url {
+            IndexUrl::Sqlite { file, .. } => Self::Sqlite { file },
+            IndexUrl::Postgres(url) => {
+                let owner = match &settings.index.migrate_url {
+                    Some(IndexUrl::Postgres(owner)) => owner,
+                    _ => url,
+                };
+                Self::Postgres {
+                    url: url.expose_secret(),
+                    owner_url: owner.expose_secret(),
+                }
+            }
+        }
+    }
+}
+
+/// Opens a blob store of the server's kind, in a place of its own.
+///
+/// # Errors
+/// [`Failure`] when it cannot be used.
+pub(super) async fn floor_blobs(settings: &Settings) -> Result<Arc<dyn BlobStore>, Failure> {
+    let url = match &settings.blobs.url {
+        BlobUrl::File { root } => BlobUrl::File {
+            root: root.join(FLOOR_FOLDER),
+        },
+        BlobUrl::S3 { bucket, prefix } => {
+            let prefix = format!("{prefix}/{FLOOR_FOLDER}")
+                .trim_start_matches('/')
+                .to_owned();
+            BlobUrl::S3 {
+                bucket: bucket.clone(),
+                prefix,
+            }
+        }
+    };
+    keepsake_blobs::open(&url, &settings.blobs.s3, &Metrics::default())
+        .await
+        .map_err(Failure::of(format_args!("blobs.url {url}")))
+}
+
+/// Brings the database to what it is after it has run for a while.
+///
+/// Postgres does so by itself, at a moment that would fall into a measurement
+/// or would not.
+///
+/// # Errors
+/// [`Failure`] when it refuses.
+pub(super) async fn settle(settings: &Settings) -> Result<(), Failure> {
+    let IndexPlace::Postgres { owner_url, .. } = IndexPlace::of(settings) else {
+        return Ok(());
+    };
+    let vacuum = async {
+        let mut owner = PgConnection::connect(owner_url).await?;
+        owner
+            .execute("VACUUM ANALYZE store, memory, version, directory")
+            .await?;
+        owner.close().await
+    };
+    vacuum
+        .await
+        .map_err(|error: sqlx::Error| Failure::new(format!("the database cannot be vacuumed: {error}")))
+}
+
+/// What index and blob store are, without their places.
+pub(super) fn describe(settings: &Settings) -> (&'static str, &'static str) {
+    let index = match &settings.index.url {
+        IndexUrl::Sqlite { .. } => "sqlite",
+        IndexUrl::Postgres(_) => "postgres",
+    };
+    let blobs = match &settings.blobs.url {
+        BlobUrl::File { .. } => "files",
+        BlobUrl::S3 { .. } => "s3",
+    };
+    (index, blobs)
+}

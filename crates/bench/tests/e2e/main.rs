@@ -1,0 +1,209 @@
+//! The benchmark runs, and its results say what was measured.
+//!
+//! It measures the `keepsake` binary beside it, which `cargo test --workspace`
+//! builds, and `--test e2e` too.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test's helpers fail the test by panicking, as the test does"
+)]
+
+mod support;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use support::{Blobs, Deployment, Index, Run, run};
+
+/// As little as shows that everything works, and long enough for each round to
+/// have a request on a busy machine; the numbers mean nothing.
+const SHORT: [&str; 5] = [
+    "--connections=4",
+    "--memories=64",
+    "--rounds=2",
+    "--warm-up=0.05",
+    "--measure=0.5",
+];
+
+async fn bench(arguments: &[&str], json: &Path) -> Run {
+    let json = format!("--json={}", json.display());
+    let all = [&[json.as_str()], SHORT.as_slice(), arguments].concat();
+    run(support::bench(), &all).await
+}
+
+fn results(json: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_and_floor_are_measured_on_postgres_and_s3() {
+    server_and_floor_are_measured(Index::Postgres, Blobs::S3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_and_floor_are_measured_on_sqlite_and_files() {
+    server_and_floor_are_measured(Index::Sqlite, Blobs::Files).await;
+}
+
+async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
+    let deployment = Deployment::new(index, blobs).await;
+    let (config, json) = (deployment.config_flag(), deployment.results_file());
+    let scenarios = "--scenarios=view,str_replace,create,mix";
+    let table = bench(&[&config, "--floor", scenarios], &json).await.ok();
+    assert!(table.contains("64 stores, 8 tenants"), "{table}");
+
+    let report = results(&json);
+    for (scanned, text) in report["scanner"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(["prose", "code", "secrets"])
+    {
+        assert_eq!(scanned["text"], text);
+        assert!(
+            scanned["megabytes_per_second"].as_f64().unwrap() > 0.0,
+            "{scanned}"
+        );
+        assert!(table.contains("MB/s on one core"), "{table}");
+    }
+    assert_eq!(report["setup"]["index"], index.name());
+    assert_eq!(report["setup"]["blobs"], blobs.name());
+    let found = report["results"].as_array().unwrap();
+    let measured: Vec<_> = found
+        .iter()
+        .map(|result| {
+            (
+                &result["scenario"],
+                &result["layout"],
+                &result["stores"],
+                &result["bar"],
+            )
+        })
+        .collect();
+    let mut expected = Vec::new();
+    let bars = [json!(0.7), Value::Null, json!(0.6), Value::Null];
+    let layouts = [("spread", 64), ("tenant", 64), ("store", 1)];
+    for (scenario, bar) in ["view", "str_replace", "create", "mix"].into_iter().zip(bars) {
+        for (layout, stores) in layouts {
+            let bar = if layout == "spread" {
+                bar.clone()
+            } else {
+                Value::Null
+            };
+            expected.push((json!(scenario), json!(layout), json!(stores), bar));
+        }
+    }
+    let expected: Vec<_> = expected.iter().map(|(a, b, c, d)| (a, b, c, d)).collect();
+    assert_eq!(measured, expected);
+    for result in found {
+        assert_both_sides(result);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fairness_is_measured_alone_and_beside_another() {
+    let deployment = Deployment::new(Index::Sqlite, Blobs::Files).await;
+    let (config, json) = (deployment.config_flag(), deployment.results_file());
+    let rates = ["--fairness", "--victim-rate=40", "--aggressor-limit=200"];
+    let table = bench(&[&[config.as_str()], rates.as_slice()].concat(), &json)
+        .await
+        .ok();
+    assert!(table.contains("p99 ratio"), "{table}");
+    let report = results(&json);
+    assert_eq!(report["aggressor_rate"], 4_000);
+    assert_eq!(report["ratios"].as_array().unwrap().len(), 2);
+    for felt in ["alone", "beside"] {
+        let answered = report[felt]["statuses"]["200"].as_u64();
+        // A share of a second at 40 calls a second, twice.
+        assert_eq!(answered, report[felt]["calls"].as_u64(), "{report}");
+        assert!(answered >= Some(20), "{report}");
+    }
+    assert!(report["aggressor"]["429"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_are_measured_beside_retrievals() {
+    let deployment = Deployment::new(Index::Sqlite, Blobs::Files).await;
+    let (config, json) = (deployment.config_flag(), deployment.results_file());
+    let table = bench(&[config.as_str(), "--search"], &json).await.ok();
+    assert!(table.contains("warm p99"), "{table}");
+    let report = results(&json);
+    for (place, script) in ["latin", "han"].into_iter().enumerate() {
+        let searched = &report["scripts"][place];
+        assert_eq!(searched["script"], script, "{report}");
+        assert_eq!(searched["first_ms"].as_array().unwrap().len(), 2);
+        for felt in ["warm", "retrieve"] {
+            assert_eq!(searched[felt]["calls"], 1_000, "{report}");
+            assert!(searched[felt]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_server_is_measured_beside_the_floor() {
+    let deployment = Deployment::new(Index::Postgres, Blobs::Files).await;
+    let (config, json) = (deployment.config_flag(), deployment.results_file());
+    deployment.keepsake(&["migrate"]).await.ok();
+    let server = deployment.command().start().await;
+    let url = format!("--url={}", server.url());
+    let layout = "--layouts=store";
+    bench(&[&config, &url, "--floor", layout], &json).await.ok();
+    let report = results(&json);
+    let found = report["results"].as_array().unwrap();
+    let scenarios: Vec<_> = found.iter().map(|result| &result["scenario"]).collect();
+    assert_eq!(scenarios, ["view", "create"], "{report}");
+    for result in found {
+        assert_eq!(result["layout"], "store", "{result}");
+        assert_both_sides(result);
+    }
+}
+
+/// Both sides of a result did something in each round, and nothing failed.
+fn assert_both_sides(result: &Value) {
+    for side in ["server", "floor"] {
+        assert!(result[side]["requests"].as_u64().unwrap() > 0, "{result}");
+        assert_eq!(result[side]["failed"], 0, "{result}");
+        assert!(
+            result[side]["p99_9_ms"].as_f64() >= result[side]["p50_ms"].as_f64(),
+            "{result}"
+        );
+    }
+    let ratios = result["ratios"].as_array().unwrap();
+    assert_eq!(ratios.len(), 2);
+    for ratio in ratios.iter().chain([&result["median_ratio"]]) {
+        assert!(ratio.as_f64().unwrap() > 0.0, "{result}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_server_is_measured_with_the_keys_that_are_given() {
+    let deployment = Deployment::new(Index::Sqlite, Blobs::Files).await;
+    let (key, store_id) = deployment.key_and_store().await;
+    let server = deployment.command().start().await;
+    let json = deployment.results_file();
+    let credentials = json.with_file_name("credentials.json");
+    let arguments = [
+        &format!("--url={}", server.url()),
+        &format!("--credentials={}", credentials.display()),
+        "--scenarios=mix",
+    ];
+
+    let store_ids = [store_id];
+    let good = json!([{"api_key": key, "store_ids": store_ids}]);
+    std::fs::write(&credentials, good.to_string()).unwrap();
+    bench(&arguments, &json).await.ok();
+    let report = results(&json);
+    let result = &report["results"][0];
+    assert_eq!(
+        (&result["layout"], &result["floor"]),
+        (&json!("given"), &Value::Null)
+    );
+    assert!(result["server"]["requests"].as_u64().unwrap() > 0);
+
+    let mistyped = json!([{"api_key": "ks_live_mistyped", "store_ids": store_ids}]);
+    std::fs::write(&credentials, mistyped.to_string()).unwrap();
+    let refused = bench(&arguments, &json).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("401"), "{}", refused.stderr);
+}

@@ -1,0 +1,165 @@
+//! The configuration: defaults, then a TOML file, then variables, then flags.
+//!
+//! [`Sources`] names the places, [`Sources::merge`] reads them, and [`Merged`]
+//! has the [`Settings`] or everything that is wrong. Each section is a struct in
+//! `sections`, whose `read` function names its keys, their defaults and checks;
+//! there is no other list of keys. No message quotes a value, which may be a
+//! secret.
+
+mod checks;
+mod cli;
+mod file;
+mod reader;
+mod sections;
+mod unknown;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub use checks::MAX_NUMBER;
+pub use cli::{Failure, SourceArgs};
+use reader::Reader;
+pub use sections::{
+    AuditSettings, AuthSettings, BlobSettings, CacheSettings, IndexSettings, IndexUrl, LogFormat,
+    LogSettings, OperatorSettings, Role, ServerSettings, Settings, TelemetrySettings,
+};
+use sections::{encode_path, index_url};
+
+/// The index's file in a data folder.
+const INDEX_FILE: &str = "index.db";
+/// The blobs' folder in a data folder.
+const BLOBS_FOLDER: &str = "blobs";
+
+/// Where values come from; later fields override earlier ones.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// A TOML file.
+    pub file: Option<PathBuf>,
+    /// The variables of the environment.
+    pub variables: Vec<(OsString, OsString)>,
+    /// A folder for the index and the blobs: `--data-dir`.
+    pub data_dir: Option<PathBuf>,
+    /// `--listen`
+    pub listen: Option<String>,
+    /// `--role`
+    pub role: Option<Role>,
+}
+
+impl Sources {
+    /// Reads every source and every key.
+    pub fn merge(self) -> Merged {
+        let mut reader = Reader::default();
+        if let Some(path) = &self.file {
+            file::read(path, &mut reader);
+        }
+        reader.set_variables(self.variables);
+        if let Some(folder) = &self.data_dir {
+            match urls_in(folder) {
+                Ok([index_url, blobs_url]) => {
+                    reader.set_flag("index.url", "--data-dir", index_url);
+                    reader.set_flag("blobs.url", "--data-dir", blobs_url);
+                }
+                Err(rule) => {
+                    reader.source_problem(format!("the folder {} (--data-dir) {rule}", folder.display()));
+                }
+            }
+        }
+        if let Some(listen) = self.listen {
+            reader.set_flag("server.listen", "--listen", listen);
+        }
+        if let Some(role) = self.role {
+            reader.set_flag("role", "--role", role.name().to_owned());
+        }
+        let settings = Settings::read(&mut reader);
+        reader.refuse_unknown();
+        Merged { reader, settings }
+    }
+}
+
+/// The URLs of the index and the blobs in a data folder.
+fn urls_in(folder: &Path) -> Result<[String; 2], String> {
+    let folder = std::path::absolute(folder).map_err(|error| format!("cannot be used: {error}"))?;
+    Ok([
+        format!("sqlite://{}", encode_path(&folder.join(INDEX_FILE))?),
+        format!("file://{}", encode_path(&folder.join(BLOBS_FOLDER))?),
+    ])
+}
+
+/// The merged values with their origins, and all problems.
+///
+/// Has no `Debug`: it holds secrets as plain text.
+pub struct Merged {
+    reader: Reader,
+    settings: Option<Settings>,
+}
+
+impl Merged {
+    /// The settings of a server or of an operator's command.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        complete(&self.reader, self.settings.clone())
+    }
+
+    /// The database to migrate; the other keys may be missing or wrong.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the sources and the URL.
+    pub fn migration(&self) -> Result<IndexUrl, ConfigError> {
+        let mut reader = self.reader.unread();
+        let key = if reader.is_set("index.migrate_url") {
+            "index.migrate_url"
+        } else {
+            "index.url"
+        };
+        reader.require(key, "set it, or index.migrate_url, to the database to migrate");
+        let url = reader.url(key, index_url);
+        complete(&reader, url)
+    }
+
+    /// TOML of every key that has a value, with its origin as a comment.
+    ///
+    /// Secrets are hidden. A bad value is shown only if no value of its key is
+    /// a secret.
+    pub fn to_toml(&self) -> String {
+        self.reader.to_toml()
+    }
+
+    /// The names of all keys, in the order of the sections.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.reader.keys()
+    }
+}
+
+fn complete<T>(reader: &Reader, value: Option<T>) -> Result<T, ConfigError> {
+    let problems = reader.problems();
+    match value {
+        Some(value) if problems.is_empty() => Ok(value),
+        _ => Err(ConfigError(problems)),
+    }
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError(Vec<String>);
+
+impl ConfigError {
+    /// One sentence for each problem, none of which quotes a value.
+    pub fn problems(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [problem] => f.write_str(problem),
+            problems => {
+                write!(f, "the configuration has {} problems:", problems.len())?;
+                problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+            }
+        }
+    }
+}

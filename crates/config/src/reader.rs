@@ -1,0 +1,306 @@
+//! Looks up keys in the sources and collects problems.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::{Display, Write as _};
+
+use toml::Value;
+
+use crate::checks::text;
+use crate::unknown;
+
+/// What is printed instead of a secret.
+pub(crate) const HIDDEN: &str = "***";
+/// What the names of Keepsake's variables begin with.
+pub(crate) const VARIABLE_PREFIX: &str = "KEEPSAKE_";
+/// Variables that the project's tests read; not part of the configuration.
+const TEST_PREFIX: &str = "KEEPSAKE_TEST_";
+
+/// A value and where it was set.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) value: Value,
+    /// A line of a file, a variable or a flag.
+    pub(crate) origin: String,
+}
+
+/// A key that was read.
+#[derive(Clone)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    /// Its value as TOML and its origin; `None` if it has neither value nor default.
+    shown: Option<(String, String)>,
+}
+
+impl Key {
+    /// The section, which is empty at the top level, and the name in it.
+    pub(crate) fn parts(&self) -> (&str, &str) {
+        self.name.rsplit_once('.').unwrap_or(("", &self.name))
+    }
+
+    /// The variable that sets it.
+    pub(crate) fn variable(&self) -> String {
+        variable_of(&self.name)
+    }
+}
+
+/// Reads keys, one call for each, and remembers which keys there are.
+///
+/// A value that breaks its key's rule becomes a problem, and reading goes on
+/// with a placeholder, so that all problems are found. A check returns a rule as
+/// a phrase that follows the key's name, and never quotes the value.
+///
+/// Has no `Debug`: it holds secrets as plain text.
+#[derive(Clone, Default)]
+pub(crate) struct Reader {
+    /// Keys and sections of the file. The keys in an array of tables have names
+    /// such as `auth.issuers[0].issuer`.
+    pub(crate) file: BTreeMap<String, Found>,
+    pub(crate) variables: BTreeMap<String, String>,
+    flags: BTreeMap<&'static str, Found>,
+    pub(crate) known: Vec<Key>,
+    source_problems: Vec<String>,
+    problems: Vec<String>,
+}
+
+impl Reader {
+    /// Takes Keepsake's variables from those of the environment.
+    pub(crate) fn set_variables(&mut self, variables: Vec<(OsString, OsString)>) {
+        let mut variables: Vec<_> = variables
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .filter(|(name, _)| name.starts_with(VARIABLE_PREFIX) && !name.starts_with(TEST_PREFIX))
+            .collect();
+        variables.sort();
+        for (name, value) in variables {
+            match value.into_string() {
+                Ok(value) => drop(self.variables.insert(name, value)),
+                Err(_) => self.source_problem(format!("the variable {name} is not UTF-8")),
+            }
+        }
+    }
+
+    pub(crate) fn set_flag(&mut self, name: &'static str, flag: &str, text: String) {
+        let found = Found {
+            value: Value::String(text),
+            origin: flag.to_owned(),
+        };
+        self.flags.insert(name, found);
+    }
+
+    /// The same sources with none of their keys read.
+    pub(crate) fn unread(&self) -> Self {
+        Self {
+            known: Vec::new(),
+            problems: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The value of a key that has a default.
+    pub(crate) fn get<T: Default>(
+        &mut self,
+        name: &str,
+        default: impl Into<Value>,
+        check: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> T {
+        let default = default.into();
+        let found = self.find(name).unwrap_or_else(|| Found {
+            value: default.clone(),
+            origin: "default".to_owned(),
+        });
+        self.note(name, Some((literal(&found.value, &default), found.origin)));
+        self.check(name, check(&found.value)).unwrap_or_default()
+    }
+
+    /// The value of a key that has no default; `None` if it is not set or bad.
+    pub(crate) fn optional<T>(
+        &mut self,
+        name: &str,
+        check: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> Option<T> {
+        self.shown(name, check, |value, _| value.to_string())
+    }
+
+    /// The same for a value of which nothing is printed.
+    pub(crate) fn secret<T>(
+        &mut self,
+        name: &str,
+        check: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> Option<T> {
+        self.shown(name, check, |_, _| quoted(HIDDEN))
+    }
+
+    /// The same for a value that may contain a password: it is printed as its
+    /// type displays it, and not at all if it is bad.
+    pub(crate) fn url<T: Display>(
+        &mut self,
+        name: &str,
+        check: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> Option<T> {
+        self.shown(name, check, |_, url| {
+            quoted(&url.map_or(HIDDEN.to_owned(), ToString::to_string))
+        })
+    }
+
+    /// The same with a function that returns the printed TOML.
+    pub(crate) fn shown<T>(
+        &mut self,
+        name: &str,
+        check: impl FnOnce(&Value) -> Result<T, String>,
+        show: impl FnOnce(&Value, Option<&T>) -> String,
+    ) -> Option<T> {
+        let Some(found) = self.find(name) else {
+            self.note(name, None);
+            return None;
+        };
+        let checked = check(&found.value);
+        let shown = show(&found.value, checked.as_ref().ok());
+        self.note(name, Some((shown, found.origin)));
+        self.check(name, checked)
+    }
+
+    /// The secret in the key `name`, or in the file that `{name}_file` names.
+    ///
+    /// Both at once are refused: it would not be clear which one is used.
+    /// `kind` is what messages call the secret.
+    pub(crate) fn secret_or_file<T>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        check: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let file = format!("{name}_file");
+        if self.is_set(name) && self.is_set(&file) {
+            self.secret(name, |_| Ok(()));
+            self.optional(&file, |_| Ok(()));
+            self.refuse(&file, &format!("is set, and so is {name}: set one of them"));
+            return None;
+        }
+        let of_key = self.secret(name, |value| check(text(value)?));
+        let of_file = self.optional(&file, |value| {
+            let secret =
+                std::fs::read_to_string(text(value)?).map_err(|error| format!("cannot be read: {error}"))?;
+            check(secret.trim()).map_err(|rule| format!("holds no {kind}: it {rule}"))
+        });
+        of_key.or(of_file)
+    }
+
+    /// The number of tables in an array of tables; `None` if it is something else.
+    pub(crate) fn tables(&mut self, name: &str) -> Option<usize> {
+        self.note(name, None);
+        let Some(found) = self.find(name) else {
+            return Some(0);
+        };
+        match &found.value {
+            Value::Array(items) if !items.is_empty() && items.iter().all(Value::is_table) => {
+                Some(items.len())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a source sets the key, to a good value or a bad one.
+    pub(crate) fn is_set(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// Reports a key that must be set and is not.
+    pub(crate) fn require(&mut self, name: &str, advice: &str) {
+        if !self.is_set(name) {
+            self.problems.push(format!("{name} is not set: {advice}"));
+        }
+    }
+
+    /// Reports that a key breaks a rule.
+    pub(crate) fn refuse(&mut self, name: &str, rule: &str) {
+        let origin = self.find(name).map_or("default".to_owned(), |found| found.origin);
+        self.problems.push(format!("{name} ({origin}) {rule}"));
+    }
+
+    /// Reports a problem of a source that belongs to no key.
+    pub(crate) fn source_problem(&mut self, problem: String) {
+        self.source_problems.push(problem);
+    }
+
+    /// Reports keys and variables that were set and not read.
+    pub(crate) fn refuse_unknown(&mut self) {
+        let unknown = unknown::problems(self);
+        self.source_problems.extend(unknown);
+    }
+
+    pub(crate) fn problems(&self) -> Vec<String> {
+        [self.source_problems.as_slice(), &self.problems].concat()
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.known.iter().map(|key| key.name.as_str())
+    }
+
+    pub(crate) fn to_toml(&self) -> String {
+        let mut toml = String::new();
+        let mut current = "";
+        for key in &self.known {
+            let Some((value, origin)) = &key.shown else {
+                continue;
+            };
+            let (section, name) = key.parts();
+            if section != current {
+                current = section;
+                let _ = match section.split_once('[') {
+                    Some((tables, _)) => write!(toml, "\n[[{tables}]]\n"),
+                    None => write!(toml, "\n[{section}]\n"),
+                };
+            }
+            let _ = writeln!(toml, "{name} = {value} # {origin}");
+        }
+        toml
+    }
+
+    fn find(&self, name: &str) -> Option<Found> {
+        let variable = variable_of(name);
+        // Compose files pass on unset variables as empty ones.
+        let of_variable = self
+            .variables
+            .get(&variable)
+            .filter(|text| !text.is_empty())
+            .map(|text| Found {
+                value: Value::String(text.clone()),
+                origin: variable,
+            });
+        let of_flag = self.flags.get(name).cloned();
+        of_flag.or(of_variable).or_else(|| self.file.get(name).cloned())
+    }
+
+    fn note(&mut self, name: &str, shown: Option<(String, String)>) {
+        self.known.push(Key {
+            name: name.to_owned(),
+            shown,
+        });
+    }
+
+    fn check<T>(&mut self, name: &str, checked: Result<T, String>) -> Option<T> {
+        checked.map_err(|rule| self.refuse(name, &rule)).ok()
+    }
+}
+
+fn variable_of(name: &str) -> String {
+    format!("{VARIABLE_PREFIX}{}", name.replace('.', "_").to_ascii_uppercase())
+}
+
+/// The value as TOML; a number or boolean from a variable's text without quotes.
+fn literal(value: &Value, default: &Value) -> String {
+    match value {
+        Value::String(text)
+            if !default.is_str() && (text.parse::<f64>().is_ok() || text.parse::<bool>().is_ok()) =>
+        {
+            text.clone()
+        }
+        value => value.to_string(),
+    }
+}
+
+/// Text as TOML.
+pub(crate) fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}

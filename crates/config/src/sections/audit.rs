@@ -1,0 +1,24 @@
+//! `[audit]`
+
+use std::time::Duration;
+
+use crate::checks::days;
+use crate::reader::Reader;
+
+/// A hundred years.
+const MAX_DAYS: u64 = 36_500;
+
+/// The tenants' audits.
+#[derive(Debug, Clone)]
+pub struct AuditSettings {
+    /// How long entries are kept.
+    pub retention: Duration,
+}
+
+impl AuditSettings {
+    pub(super) fn read(reader: &mut Reader) -> Self {
+        Self {
+            retention: reader.get("audit.retention_days", 400, days(1..=MAX_DAYS)),
+        }
+    }
+}

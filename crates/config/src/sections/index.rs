@@ -1,0 +1,115 @@
+//! `[index]`
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+use toml::Value;
+
+use super::Role;
+use super::url::{IndexUrl, index_url};
+use crate::checks::{decimal, whole};
+use crate::reader::Reader;
+
+/// How long a request waits for one statement, if the deadline allows it.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The index's database.
+#[derive(Debug, Clone)]
+pub struct IndexSettings {
+    /// The database for requests.
+    pub url: IndexUrl,
+    /// The owner's URL for migrations; `url` if unset.
+    pub migrate_url: Option<IndexUrl>,
+    /// The URL for jobs and the operator; `url` if unset.
+    pub jobs_url: Option<SecretString>,
+    /// Maximum number of connections that serve requests.
+    pub max_connections: u32,
+    /// How long a request waits for the answer to one statement.
+    pub call_timeout: Duration,
+}
+
+impl IndexSettings {
+    pub(super) fn read(reader: &mut Reader, role: Role, request_deadline: Duration) -> Option<Self> {
+        let url = reader.url("index.url", index_url);
+        reader.require(
+            "index.url",
+            "set it to sqlite:///path/to/index.db or postgres://user:password@host/database",
+        );
+        let migrate_url = reader.url("index.migrate_url", index_url);
+        let jobs_url = reader.url("index.jobs_url", |value| match index_url(value)? {
+            IndexUrl::Sqlite { .. } => {
+                Err("must begin with postgres://: SQLite has no second URL".to_owned())
+            }
+            url @ IndexUrl::Postgres(_) => Ok(url),
+        });
+        let settings = Self {
+            max_connections: reader.get("index.max_connections", 16, whole(1..=u64::from(u32::MAX))),
+            call_timeout: reader.get(
+                "index.call_timeout_seconds",
+                default_call_timeout(request_deadline),
+                fractional_seconds,
+            ),
+            url: url?,
+            migrate_url,
+            jobs_url: jobs_url.and_then(IndexUrl::into_postgres),
+        };
+        settings.check(reader, role, request_deadline);
+        Some(settings)
+    }
+
+    /// The rules between keys.
+    fn check(&self, reader: &mut Reader, role: Role, request_deadline: Duration) {
+        let migrates_sqlite = self.migrate_url.as_ref().is_some_and(IndexUrl::is_sqlite);
+        if migrates_sqlite || (self.url.is_sqlite() && self.migrate_url.is_some()) {
+            reader.refuse(
+                "index.migrate_url",
+                "is allowed only if it and index.url are postgres:// URLs",
+            );
+        }
+        if !self.url.is_sqlite() {
+            let is_deadline_good = !request_deadline.is_zero();
+            if is_deadline_good && self.call_timeout >= request_deadline {
+                reader.refuse(
+                    "index.call_timeout_seconds",
+                    "must be less than server.request_deadline_seconds",
+                );
+            }
+            return;
+        }
+        if role != Role::All {
+            reader.refuse(
+                "role",
+                "must be all: a sqlite:// index has one process, which serves and runs the jobs",
+            );
+        }
+        if self.jobs_url.is_some() {
+            reader.refuse(
+                "index.jobs_url",
+                "is allowed only if index.url is a postgres:// URL",
+            );
+        }
+    }
+}
+
+/// Half of a short request deadline, because the timeout must be less than that.
+///
+/// A deadline of zero was refused.
+fn default_call_timeout(request_deadline: Duration) -> Value {
+    let is_short = !request_deadline.is_zero() && request_deadline <= CALL_TIMEOUT;
+    let timeout = if is_short {
+        request_deadline / 2
+    } else {
+        CALL_TIMEOUT
+    };
+    match i64::try_from(timeout.as_secs()) {
+        Ok(seconds) if timeout.subsec_nanos() == 0 => Value::Integer(seconds),
+        _ => Value::Float(timeout.as_secs_f64()),
+    }
+}
+
+fn fractional_seconds(value: &Value) -> Result<Duration, String> {
+    decimal(value)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|timeout| *timeout >= Duration::from_millis(1))
+        .ok_or_else(|| "must be a number of seconds above 0".to_owned())
+}

@@ -1,0 +1,76 @@
+//! `[server]`
+
+use std::time::Duration;
+
+use keepsake_server::McpOptions;
+
+use crate::checks::{address, after_scheme, at_least, comma_separated, seconds};
+use crate::reader::Reader;
+
+/// Room for a few of the largest bodies; one tenant gets half of it.
+const MIN_REQUEST_MEMORY_BYTES: u64 = 16 << 20;
+
+/// How clients are served.
+#[derive(Debug, Clone)]
+pub struct ServerSettings {
+    /// Host and port to listen on.
+    pub listen: String,
+    /// How long a request may take.
+    pub request_deadline: Duration,
+    /// How long running requests may take once the server stops.
+    pub shutdown_deadline: Duration,
+    /// How long the server goes on serving after SIGTERM, so that load balancers
+    /// notice that it is not ready.
+    pub drain: Duration,
+    /// Maximum number of authenticated requests at a time.
+    pub max_requests_in_flight: usize,
+    /// Maximum memory of running requests.
+    pub max_request_memory_bytes: u64,
+    /// Maximum number of open connections.
+    pub max_connections: usize,
+    /// Which hosts and web pages may use `/mcp`.
+    pub mcp: McpOptions,
+}
+
+impl ServerSettings {
+    pub(super) fn read(reader: &mut Reader) -> Self {
+        Self {
+            listen: reader.get("server.listen", "127.0.0.1:8080", address),
+            request_deadline: reader.get("server.request_deadline_seconds", 60, seconds(1)),
+            shutdown_deadline: reader.get("server.shutdown_deadline_seconds", 30, seconds(0)),
+            drain: reader.get("server.drain_seconds", 5, seconds(0)),
+            // At least two, because one tenant may use half of them.
+            max_requests_in_flight: reader.get("server.max_requests_in_flight", 1024, at_least(2)),
+            max_request_memory_bytes: reader.get(
+                "server.max_request_memory_bytes",
+                192 << 20,
+                at_least(MIN_REQUEST_MEMORY_BYTES),
+            ),
+            max_connections: reader.get("server.max_connections", 2048, at_least(1)),
+            mcp: read_mcp(reader),
+        }
+    }
+}
+
+fn read_mcp(reader: &mut Reader) -> McpOptions {
+    let hosts = comma_separated(is_host, "hosts such as memory.example.com");
+    let origins = comma_separated(is_origin, "origins such as https://app.example.com:443");
+    McpOptions {
+        allowed_hosts: reader
+            .optional("server.mcp_allowed_hosts", hosts)
+            .unwrap_or_default(),
+        allowed_origins: reader
+            .optional("server.mcp_allowed_origins", origins)
+            .unwrap_or_default(),
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['/', '@', '*', ' '])
+}
+
+/// The port is required: without one, an origin would match every port.
+fn is_origin(text: &str) -> bool {
+    let port = after_scheme(text).and_then(|host| host.rsplit_once(':'));
+    port.is_some_and(|(host, port)| is_host(host) && (port == "*" || port.parse::<u16>().is_ok()))
+}

@@ -1,0 +1,167 @@
+//! The URL of the index's database, which is displayed without its password.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use secrecy::{ExposeSecret, SecretString};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
+use toml::Value;
+
+use crate::checks::text;
+
+/// The parameters that a `postgres://` URL may have.
+///
+/// Others are refused, because the driver would log their values.
+const POSTGRES_PARAMETERS: &[&str] = &[
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+/// The URL of the index's database.
+#[derive(Clone)]
+pub enum IndexUrl {
+    /// A file on this machine.
+    Sqlite {
+        /// The URL as it was given.
+        url: String,
+        /// The file that it names.
+        file: PathBuf,
+    },
+    /// A Postgres server; the URL may hold a password.
+    Postgres(SecretString),
+}
+
+impl IndexUrl {
+    /// Reads `sqlite://…` or `postgres://…`.
+    ///
+    /// # Errors
+    /// The rule that it breaks, as a phrase that follows the key's name and quotes
+    /// nothing of the URL.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if let Some(rest) = text.strip_prefix("sqlite://") {
+            return parse_sqlite(text, rest);
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            parse_postgres(text)?;
+            return Ok(Self::Postgres(text.into()));
+        }
+        Err("must begin with sqlite:// or postgres://".to_owned())
+    }
+
+    /// Whether the index is a SQLite file.
+    pub fn is_sqlite(&self) -> bool {
+        matches!(self, Self::Sqlite { .. })
+    }
+
+    /// The URL of a Postgres server.
+    pub(super) fn into_postgres(self) -> Option<SecretString> {
+        match self {
+            Self::Sqlite { .. } => None,
+            Self::Postgres(url) => Some(url),
+        }
+    }
+}
+
+/// The check of a key that holds such a URL.
+pub(crate) fn index_url(value: &Value) -> Result<IndexUrl, String> {
+    IndexUrl::parse(text(value)?)
+}
+
+/// The path with the characters escaped that have a meaning in a URL.
+///
+/// # Errors
+/// The rule that it breaks: it is not UTF-8.
+pub(crate) fn encode_path(path: &Path) -> Result<String, String> {
+    let text = path.to_str().ok_or("is not UTF-8")?;
+    Ok(text.replace('%', "%25").replace('?', "%3F").replace('#', "%23"))
+}
+
+fn parse_sqlite(text: &str, rest: &str) -> Result<IndexUrl, String> {
+    let (database, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let is_writable_file = parameters.is_empty() || parameters == "mode=rwc" || parameters == "mode=rw";
+    if database.is_empty() || database == ":memory:" || !is_writable_file {
+        return Err("must name a file: sqlite:///path/to/index.db".to_owned());
+    }
+    let options = SqliteConnectOptions::from_str(text).map_err(|_| "is not a valid sqlite:// URL")?;
+    Ok(IndexUrl::Sqlite {
+        url: text.to_owned(),
+        file: options.get_filename().to_owned(),
+    })
+}
+
+fn parse_postgres(text: &str) -> Result<PgConnectOptions, String> {
+    let parameters = text.split_once('?').map_or("", |(_, parameters)| parameters);
+    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+        let name = parameter.split_once('=').map_or(parameter, |(name, _)| name);
+        if !POSTGRES_PARAMETERS.contains(&name) && !name.starts_with("options[") {
+            // Not named: what follows an unescaped `?` may be half a password.
+            return Err("has a parameter that is not one of a postgres:// URL".to_owned());
+        }
+    }
+    // The parser's own message may quote the URL.
+    PgConnectOptions::from_str(text).map_err(|_| "is not a valid postgres:// URL".to_owned())
+}
+
+/// The URL without password and parameters; `***` where it is not one.
+impl fmt::Display for IndexUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite { url, .. } => f.write_str(url),
+            Self::Postgres(url) => f.write_str(&shown_postgres(url.expose_secret())),
+        }
+    }
+}
+
+impl fmt::Debug for IndexUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Built from the parsed parts, so that nothing else is shown.
+fn shown_postgres(url: &str) -> String {
+    const HIDDEN: &str = "postgres://***";
+    let Ok(options) = parse_postgres(url) else {
+        return HIDDEN.to_owned();
+    };
+    let before_host = url.rsplit_once('@').map_or("", |(before, _)| before);
+    let has_password = before_host.matches(':').count() > 1 || url.contains("password=");
+    let (user, host, database) = (
+        options.get_username(),
+        options.get_host(),
+        options.get_database().unwrap_or_default(),
+    );
+    if [user, host, database]
+        .iter()
+        .any(|part| part.contains(['@', ':', '?']))
+    {
+        // An unescaped password may have been taken for something else.
+        return HIDDEN.to_owned();
+    }
+    let password = if has_password { ":***" } else { "" };
+    let host = options
+        .get_socket()
+        .map_or_else(|| host.to_owned(), |socket| socket.display().to_string());
+    format!(
+        "postgres://{user}{password}@{host}:{}/{database}",
+        options.get_port()
+    )
+}

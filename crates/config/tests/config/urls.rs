@@ -1,0 +1,86 @@
+//! The URLs of the index, and those of a data folder.
+
+use super::*;
+
+fn sqlite_file(url: &IndexUrl) -> &Path {
+    let IndexUrl::Sqlite { file, .. } = url else {
+        panic!("not SQLite")
+    };
+    file
+}
+
+#[test]
+fn sqlite_urls_name_files() {
+    for (url, file) in [
+        ("sqlite:///var/lib/a%20b.db?mode=rwc", "/var/lib/a b.db"),
+        ("sqlite://data/index.db", "data/index.db"),
+    ] {
+        assert_eq!(sqlite_file(&IndexUrl::parse(url).unwrap()), Path::new(file));
+    }
+    for text in [
+        "sqlite://",
+        "sqlite://:memory:",
+        "sqlite:///a?mode=memory",
+        "sqlite:///a?immutable=1",
+        "sqlite:a",
+    ] {
+        assert!(IndexUrl::parse(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn data_folder_may_have_any_name() {
+    let folder = Path::new("/tmp/100% sure?/a#b");
+    let sources = Sources {
+        data_dir: Some(folder.to_owned()),
+        ..Sources::default()
+    };
+    let settings = sources.merge().settings().unwrap();
+    assert_eq!(sqlite_file(&settings.index.url), folder.join("index.db"));
+    let root = folder.join("blobs");
+    assert_eq!(settings.blobs.url, BlobUrl::File { root });
+}
+
+#[test]
+fn postgres_urls_are_displayed_without_secrets() {
+    for (url, shown) in [
+        (
+            "postgres://app@db:5433/keepsake",
+            "postgres://app@db:5433/keepsake",
+        ),
+        (
+            "postgres://app:hunter2@db:5433/keepsake",
+            "postgres://app:***@db:5433/keepsake",
+        ),
+        (
+            "postgresql://app@db:5432/keepsake?sslmode=require&password=hunter2",
+            "postgres://app:***@db:5432/keepsake",
+        ),
+    ] {
+        let parsed = IndexUrl::parse(url).unwrap();
+        assert_eq!(parsed.to_string(), shown);
+        assert_eq!(format!("{parsed:?}"), shown);
+    }
+}
+
+#[test]
+fn no_broken_url_shows_its_password() {
+    for url in [
+        "postgres://app:hunter2",
+        "postgres://app:hun/ter2@db/keepsake",
+        "postgres://app:5/hunter2@db/keepsake",
+        "postgres://app:hun?ter2@db/keepsake",
+        "postgres://app:hun#ter2@db/keepsake",
+        "postgres://app:@hunter2@db/keepsake",
+        "postgres://app@db/keepsake?passwrod=hunter2",
+        "postgres://app@db/keepsake?sslmode=hunter2",
+        "mysql://app:hunter2@db",
+        "hunter2",
+    ] {
+        let shown = match IndexUrl::parse(url) {
+            Ok(parsed) => format!("{parsed} {parsed:?}"),
+            Err(rule) => rule,
+        };
+        assert!(!shown.contains("ter2"), "{shown}");
+    }
+}
