@@ -304,12 +304,13 @@ fn result_says_what_a_model_needs_to_go_on() {
         ],
         next_page: Some("page_x".to_owned()),
     });
-    assert_eq!(
-        listing.to_text(),
-        "Files below /memories (size, time of the last change, path, first line); a path that ends in / is a \
-         directory:\n1.5K\t2026-11-21T00:00:00.000000Z\t/memories/a.md\t# A\n/memories/b/\t(read-only)\n\n\
-         [There are more. Continue with page `page_x`.]"
-    );
+    insta::assert_snapshot!(listing.to_text(), @"
+    Files below /memories (size, time of the last change, path, first line); a path that ends in / is a directory:
+    1.5K	2026-11-21T00:00:00.000000Z	/memories/a.md	# A
+    /memories/b/	(read-only)
+
+    [There are more. Continue with page `page_x`.]
+    ");
 }
 
 #[test]

@@ -206,14 +206,17 @@ fn result_of_a_redacted_edit_shows_what_is_stored() {
         edit.content,
         content.replace("HERE", "a\n[redacted:private_key]\nb")
     );
-    assert_eq!(
-        edit.message,
-        "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n\
-         \u{20}    3\tthree\n\u{20}    4\tfour\n\u{20}    5\ta\n\u{20}    6\t[redacted:private_key]\n\
-         \u{20}    7\tb\n\u{20}    8\tfive\n\u{20}    9\tsix\n\
-         1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: private_key in \
-         line 6."
-    );
+    insta::assert_snapshot!(edit.message, @"
+    The memory file has been edited. Here is the snippet showing the change (with line numbers):
+         3	three
+         4	four
+         5	a
+         6	[redacted:private_key]
+         7	b
+         8	five
+         9	six
+    1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: private_key in line 6.
+    ");
     // Ends in the middle of what was replaced, and goes on after it.
     let lines = redact(&format!("{key}\n{key}")).message;
     assert!(
