@@ -1,46 +1,46 @@
-//! What can go wrong with a blob store.
+//! Errors of blob stores.
 
 use std::io;
 
-/// Why a blob store could not do what it was asked.
+/// An error of a blob store.
 ///
-/// Texts say what the store answered; they hold no credentials and no content.
+/// The texts contain the store's answer, and no credentials and no content.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    /// The store did not answer, or said that it cannot now.
+    /// The store did not answer, or reported a temporary failure.
     #[error("the blob store is unavailable: {0}")]
     Unavailable(String),
-    /// The store refuses the credentials or what they may do.
+    /// The store rejects the credentials, or they lack a permission.
     #[error("the blob store denied access: {0}")]
     Denied(String),
-    /// The settings do not fit the store: no such bucket, wrong region, bad URL.
+    /// The configuration is wrong: no such bucket, wrong region, bad URL.
     #[error("the blob store is misconfigured: {0}")]
     Misconfigured(String),
     /// The disk is full, over its quota, read-only or failing; nothing is stored.
     #[error("could not {action}, the disk takes no writes: {source}")]
     Disk {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The file system failed.
     #[error("could not {action}: {source}")]
     Io {
-        /// What was tried, as in "could not write a blob".
+        /// The failed action, as in "could not write a blob".
         action: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A blob is larger than its reader takes; it was not read.
+    /// A blob is larger than the reader's maximum; it was not read.
     #[error("a blob of {found_bytes} bytes or more, where at most {max_bytes} were expected")]
     TooLarge {
-        /// Bytes that it has, as far as they were counted.
+        /// The size of the blob, or the bytes counted so far.
         found_bytes: u64,
-        /// Bytes that were asked for at most.
+        /// The reader's maximum.
         max_bytes: u64,
     },
-    /// The store answered what its protocol does not foresee.
+    /// The store's answer violates its protocol.
     #[error("the blob store answered unexpectedly: {0}")]
     Unexpected(String),
 }
@@ -49,8 +49,7 @@ pub enum BlobError {
 const EIO: i32 = 5;
 
 impl BlobError {
-    /// Makes an error of the operating system while something was read one of
-    /// the store, for `map_err`.
+    /// Returns a function for `map_err` that converts an I/O error of a read.
     pub(crate) fn reading(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| match source.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied(format!("could not {action}: {source}")),
@@ -61,11 +60,11 @@ impl BlobError {
         }
     }
 
-    /// The same while something was written or deleted.
+    /// The same for a write or a deletion.
     pub(crate) fn writing(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         move |source| match source.kind() {
-            // Of a file that is too large: the process has a limit for its files.
+            // The file exceeds the file size limit of the process.
             StorageFull | QuotaExceeded | ReadOnlyFilesystem | FileTooLarge => Self::Disk { action, source },
             _ if source.raw_os_error() == Some(EIO) => Self::Disk { action, source },
             _ => Self::reading(action)(source),

@@ -1,9 +1,8 @@
 //! Content: immutable blobs in a folder or in an S3 bucket.
 //!
-//! The index says what exists; this crate only keeps bytes under the keys it
-//! is given. A key is written once and never again, so whatever was read once
-//! may be cached for ever, and no conditional request is ever needed: several
-//! S3-compatible servers ignore them.
+//! The index decides which blobs exist; this crate stores bytes under keys. A key
+//! is written only once, so its content can be cached without expiry. Conditional
+//! requests, which several S3-compatible servers ignore, are not needed.
 //!
 //! [`open`] turns a configured [`BlobUrl`] into a [`BlobStore`].
 
@@ -31,33 +30,32 @@ pub use url::BlobUrl;
 
 /// Keeps immutable blobs under unique keys.
 ///
-/// Dropping a future does not undo what it began: a `put` or `delete` may
-/// still take effect.
+/// Dropping a future does not undo its work: a `put` or `delete` may still take
+/// effect.
 #[async_trait]
 pub trait BlobStore: Send + Sync + Debug {
     /// Stores `bytes` under a key that was never used before.
     ///
-    /// The bytes are durable when it returns. After an error they may or may
-    /// not be there; the caller removes the key and writes under a new one.
+    /// The bytes are durable when it returns. After an error they may be stored or
+    /// not; the caller deletes the key and uses a new one.
     ///
     /// # Errors
-    /// [`BlobError`] when the bytes are not known to be durable.
+    /// [`BlobError`] if the bytes may not be durable.
     async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError>;
 
-    /// The bytes under `key`, at most `max_bytes`, or `None` when there are none.
+    /// The bytes under `key`, at most `max_bytes`; `None` if the key is absent.
     ///
-    /// A larger blob is refused without being read: whoever can write to the
-    /// store must not fill the server's memory.
+    /// A larger blob is refused without being read, so that a writer to the store
+    /// cannot fill the server's memory.
     ///
     /// # Errors
-    /// [`BlobError::TooLarge`]; another [`BlobError`] when the store cannot tell or
-    /// the read broke off.
+    /// [`BlobError::TooLarge`]; another [`BlobError`] if the read failed.
     async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError>;
 
-    /// Whether there are bytes under `key`, which are not read.
+    /// Whether `key` exists; its bytes are not read.
     ///
     /// # Errors
-    /// [`BlobError`] when the store cannot tell.
+    /// [`BlobError`] if the store does not answer.
     async fn contains(&self, key: &BlobKey) -> Result<bool, BlobError> {
         match self.get(key, 0).await {
             Ok(bytes) => Ok(bytes.is_some()),
@@ -66,38 +64,38 @@ pub trait BlobStore: Send + Sync + Debug {
         }
     }
 
-    /// Removes the bytes under `key`; removing what is absent succeeds.
+    /// Deletes the bytes under `key`; succeeds if the key is absent.
     ///
     /// # Errors
-    /// [`BlobError`] when the bytes may still be there.
+    /// [`BlobError`] if the bytes may still exist.
     async fn delete(&self, key: &BlobKey) -> Result<(), BlobError>;
 
-    /// Removes the bytes under `key` for good, with every older version that the
-    /// store keeps of them; erasing what is absent succeeds.
+    /// Deletes the bytes under `key` and all their object versions; succeeds if the
+    /// key is absent.
     ///
-    /// Costs more than [`Self::delete`]: for what nobody may find again.
+    /// Costs more than [`Self::delete`]; for content that must not be recoverable.
     ///
     /// # Errors
-    /// [`BlobError`] when the bytes may still be there.
+    /// [`BlobError`] if the bytes may still exist.
     async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError>;
 
-    /// Erases what is left of a store that takes no more blobs, older versions of
-    /// blobs that were deleted before included.
+    /// Erases the remaining blobs of a store that receives no further blobs,
+    /// including object versions of blobs that were deleted before.
     ///
     /// Safe to run twice.
     ///
     /// # Errors
-    /// [`BlobError`] when something may still be there.
+    /// [`BlobError`] if some bytes may still exist.
     async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError>;
 
-    /// The first `limit` blobs of a store whose keys follow `after`, in key order,
-    /// that were deleted and of which the store keeps older versions; `None`: it
-    /// does not let older versions be listed.
+    /// The first `limit` deleted blobs of a store that still have object versions,
+    /// after the key `after`, in key order; `None` if the store does not allow to
+    /// list object versions.
     ///
-    /// Fewer than `limit` are the last ones.
+    /// Fewer than `limit` blobs mean that the listing is complete.
     ///
     /// # Errors
-    /// [`BlobError`] when the listing broke off; nothing of it is returned.
+    /// [`BlobError`] if the listing failed; there is no partial result.
     async fn list_removed(
         &self,
         tenant_id: TenantId,
@@ -106,14 +104,14 @@ pub trait BlobStore: Send + Sync + Debug {
         limit: usize,
     ) -> Result<Option<Vec<BlobKey>>, BlobError>;
 
-    /// Erases the first `limit` blobs of a tenant whose keys follow `after`, in key
-    /// order, older versions of blobs that were deleted before included: for a
-    /// tenant that takes no more blobs.
+    /// Erases the first `limit` blobs of a tenant after the key `after`, in key
+    /// order, including object versions of blobs that were deleted before. The
+    /// tenant must receive no further blobs.
     ///
     /// Safe to run twice. The next batch begins after [`ErasedBatch::last`].
     ///
     /// # Errors
-    /// [`BlobError`] when something may still be there.
+    /// [`BlobError`] if some bytes may still exist.
     async fn erase_tenant(
         &self,
         tenant_id: TenantId,
@@ -123,18 +121,19 @@ pub trait BlobStore: Send + Sync + Debug {
 
     /// The first `limit` blobs whose keys follow `after`, in key order.
     ///
-    /// Fewer than `limit` are the last ones. Objects whose names are not blob
-    /// keys are skipped. A blob that comes or goes meanwhile may be missed.
+    /// Fewer than `limit` blobs mean that the listing is complete. Objects whose
+    /// names are not blob keys are skipped. A blob that is written or deleted during the
+    /// listing may be missing.
     ///
     /// # Errors
-    /// [`BlobError`] when the listing broke off; nothing of it is returned.
+    /// [`BlobError`] if the listing failed; there is no partial result.
     async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError>;
 
     /// The first `limit` blobs of one tenant whose keys follow `after`, in key
     /// order; the same holds as for [`Self::list`].
     ///
     /// # Errors
-    /// [`BlobError`] when the listing broke off; nothing of it is returned.
+    /// [`BlobError`] if the listing failed; there is no partial result.
     async fn list_tenant(
         &self,
         tenant_id: TenantId,
@@ -142,59 +141,59 @@ pub trait BlobStore: Send + Sync + Debug {
         limit: usize,
     ) -> Result<Vec<ListedBlob>, BlobError>;
 
-    /// Asks cheaply whether the store can be reached and used.
+    /// Checks with one cheap request whether the store can be used.
     ///
     /// # Errors
-    /// [`BlobError`] when it cannot.
+    /// [`BlobError`] if it cannot be used.
     async fn check(&self) -> Result<(), BlobError>;
 }
 
-/// What became of the older versions of an erased blob.
+/// The result of erasing the object versions of a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Erased {
     /// Every version is deleted.
     EveryVersion,
-    /// The store keeps none.
+    /// The store keeps no object versions.
     NotVersioned,
-    /// The blob is gone, older versions of it may be there: the store does not
-    /// let them be looked for or be deleted.
+    /// The blob is deleted, but object versions may remain: the store does not
+    /// allow to list or delete them.
     OlderVersionsKept,
 }
 
-/// What became of many blobs.
+/// The result of erasing a batch of blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErasedBatch {
-    /// Blobs of which nothing is left.
+    /// The number of blobs that were erased completely.
     pub gone: u64,
-    /// Blobs that are gone and of which older versions are left; as far as the
-    /// store lets them be seen.
+    /// The number of deleted blobs with remaining object versions, if the store
+    /// allows to list them.
     pub kept: u64,
-    /// What became of the older versions: the worst there was.
+    /// The worst result for object versions in the batch.
     pub became: Erased,
-    /// The last blob of the batch; `None`: no more follow it.
+    /// The last blob of the batch; `None` if it was the last batch.
     pub last: Option<BlobKey>,
 }
 
-/// A blob as a listing shows it.
+/// A blob in a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListedBlob {
     /// Its key.
     pub key: BlobKey,
-    /// How many bytes it holds.
+    /// Its size.
     pub size_bytes: u64,
-    /// When it was written, by the store's own clock.
+    /// The time of its write by the store's clock.
     pub modified_at: Timestamp,
 }
 
 /// Opens the store that `url` names; `s3` is for `s3://` URLs only.
 ///
-/// A folder is created when it is missing; a bucket is not. The S3 server is
-/// not asked anything yet: see [`BlobStore::check`]. Its store has a breaker around
-/// it, whose state the metrics show.
+/// A missing folder is created; a missing bucket is not. There is no request to the
+/// S3 server yet: see [`BlobStore::check`]. An S3 store has a circuit breaker, whose
+/// state is a metric.
 ///
 /// # Errors
-/// [`BlobError`] when the folder cannot be used or the S3 settings make no
-/// sense together.
+/// [`BlobError`] if the folder cannot be used or the S3 settings contradict each
+/// other.
 pub async fn open(
     url: &BlobUrl,
     s3: &S3Settings,

@@ -1,5 +1,4 @@
-//! A blob store around another that tells how long its calls take, and how much
-//! they move.
+//! A decorator of a blob store that records durations and sizes of its calls.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,8 +10,7 @@ use keepsake_telemetry::{Metrics, Outcome};
 
 use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
 
-/// Measures every call of the blob store that it passes on; the stores make the
-/// spans themselves.
+/// Records metrics of every call; the blob stores create the spans.
 #[derive(Debug)]
 pub struct MeasuredBlobs {
     inner: Arc<dyn BlobStore>,
@@ -20,7 +18,7 @@ pub struct MeasuredBlobs {
 }
 
 impl MeasuredBlobs {
-    /// Puts itself around a blob store.
+    /// Decorates a blob store.
     pub fn new(inner: Arc<dyn BlobStore>, metrics: Metrics) -> Self {
         Self { inner, metrics }
     }

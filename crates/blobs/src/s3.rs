@@ -1,11 +1,11 @@
-//! Blobs as objects of an S3 bucket: AWS, or a server that speaks its protocol.
+//! Blobs as objects of an S3 bucket, of AWS or of a compatible server.
 //!
 //! An object's name is the configured prefix, a `/`, and the blob's key. The
 //! credentials need `s3:GetObject`, `s3:PutObject`, `s3:DeleteObject` and
 //! `s3:ListBucket`; without the last, AWS answers "access denied" instead of
-//! "absent". In a bucket that keeps versions, a deleted blob stays until the
-//! bucket's own lifecycle rules remove it; an erased one goes with its versions,
-//! for which the credentials need `s3:GetBucketVersioning`,
+//! "absent". In a bucket with versioning, a deleted blob stays until the bucket's
+//! lifecycle rules remove it. Erasing a blob also deletes its object versions, for
+//! which the credentials need `s3:GetBucketVersioning`,
 //! `s3:ListBucketVersions` and `s3:DeleteObjectVersion`.
 
 mod calls;
@@ -34,57 +34,56 @@ use self::calls::Calls;
 use self::versions::{Seen, Versions};
 use crate::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
 
-/// How long a call may take where no limit is configured.
+/// Default of [`S3Settings::max_call`].
 const DEFAULT_MAX_CALL: Duration = Duration::from_secs(30);
 
-/// Where and how an [`S3Blobs`] keeps its objects.
+/// The bucket of an [`S3Blobs`] and its settings.
 #[derive(Debug, Clone)]
 pub struct S3Options {
     /// The bucket, which must exist.
     pub bucket: String,
-    /// What all object names begin with, without a `/` at either end; may be empty.
+    /// The prefix of all object names, without `/` at either end; may be empty.
     pub prefix: String,
     /// How to reach the server.
     pub settings: S3Settings,
 }
 
-/// How to reach an S3 server; the default is AWS with what its environment says.
+/// The connection to an S3 server; the default is AWS with its environment variables.
 #[derive(Debug, Clone, Default)]
 pub struct S3Settings {
     /// The server's URL; `None` is AWS.
     pub endpoint: Option<String>,
-    /// The region; `None` is what AWS's own environment and files say, or
-    /// `us-east-1` where an endpoint is configured.
+    /// The region; `None` takes it from AWS's environment variables and files, or is
+    /// `us-east-1` with an endpoint.
     pub region: Option<String>,
-    /// Puts the bucket into the path, not the host name: for most servers that
-    /// are not AWS.
+    /// Whether the bucket is in the path instead of the host name, as most servers
+    /// other than AWS require.
     pub path_style: bool,
-    /// Fixed keys; `None` asks AWS's chain: environment, profile files, web
-    /// identity, container and instance roles.
+    /// Fixed keys; `None` uses AWS's chain: environment, profile files, web identity,
+    /// container and instance roles.
     pub credentials: Option<S3Credentials>,
-    /// The KMS key that the server encrypts objects with; `None` leaves it to
-    /// the bucket's default.
+    /// The KMS key for encrypting objects; `None` uses the bucket's default.
     pub sse_kms_key_id: Option<String>,
-    /// PEM certificates to trust beside the system's own.
+    /// PEM certificates to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// How long a call may take with all its attempts, at most; `None` is 30
-    /// seconds. Calls that move little have less.
+    /// Maximum duration of a call with all its attempts; `None` is 30 seconds. Small
+    /// transfers have shorter limits.
     pub max_call: Option<Duration>,
 }
 
 /// A pair of S3 keys.
 #[derive(Debug, Clone)]
 pub struct S3Credentials {
-    /// Names the key.
+    /// The id of the key.
     pub access_key_id: String,
-    /// Signs requests.
+    /// The secret that signs requests.
     pub secret_access_key: SecretString,
 }
 
 /// A [`BlobStore`] in an S3 bucket.
 ///
-/// Calls that fail for a passing reason are repeated, with backoff and jitter,
-/// within a time limit that depends on the bytes they move.
+/// Calls are retried after transient errors, with backoff and jitter, within a time
+/// limit that depends on the size of the transfer.
 #[derive(Clone)]
 pub struct S3Blobs {
     calls: Calls,
@@ -92,16 +91,16 @@ pub struct S3Blobs {
     /// Empty, or ends with `/`.
     prefix: String,
     sse_kms_key_id: Option<String>,
-    /// What the bucket answered last about versions.
+    /// The cached versioning state of the bucket.
     seen: Arc<Seen>,
 }
 
 impl S3Blobs {
-    /// Makes a client; the server is not asked anything yet.
+    /// Creates a client without a request to the server.
     ///
     /// # Errors
-    /// [`BlobError::Misconfigured`] when the settings make no sense together or
-    /// the certificates cannot be read.
+    /// [`BlobError::Misconfigured`] if the settings contradict each other or the
+    /// certificates cannot be read.
     pub async fn connect(options: S3Options) -> Result<Self, BlobError> {
         let S3Options {
             bucket,
@@ -127,13 +126,13 @@ impl S3Blobs {
         format!("{}{key}", self.prefix)
     }
 
-    /// The key of an object; `None`: a foreign one.
+    /// The key of an object; `None` if it is not a blob.
     fn key_of(&self, object: &str) -> Option<BlobKey> {
         object.strip_prefix(&self.prefix)?.parse().ok()
     }
 }
 
-/// Shows where it keeps its objects, and nothing of its credentials.
+/// Shows the bucket and the prefix, and no credentials.
 impl fmt::Debug for S3Blobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3Blobs")
@@ -262,7 +261,7 @@ impl BlobStore for S3Blobs {
             .delete_versions(versioning, &folder, after, limit, is_blob)
             .await?;
         let last = match &versions {
-            // What was listed has versions: they reach no further.
+            // The versions were processed up to this object.
             Versions::Seen { last, .. } => last.as_deref().and_then(|object| self.key_of(object)),
             Versions::None | Versions::Hidden => listed
                 .last()
@@ -288,8 +287,8 @@ impl BlobStore for S3Blobs {
         self.list_below(&prefix, after, limit).await
     }
 
-    /// Lists at most one object, which tells whether the bucket, the region and
-    /// the credentials are right.
+    /// Lists at most one object, which checks the bucket, the region and the
+    /// credentials.
     #[instrument(name = "blob.check", level = "debug", skip_all)]
     async fn check(&self) -> Result<(), BlobError> {
         let check = |client: Client| {
@@ -304,7 +303,7 @@ impl BlobStore for S3Blobs {
     }
 }
 
-/// The body of an object; one that is larger than `max_bytes` is left unread.
+/// The body of an object; a body larger than `max_bytes` is not read.
 async fn read_body(object: GetObjectOutput, max_bytes: u64) -> Result<Bytes, BlobError> {
     let too_large = |found_bytes| BlobError::TooLarge {
         found_bytes,
@@ -321,7 +320,7 @@ async fn read_body(object: GetObjectOutput, max_bytes: u64) -> Result<Bytes, Blo
     let mut body = object.body;
     while let Some(chunk) = body.next().await {
         let chunk = chunk.map_err(|error| broke_off(&error))?;
-        // A body may come without its length.
+        // A response may have no content length.
         let read_bytes = (bytes.len() + chunk.len()) as u64;
         if read_bytes > max_bytes {
             return Err(too_large(read_bytes));
@@ -334,7 +333,7 @@ async fn read_body(object: GetObjectOutput, max_bytes: u64) -> Result<Bytes, Blo
     Ok(bytes.freeze())
 }
 
-/// What became of blobs of which so many were there, and their versions.
+/// Combines the number of deleted blobs with the result for their versions.
 fn batch_of(deleted: u64, versions: &Versions, last: Option<BlobKey>) -> ErasedBatch {
     let (gone, kept) = match *versions {
         Versions::None => (deleted, 0),

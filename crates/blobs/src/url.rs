@@ -1,4 +1,4 @@
-//! Where blobs are kept, as one URL in the configuration.
+//! The URL of the blob store in the configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub enum BlobUrl {
     S3 {
         /// The bucket, which must exist.
         bucket: String,
-        /// What the names of all objects begin with; no `/` at either end.
+        /// The prefix of all object names, without `/` at either end.
         prefix: String,
     },
 }
@@ -28,11 +28,10 @@ pub enum BlobUrl {
 impl BlobUrl {
     /// Reads `file:///path` or `s3://bucket/prefix`.
     ///
-    /// A file path may be percent-encoded; a bucket and prefix are taken as
-    /// they are.
+    /// A file path may be percent-encoded; bucket and prefix are not decoded.
     ///
     /// # Errors
-    /// [`BlobError::Misconfigured`] that says what is wrong with the text.
+    /// [`BlobError::Misconfigured`] with the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, BlobError> {
         if let Some(rest) = text.strip_prefix("file://") {
             return parse_file(rest);
@@ -96,7 +95,7 @@ impl FromStr for BlobUrl {
     }
 }
 
-/// For logs: a path is shown as it is, not percent-encoded again.
+/// For logs; the path is not percent-encoded.
 impl fmt::Display for BlobUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Opens the index and the blob store that the configuration names.
+//! Opens the configured index and blob store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::data_dir::{self, FolderLock};
 /// How long a call of the blob store may take, at most.
 const MAX_BLOB_CALL: Duration = Duration::from_secs(30);
 
-/// Both stores, open; the lock is held as long as this lives.
+/// The open index and blob store; holds the lock of a SQLite file.
 #[derive(Debug)]
 pub(crate) struct Backends {
-    /// What exists.
+    /// The metadata.
     pub(crate) index: Arc<dyn Index>,
-    /// What it holds.
+    /// The content.
     pub(crate) blobs: Arc<dyn BlobStore>,
     _lock: Option<FolderLock>,
 }
@@ -36,10 +36,10 @@ impl Backends {
         Self::open_measured(settings, &Metrics::default()).await
     }
 
-    /// Opens both stores; an index in a file is locked, made and migrated.
+    /// Opens both stores; a SQLite file is locked, created and migrated.
     ///
     /// # Errors
-    /// [`Failure`] that names the key of the store that cannot be used.
+    /// [`Failure`] that names the configuration key of the failed store.
     pub(crate) async fn open_measured(settings: &Settings, metrics: &Metrics) -> Result<Self, Failure> {
         let (index, lock) = open_index(&settings.index).await?;
         let blobs = open_blobs(settings, metrics).await?;
@@ -50,7 +50,7 @@ impl Backends {
         })
     }
 
-    /// An engine on these stores that nobody measures.
+    /// An engine on these stores, without metrics.
     pub(crate) fn engine(&self, settings: &Settings) -> Engine {
         self.measured_engine(settings, Metrics::default())
     }
@@ -76,14 +76,15 @@ impl Backends {
     }
 }
 
-/// Connects to the index as a server would, and changes nothing; a SQLite index
-/// that a server has open is looked at beside it.
+/// Connects to the index as a server does, and changes nothing.
+///
+/// A SQLite file may be open in a running server.
 ///
 /// # Errors
-/// [`Failure`] that says why a server could not use it.
+/// [`Failure`] with the reason why a server could not use it.
 pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure> {
     match &settings.url {
-        // The first start makes it.
+        // The first start of a server creates it.
         IndexUrl::Sqlite { file, .. } if !file.exists() => Ok(()),
         IndexUrl::Sqlite { url, .. } => SqliteIndex::look(url)
             .await
@@ -92,7 +93,7 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
             let (index, _) = open_index(settings).await?;
             let failed = || Failure::of(format!("index.url {}", settings.url));
             let app = index.check().await.map_err(failed());
-            // By the role of the jobs.
+            // This call uses the connection pool of the jobs.
             let jobs = index.live_gateways(SystemClock.now()).await.map_err(failed());
             index.close().await;
             app.and(jobs.map(drop))
@@ -103,13 +104,13 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
 /// Opens only the blob store.
 ///
 /// # Errors
-/// [`Failure`] that names its key.
+/// [`Failure`] that names its configuration key.
 pub(crate) async fn open_blobs(
     settings: &Settings,
     metrics: &Metrics,
 ) -> Result<Arc<dyn BlobStore>, Failure> {
     let mut s3 = settings.blobs.s3.clone();
-    // A request is answered before its deadline, also when the server does not.
+    // Shorter than the request deadline, so that a request gets an error answer in time.
     s3.max_call = Some((settings.server.request_deadline * 3 / 4).min(MAX_BLOB_CALL));
     keepsake_blobs::open(&settings.blobs.url, &s3, metrics)
         .await
@@ -149,7 +150,7 @@ async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock)
     Ok((index, lock))
 }
 
-/// Brings the schema of a database to what this binary needs.
+/// Migrates a database to the schema of this binary.
 ///
 /// # Errors
 /// [`Failure`] that names the database.

@@ -11,7 +11,7 @@ use keepsake_core::TenantId;
 
 pub(crate) use jobs::{JobCommand, ListJobsArgs, RunJobArgs, VerifyArgs};
 pub(crate) use operator::{
-    CreateKeyArgs, CreateTenantArgs, KeyCommand, PageArgs, RevokeKeyArgs, RotateTokenKeyArgs, SideArgs,
+    CreateKeyArgs, CreateTenantArgs, KeyCommand, PageArgs, RevokeKeyArgs, RotateTokenKeyArgs, TargetArgs,
     TenantArgs, TenantCommand, TokenKeyCommand, UpdateTenantArgs,
 };
 
@@ -27,14 +27,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serves requests and runs the scheduled jobs
     Serve(ServeArgs),
-    /// Serves one MCP client over stdin and stdout: with a folder of its own, or as a bridge to a server
+    /// Serves one MCP client over stdin and stdout, from a local folder or as a bridge to a server
     Mcp(McpArgs),
-    /// Looks at the configuration
+    /// Checks the configuration
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Brings the database's schema to what this version needs
+    /// Migrates the database to the schema of this version
     Migrate(SourceArgs),
     /// Manages tenants
     Tenant {
@@ -46,7 +46,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: KeyCommand,
     },
-    /// Manages the keys that sign tokens
+    /// Manages the token signing keys
     TokenKey {
         #[command(subcommand)]
         command: TokenKeyCommand,
@@ -56,12 +56,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: StoreCommand,
     },
-    /// Looks at the scheduled jobs, and runs them by hand
+    /// Lists and runs the scheduled jobs
     Job {
         #[command(subcommand)]
         command: JobCommand,
     },
-    /// Reads every blob that a row names and counts everything again; changes nothing
+    /// Checks every blob's hash and recounts the totals; changes nothing
     Verify(VerifyArgs),
     /// Prints the OpenAPI document of the HTTP API
     Openapi(OpenapiArgs),
@@ -69,13 +69,13 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Prints the merged configuration, secrets hidden, and what is wrong with it
+    /// Prints the merged configuration with secrets hidden, and all problems
     Check(CheckArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Makes a memory store
+    /// Creates a memory store
     Create(CreateStoreArgs),
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum StoreCommand {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// Connects to the database and the blob store, and writes, reads, lists and deletes a probe object
+    /// Connects to the database and the blob store; writes, reads, lists and deletes a probe object
     #[arg(long)]
     pub(crate) connect: bool,
 }
@@ -92,13 +92,13 @@ pub(crate) struct CheckArgs {
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// Needs nothing: keeps all data in one folder, and makes a tenant, a store and a key at the first start
+    /// Keeps all data in one folder; creates a tenant, a store and a key at the first start
     #[arg(long, conflicts_with = "config")]
     pub(crate) dev: bool,
-    /// Where to listen: host:port
+    /// The address to listen on: host:port
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
-    /// What this process does
+    /// The work of this process
     #[arg(long, value_name = "ROLE", value_enum)]
     pub(crate) role: Option<Role>,
     /// Migrates a Postgres database before serving; a sqlite:// one always is
@@ -111,20 +111,20 @@ pub(crate) struct McpArgs {
     /// Keeps all data in this folder, as `serve --dev` does
     #[arg(long, visible_alias = "data", value_name = "DIR", conflicts_with = "url")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Asks this server instead: http(s)://host:port
+    /// The server to use instead: http(s)://host:port
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// An API key or a session's token; best given as `KEEPSAKE_API_KEY`
+    /// An API key or a session token; prefer the variable `KEEPSAKE_API_KEY`
     #[arg(long, value_name = "KEY", requires = "url", hide_env_values = true)]
     pub(crate) api_key: Option<String>,
-    /// The memory store: of a folder its name, made where it is missing; of a server its id, unless a token is a session's
+    /// The memory store: in a folder its name, created if missing; on a server its id, not needed with a session token
     #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct OpenapiArgs {
-    /// The operator's side of it
+    /// The document of the operator API
     #[arg(long)]
     pub(crate) admin: bool,
 }

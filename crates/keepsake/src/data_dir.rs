@@ -1,4 +1,4 @@
-//! Folders of this machine that hold data, and the lock of their one owner.
+//! Local data folders and their lock.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
@@ -7,27 +7,27 @@ use std::path::{Path, PathBuf};
 
 use keepsake_config::Failure;
 
-/// Only the owner may look into a folder of data.
+/// The mode of a data folder: only its owner has access.
 const FOLDER_MODE: u32 = 0o700;
-/// Only the owner may read a file of secrets.
+/// The mode of a file with secrets: only its owner has access.
 const FILE_MODE: u32 = 0o600;
 
-/// Keeps other processes off an index in a file while it lives.
+/// Locks a SQLite index against other processes until it is dropped.
 ///
-/// The operating system gives the lock back when the process ends, however it
-/// ends; the file itself stays, and means nothing.
+/// The operating system releases the lock when the process ends. The lock file
+/// stays and has no meaning without the lock.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
     _file: File,
 }
 
 impl FolderLock {
-    /// Takes the lock beside a database file.
+    /// Takes the lock of a database file.
     ///
     /// # Errors
-    /// [`Failure`] that names the folder, when another process has it.
+    /// [`Failure`] that names the folder if another process has the lock.
     pub(crate) fn take(database: &Path) -> Result<Self, Failure> {
-        // The real file, so that two names of it share one lock.
+        // The resolved path, so that all links to the file share one lock.
         let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
         let folder = database
             .parent()
@@ -60,10 +60,9 @@ impl FolderLock {
     }
 }
 
-/// Makes a folder for data that only its owner may look into.
+/// Creates a data folder that only its owner can access.
 ///
-/// One that is there and empty is closed to others as well; one that holds
-/// something is left as its owner made it.
+/// The mode of an existing folder is changed only if it is empty.
 ///
 /// # Errors
 /// [`Failure`] that names the folder.
@@ -81,10 +80,10 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a file, and its folder, that only their owner may read.
+/// Creates a file, and its folder, that only their owner can access.
 ///
-/// What is there already is left as it is. A database made here keeps the
-/// files that it puts beside itself as private as this one.
+/// Existing ones are not changed. SQLite creates its other files with the mode
+/// of the database file.
 ///
 /// # Errors
 /// [`Failure`] that names the folder or the file.
@@ -106,15 +105,15 @@ pub(crate) fn make_private_file(path: &Path) -> Result<(), Failure> {
         .map_err(Failure::of(format_args!("{} cannot be written", path.display())))
 }
 
-/// Replaces a file as a whole, readable by its owner alone.
+/// Replaces a file atomically; only its owner can read it.
 ///
-/// After a crash there is the old file or the new one, never half of one.
+/// After a crash the file has the old content or the new one.
 ///
 /// # Errors
-/// What the operating system said.
+/// The operating system's error.
 pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
-    // One that a crash left behind may have been made with another mode.
+    // A file that remained after a crash may have another mode.
     match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -133,10 +132,10 @@ pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// The folder that holds a user's data where none is named.
+/// The default data folder of the user.
 ///
 /// # Errors
-/// [`Failure`] when the environment names neither data folder nor home.
+/// [`Failure`] if neither `XDG_DATA_HOME` nor `HOME` is set.
 pub(crate) fn default_folder(
     variable: impl Fn(&str) -> Option<std::ffi::OsString>,
 ) -> Result<PathBuf, Failure> {

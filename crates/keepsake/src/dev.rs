@@ -1,12 +1,11 @@
-//! `keepsake serve --dev` and `keepsake mcp`: a tenant, a store and a key, made at the first
-//! start and kept in the data folder.
+//! The tenant, the store and the API key of `keepsake serve --dev` and `keepsake mcp`.
 //!
-//! Two files beside the data: `dev-tenant.json` names the tenant and the store,
-//! `dev-credentials.json` is what a client needs, the key included. Each is
-//! written once what it names is in the index, and read with suspicion: what
-//! is missing, broken or unknown to the index is made anew. So a crash at any
-//! point, or a file deleted by hand, costs at most an empty tenant or a key
-//! that nobody knows, and never the folder.
+//! They are created at the first start. Two files in the data folder name them:
+//! `dev-tenant.json` has the ids of the tenant and the store,
+//! `dev-credentials.json` has the URL and the API key for clients. Each file is
+//! written after the rows that it names. Whatever is missing, unreadable or
+//! unknown to the index is created again, so a crash or a deleted file leaves at
+//! most an unused tenant or an unused key.
 
 use std::fs;
 use std::io;
@@ -28,17 +27,17 @@ use crate::operator::print;
 const TENANT_FILE: &str = "dev-tenant.json";
 /// The file that a client reads.
 const CREDENTIALS_FILE: &str = "dev-credentials.json";
-/// The name of everything that is made here.
+/// The name of the tenant, the store and the key.
 const NAME: &str = "dev";
 
-/// The tenant of a data folder and its store.
+/// The tenant and the store of a data folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct DevTenant {
     workspace_id: TenantId,
     memory_store_id: StoreId,
 }
 
-/// What a client needs; has no `Debug`, for the key.
+/// The credentials of a client; without `Debug`, because they contain the key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Credentials {
     base_url: String,
@@ -47,10 +46,10 @@ pub(crate) struct Credentials {
     workspace_id: TenantId,
 }
 
-/// Makes or finds tenant, store and key, and tells the user.
+/// Finds or creates tenant, store and key, and prints how to use them.
 ///
-/// A new key is printed, once, with commands to try it; a known one is not,
-/// only where it is kept.
+/// A new key is printed once, with example commands. For an existing key only
+/// the file that contains it is printed.
 ///
 /// # Errors
 /// [`Failure`] when the index or the folder cannot be written.
@@ -75,7 +74,7 @@ pub(crate) async fn introduce(
     print(&welcome(&credentials, &path))
 }
 
-/// Makes or finds tenant, store and key, and tells nobody.
+/// Finds or creates tenant, store and key, and prints nothing.
 ///
 /// # Errors
 /// As [`introduce`].
@@ -91,7 +90,7 @@ pub(crate) async fn prepare(
     }
 }
 
-/// The credentials that a folder has, if the index knows them still.
+/// The credentials in the folder, if they are still valid.
 async fn known(backends: &Backends, path: &Path) -> Result<Option<Credentials>, Failure> {
     let Some(credentials) = read::<Credentials>(path)? else {
         return Ok(None);
@@ -102,7 +101,7 @@ async fn known(backends: &Backends, path: &Path) -> Result<Option<Credentials>, 
     Ok(is_good.then_some(credentials))
 }
 
-/// Makes a key, and what is missing of tenant and store.
+/// Creates a key, and the tenant and the store if they are missing.
 async fn make(
     engine: &Engine,
     backends: &Backends,
@@ -121,7 +120,7 @@ async fn make(
         .operator()
         .create_key(new)
         .await
-        .map_err(Failure::of("the API key was not made"))?;
+        .map_err(Failure::of("the API key was not created"))?;
     let credentials = Credentials {
         base_url: base_url.to_owned(),
         api_key: secret.expose().to_owned(),
@@ -201,18 +200,18 @@ async fn make_tenant(engine: &Engine) -> Result<TenantId, Failure> {
         .operator()
         .create_tenant(new)
         .await
-        .map_err(Failure::of("the tenant was not made"))?;
+        .map_err(Failure::of("the tenant was not created"))?;
     Ok(tenant.tenant_id)
 }
 
 async fn make_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, Failure> {
     let made = engine.operator().create_store(tenant_id, NAME).await;
     Ok(made
-        .map_err(Failure::of("the memory store was not made"))?
+        .map_err(Failure::of("the memory store was not created"))?
         .store_id)
 }
 
-/// What a file holds; `None` where it is missing or holds something else.
+/// The content of a JSON file; `None` if it is missing or has another format.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     match fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
@@ -276,7 +275,7 @@ mod tests {
             self.0.path().join(name)
         }
 
-        /// What a client finds after a start; checked against the index.
+        /// Starts, and returns the credentials after checking them against the index.
         async fn start(&self, base_url: &str) -> Credentials {
             let sources = Sources {
                 data_dir: Some(self.0.path().to_owned()),

@@ -1,4 +1,4 @@
-//! Log lines on stderr, and spans for the collector.
+//! Log lines on stderr and spans for the collector.
 
 use std::io::{self, IsTerminal};
 use std::panic::PanicHookInfo;
@@ -10,25 +10,25 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
-/// The job scheduler tells of itself at `info` at each start; what a
-/// configured filter says of it counts more.
-const QUIET: &str = "tokio_cron_scheduler=warn";
+/// Hides the messages of the job scheduler at each start; a configured filter
+/// can override it.
+const QUIET_SCHEDULER: &str = "tokio_cron_scheduler=warn";
 
-/// The MCP library logs whole messages, with content, below `warn`, and the ids that
-/// clients choose for their requests at `warn`.
-const LOGS_CONTENT: &str = "rmcp";
+/// The MCP library, of which only errors are logged: below `warn` it logs whole
+/// messages with content, and at `warn` the request ids of clients.
+const MCP_LIBRARY: &str = "rmcp";
 
-/// Starts logging for the rest of the process, and tracing where `telemetry`
-/// has somewhere to take traces to.
+/// Starts logging for the rest of the process, and tracing if `telemetry` has a
+/// collector.
 ///
-/// The filter was checked when the configuration was read; it is about the log
-/// alone.
+/// The filter was checked when the configuration was read. It applies only to
+/// the log.
 pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
-    let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{}", settings.filter));
+    let filter = EnvFilter::builder().parse_lossy(format!("{QUIET_SCHEDULER},{}", settings.filter));
     let without_content = filter_fn(|metadata| {
-        !metadata.target().starts_with(LOGS_CONTENT) || LevelFilter::ERROR >= *metadata.level()
+        !metadata.target().starts_with(MCP_LIBRARY) || LevelFilter::ERROR >= *metadata.level()
     });
-    // Else nobody knows which levels are ever told, and each is asked about.
+    // Without a hint, `tracing` evaluates the filter for events of every level.
     let filter = filter.and(without_content.with_max_level_hint(LevelFilter::TRACE));
     let lines = fmt::layer()
         .with_writer(io::stderr)
@@ -37,19 +37,18 @@ pub(crate) fn start(settings: &LogSettings, telemetry: Option<&Telemetry>) {
         LogFormat::Human => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    std::panic::set_hook(Box::new(tell_panic));
+    std::panic::set_hook(Box::new(log_panic));
     let registry = tracing_subscriber::registry().with(lines.with_filter(filter));
-    // Fails only where logging was started before. A layer that is none would
-    // have what no line tells asked about each time, instead of once.
+    // Fails only if logging was started before. There is no layer instead of an
+    // empty one, because `tracing` caches which events are disabled without it.
     let _ = match telemetry.and_then(Telemetry::layer) {
         Some(spans) => registry.with(spans).try_init(),
         None => registry.try_init(),
     };
 }
 
-/// Says where something panicked and not with what: a payload may quote
-/// content.
-fn tell_panic(panicked: &PanicHookInfo<'_>) {
+/// Logs the place of a panic without its message, which may quote content.
+fn log_panic(panicked: &PanicHookInfo<'_>) {
     let place = panicked
         .location()
         .map(|place| format!("{}:{}", place.file(), place.line()));

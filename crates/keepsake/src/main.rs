@@ -1,8 +1,7 @@
 //! Keepsake: memory for agents, hosted by you.
 //!
-//! The binary turns a [configuration](keepsake_config) into stores, an engine and a
-//! server, and holds the operator's commands. What the product does is in the
-//! crates below it.
+//! The binary starts a server from a [configuration](keepsake_config) and has the
+//! operator's commands. The other crates implement the product.
 
 mod backends;
 mod cli;
@@ -21,13 +20,13 @@ use keepsake_config::Failure;
 
 use cli::{Cli, Command, ConfigCommand, StoreCommand};
 
-/// Requests allocate much and briefly, on every worker at once.
+/// Faster than the system allocator for many short allocations on many threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // On the heap: what the largest command needs is too much for a stack.
+    // On the heap: the future of the largest command is too large for a stack.
     match Box::pin(run(Cli::parse().command)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,7 +1,7 @@
 //! `keepsake mcp`: one MCP client over stdin and stdout.
 //!
-//! Either with the memories in a folder of this machine, or as a bridge to a
-//! server. Nothing but the protocol goes to stdout; the log goes to stderr.
+//! The memories are in a local folder or, through a bridge, on a server. Stdout
+//! has only the protocol; the log goes to stderr.
 
 mod bridge;
 
@@ -16,13 +16,13 @@ use crate::backends::Backends;
 use crate::cli::McpArgs;
 use crate::{data_dir, dev, logs, signals};
 
-/// What the credentials of a folder name as the server, until one is started.
+/// The server URL in a folder's credentials until a server was started.
 const NO_SERVER_YET: &str = "http://127.0.0.1:8080";
 
-/// Serves until the client goes or a signal asks it to end.
+/// Serves until the client disconnects or a signal arrives.
 ///
 /// # Errors
-/// [`Failure`] when it cannot start, or the client does not speak MCP.
+/// [`Failure`] if it cannot start or the client does not speak MCP.
 pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
     let ending = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
     let served = async {
@@ -34,8 +34,8 @@ pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
     tokio::select! {
         served = served => served,
         () = ending.cancelled() => {
-            // What reads stdin would keep the process until the next line. What
-            // was acknowledged is kept; the folder's lock goes with the process.
+            // The thread that reads stdin would block the exit until the next line.
+            // Acknowledged writes are durable, and the lock ends with the process.
             std::process::exit(0)
         }
     }
@@ -58,7 +58,7 @@ async fn embedded(args: &McpArgs) -> Result<(), Failure> {
     let engine = backends.engine(&settings);
     let served = serve(&engine, &backends, &folder, args.store.as_deref(), &settings).await;
     if !engine.shut_down(settings.server.shutdown_deadline).await {
-        tracing::warn!("keepsake ended before all writes did: the shutdown deadline passed");
+        tracing::warn!("shutdown deadline exceeded: some writes did not finish");
     }
     backends.index.close().await;
     served
@@ -84,7 +84,7 @@ async fn serve(
         Some(name) => find_or_make_store(engine, &principal, name).await,
         None => engine.store(&principal, local.memory_store_id).await,
     };
-    let store = store.map_err(Failure::of("the memory store cannot be had"))?;
+    let store = store.map_err(Failure::of("the memory store cannot be opened"))?;
     let runner = Runner::start(engine, true)
         .await
         .map_err(Failure::of("the scheduled jobs cannot be started"))?;

@@ -4,7 +4,7 @@ mod connect;
 mod jobs;
 mod keys;
 mod output;
-mod side;
+mod target;
 mod tenants;
 mod token_keys;
 mod verify;
@@ -25,7 +25,7 @@ pub(crate) use tenants::run as run_tenant;
 pub(crate) use token_keys::run as run_token_key;
 pub(crate) use verify::run as verify;
 
-/// Prints the merged configuration and its problems; with `--connect`, also tries
+/// Prints the merged configuration and its problems; with `--connect`, also tests
 /// both stores.
 ///
 /// # Errors
@@ -40,10 +40,10 @@ pub(crate) async fn check_config(args: CheckArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the OpenAPI document of the HTTP API, or of its operator's side.
+/// Prints the OpenAPI document of the HTTP API or of the operator API.
 ///
 /// # Errors
-/// [`Failure`] when there is nobody to print it to.
+/// [`Failure`] if stdout is closed.
 pub(crate) fn print_openapi(args: &OpenapiArgs) -> Result<(), Failure> {
     print(if args.admin {
         keepsake_server::operator_openapi()
@@ -52,10 +52,10 @@ pub(crate) fn print_openapi(args: &OpenapiArgs) -> Result<(), Failure> {
     })
 }
 
-/// Brings the schema to what this binary needs.
+/// Migrates the database to the schema of this binary.
 ///
 /// # Errors
-/// [`Failure`] when the configuration or the database does not allow it.
+/// [`Failure`] of the configuration or the database.
 pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
     let folder = args.data_dir.clone();
     let url = args.into_sources().merge().migration()?;
@@ -66,15 +66,15 @@ pub(crate) async fn migrate(args: SourceArgs) -> Result<(), Failure> {
     print(&format!("the schema of {url} is up to date\n"))
 }
 
-/// Makes a memory store.
+/// Creates a memory store.
 ///
 /// # Errors
-/// [`Failure`] when the tenant or the database does not allow it.
+/// [`Failure`] of the tenant or the database.
 pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
     let (engine, backends) = open(args.sources).await?;
     let made = engine.operator().create_store(args.tenant, &args.name).await;
     backends.index.close().await;
-    let store = made.map_err(Failure::of("the memory store was not made"))?;
+    let store = made.map_err(Failure::of("the memory store was not created"))?;
     if args.json {
         return print_json(&json!({
             "id": store.store_id,
@@ -83,10 +83,11 @@ pub(crate) async fn create_store(args: CreateStoreArgs) -> Result<(), Failure> {
             "created_at": store.created_at.to_rfc3339(),
         }));
     }
-    print(&format!("made the memory store {}\n", store.store_id))
+    print(&format!("created the memory store {}\n", store.store_id))
 }
 
-/// An engine for one command; it serves nobody, so only its index is closed.
+/// An engine for one command. It has no requests to wait for, so callers only
+/// close the index.
 async fn open(sources: SourceArgs) -> Result<(Engine, Backends), Failure> {
     let folder = sources.data_dir.clone();
     let settings = sources.into_sources().merge().settings()?;
@@ -98,7 +99,7 @@ async fn open(sources: SourceArgs) -> Result<(Engine, Backends), Failure> {
     Ok((backends.engine(&settings), backends))
 }
 
-/// Prints to stdout; a reader that went away is an error, not a panic.
+/// Prints to stdout; a closed pipe is an error instead of a panic.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());

@@ -1,4 +1,4 @@
-//! `keepsake serve`: from a configuration to a running server, and its end.
+//! `keepsake serve`: starts and stops the server.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -19,20 +19,20 @@ use crate::data_dir;
 use crate::dev;
 use crate::{logs, signals};
 
-/// How long the last metrics and the last spans may take on their way, each.
-const LAST_EXPORT: Duration = Duration::from_millis(500);
-/// How long the index may take to close.
-const LAST_CLOSE: Duration = Duration::from_millis(500);
-/// How long the process lives beyond the shutdown deadline, at most: time for the
-/// last access times ([`keepsake_engine::LAST_WRITES`]), metrics and spans.
-const LAST_STEPS: Duration = Duration::from_secs(4);
-/// What the process ends with where something did not end in time.
-const LATE_EXIT_CODE: i32 = 1;
+/// Timeout of the last export of metrics, and of spans.
+const EXPORT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Timeout for closing the index.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum life of the process after the shutdown deadline: time to write access
+/// times ([`keepsake_engine::LAST_WRITES`]) and to export metrics and spans.
+const EXIT_GRACE: Duration = Duration::from_secs(4);
+/// The exit code if the shutdown did not finish in time.
+const TIMEOUT_EXIT_CODE: i32 = 1;
 
-/// Serves until a signal asks it to end.
+/// Serves until a signal arrives.
 ///
 /// # Errors
-/// [`Failure`] when it cannot start, or its listener broke.
+/// [`Failure`] if it cannot start or its listener fails.
 pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let lifecycle = signals::lifecycle().map_err(Failure::of("signals cannot be caught"))?;
     let mut sources = args.sources.into_sources();
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let folder = sources.data_dir.clone();
     let merged = sources.merge();
     let settings = merged.settings()?;
-    let ending = Ending::of(&lifecycle, settings.server.shutdown_deadline);
+    let shutdown = ShutdownDeadline::start(&lifecycle, settings.server.shutdown_deadline);
     tokio::spawn(stop_after(lifecycle.clone(), drain(&settings)));
     let telemetry = start_telemetry(&settings)?;
     logs::start(&settings.log, Some(&telemetry));
@@ -53,13 +53,13 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     }
     let opened = tokio::select! {
         opened = open(&merged, &settings, args.migrate, telemetry.metrics()) => opened?,
-        // A database that does not answer must not keep the process from ending.
+        // A signal ends the start even if the database does not answer.
         () = lifecycle.draining.cancelled() => return Ok(()),
     };
     if !settings.vault.is_locked() && !args.dev {
         tracing::warn!(
-            "secrets.master_key is not set: the keys that sign tokens and cursors are in the index as they are, \
-             and whoever reads it can sign"
+            "secrets.master_key is not set: the keys that sign tokens and cursors are not encrypted in the index, \
+             so anyone who can read it can sign"
         );
     }
     let engine = opened.measured_engine(&settings, telemetry.metrics().clone());
@@ -68,11 +68,11 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
         settings: &settings,
         telemetry: &telemetry,
         lifecycle,
-        ending: &ending,
+        shutdown: &shutdown,
     };
     let dev_folder = folder.filter(|_| args.dev);
     let served = serving.run(&opened, dev_folder.as_deref()).await;
-    end(&engine, &opened, ending.left()).await;
+    end(&engine, &opened, shutdown.left()).await;
     end_telemetry(telemetry).await;
     served
 }
@@ -104,17 +104,17 @@ async fn open(
     Backends::open_measured(settings, metrics).await
 }
 
-/// What serving takes, from the first request to the last.
+/// The parts of a running server.
 struct Serving<'a> {
     engine: &'a Engine,
     settings: &'a Settings,
     telemetry: &'a Telemetry,
     lifecycle: Lifecycle,
-    ending: &'a Ending,
+    shutdown: &'a ShutdownDeadline,
 }
 
 impl Serving<'_> {
-    /// Does what the role asks until it is to end.
+    /// Runs the listeners and the jobs of the role until shutdown.
     async fn run(&self, backends: &Backends, dev_folder: Option<&Path>) -> Result<(), Failure> {
         let (engine, settings) = (self.engine, self.settings);
         engine
@@ -136,9 +136,9 @@ impl Serving<'_> {
         let runner = Runner::start(engine, is_worker)
             .await
             .map_err(Failure::of("the scheduled jobs cannot be started"))?;
-        tokio::spawn(warn_of_blobs(Arc::clone(&backends.blobs)));
+        tokio::spawn(log_blob_problems(Arc::clone(&backends.blobs)));
         let served = tokio::try_join!(self.serve_public(listener), self.serve_operator(operator));
-        runner.stop(self.ending.left()).await;
+        runner.stop(self.shutdown.left()).await;
         served.map(|_| ())
     }
 
@@ -154,7 +154,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Serves clients, or waits for the end where the role has none.
+    /// Serves clients; a worker only waits for the shutdown.
     async fn serve_public(&self, listener: Option<(TcpListener, SocketAddr)>) -> Result<(), Failure> {
         let Some((listener, address)) = listener else {
             tracing::info!("keepsake runs the scheduled jobs");
@@ -168,7 +168,7 @@ impl Serving<'_> {
             .map_err(Failure::of(format_args!("the listener on {address} broke")))
     }
 
-    /// Serves the operator, or nobody where there is no token.
+    /// Serves the operator API if it has a token.
     async fn serve_operator(
         &self,
         operator: Option<((TcpListener, SocketAddr), &OperatorSettings)>,
@@ -192,40 +192,40 @@ impl Serving<'_> {
     }
 }
 
-/// The one deadline of all that is waited for once the process is to stop.
+/// The deadline that all steps of a shutdown share.
 #[derive(Debug)]
-struct Ending {
+struct ShutdownDeadline {
     deadline: Duration,
     stopped_at: Arc<OnceLock<Instant>>,
 }
 
-impl Ending {
-    /// Starts the countdown when the process is asked to stop, and exits if the
-    /// process has not ended by itself [`LAST_STEPS`] after the deadline.
-    fn of(lifecycle: &Lifecycle, deadline: Duration) -> Self {
+impl ShutdownDeadline {
+    /// Starts the deadline when the shutdown starts, and exits the process
+    /// [`EXIT_GRACE`] after it.
+    fn start(lifecycle: &Lifecycle, deadline: Duration) -> Self {
         let stopped_at = Arc::new(OnceLock::new());
         let (stopping, noted) = (lifecycle.stopping.clone(), Arc::clone(&stopped_at));
         tokio::spawn(async move {
             stopping.cancelled().await;
             noted.get_or_init(Instant::now);
-            // A thread: whatever the tasks of the runtime do, it goes on.
+            // A thread, because blocked tasks could keep the runtime from running this.
             std::thread::spawn(move || {
-                std::thread::sleep(deadline + LAST_STEPS);
-                tracing::error!("keepsake ends before its work did: the shutdown deadline passed");
-                std::process::exit(LATE_EXIT_CODE);
+                std::thread::sleep(deadline + EXIT_GRACE);
+                tracing::error!("shutdown deadline exceeded: exiting with unfinished work");
+                std::process::exit(TIMEOUT_EXIT_CODE);
             });
         });
         Self { deadline, stopped_at }
     }
 
-    /// What is left of the deadline; all of it before the process is to stop.
+    /// The time left; the whole deadline before the shutdown starts.
     fn left(&self) -> Duration {
         let passed = self.stopped_at.get().map(Instant::elapsed);
         self.deadline.saturating_sub(passed.unwrap_or_default())
     }
 }
 
-/// A worker has no clients that must go elsewhere first.
+/// The drain period; zero for a worker, which has no clients.
 fn drain(settings: &Settings) -> Duration {
     match settings.role {
         Role::All | Role::Gateway => settings.server.drain,
@@ -233,8 +233,8 @@ fn drain(settings: &Settings) -> Duration {
     }
 }
 
-/// Says at the start what would otherwise show at the first write.
-async fn warn_of_blobs(blobs: Arc<dyn BlobStore>) {
+/// Logs at the start if the blob store cannot be used.
+async fn log_blob_problems(blobs: Arc<dyn BlobStore>) {
     let consequence = "writes and reads of content that is not cached are answered 503 until this is corrected; \
         no restart is needed. `keepsake config check --connect` tries each step";
     match blobs.check().await {
@@ -248,7 +248,7 @@ async fn warn_of_blobs(blobs: Arc<dyn BlobStore>) {
     }
 }
 
-/// Lets a process that was asked to end serve on for a while first.
+/// Stops the server `drain` after the shutdown started.
 async fn stop_after(lifecycle: Lifecycle, drain: Duration) {
     lifecycle.draining.cancelled().await;
     tokio::select! {
@@ -264,7 +264,7 @@ async fn listen(key: &str, wanted: &str) -> Result<(TcpListener, SocketAddr), Fa
     Ok((listener, address))
 }
 
-/// Where a client on this machine reaches the listener.
+/// The URL of the listener for a client on this machine.
 fn base_url(mut address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() {
@@ -276,24 +276,24 @@ fn base_url(mut address: SocketAddr) -> String {
     format!("http://{address}")
 }
 
-/// Finishes writes under way and closes the database.
+/// Waits for running writes and closes the database.
 async fn end(engine: &Engine, backends: &Backends, deadline: Duration) {
     if !engine.shut_down(deadline).await {
-        tracing::warn!("keepsake ended before all writes did: the shutdown deadline passed");
+        tracing::warn!("shutdown deadline exceeded: some writes did not finish");
     }
-    if tokio::time::timeout(LAST_CLOSE, backends.index.close())
+    if tokio::time::timeout(CLOSE_TIMEOUT, backends.index.close())
         .await
         .is_err()
     {
-        tracing::warn!("index.close did not end in time");
+        tracing::warn!("index.close timed out");
     }
 }
 
-/// Exports what has not been exported yet.
+/// Exports the remaining metrics and spans.
 async fn end_telemetry(telemetry: Telemetry) {
-    let ended = tokio::task::spawn_blocking(move || telemetry.shut_down(LAST_EXPORT));
+    let ended = tokio::task::spawn_blocking(move || telemetry.shut_down(EXPORT_TIMEOUT));
     if let Ok(Err(error)) = ended.await {
-        tracing::warn!(error = %error, "telemetry.export failed at shutdown: the last of it is lost");
+        tracing::warn!(error = %error, "telemetry.export failed at shutdown: the last metrics and spans are lost");
     }
 }
 

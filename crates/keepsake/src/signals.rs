@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first asks the server to end, the second ends it.
+//! SIGINT and SIGTERM: the first starts a graceful shutdown, the second exits.
 
 use std::io;
 
@@ -7,29 +7,30 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 const SIGXFSZ: i32 = 25;
-/// What shells expect of a process that a signal ended: 128 and its number.
+/// Added to a signal's number for the exit code, as shells do.
 const SIGNAL_EXIT_CODE: i32 = 128;
 
-/// A token that the first signal cancels; the second one exits at once.
+/// A token that the first signal cancels; the second signal exits immediately.
 ///
 /// # Errors
-/// What the operating system said to catching signals.
+/// The operating system's error if signals cannot be caught.
 pub(crate) fn shutdown_token() -> io::Result<CancellationToken> {
     lifecycle().map(|lifecycle| lifecycle.draining)
 }
 
-/// What the first signal begins; the second one exits at once.
+/// The lifecycle that the first signal ends; the second signal exits immediately.
 ///
-/// SIGTERM, as orchestrators send it, leaves clients the time to go elsewhere;
-/// SIGINT is a person's, who waits.
+/// SIGTERM comes from an orchestrator: the server drains first, so that load
+/// balancers notice. SIGINT comes from a person who waits: it stops without
+/// draining.
 ///
 /// # Errors
-/// What the operating system said to catching signals.
+/// The operating system's error if signals cannot be caught.
 pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    // Caught, so that a write past the limit of a file's size (`ulimit -f`) fails
-    // like one to a full disk and does not end the process.
+    // Caught, so that a write beyond the file size limit (`ulimit -f`) fails like
+    // one to a full disk instead of ending the process.
     let _ = signal(SignalKind::from_raw(SIGXFSZ))?;
     let lifecycle = Lifecycle::default();
     let begun = lifecycle.clone();
@@ -41,7 +42,7 @@ pub(crate) fn lifecycle() -> io::Result<Lifecycle> {
             }
         };
         let first = next().await;
-        tracing::info!("keepsake ends, after what is under way; a second signal ends it at once");
+        tracing::info!("keepsake shuts down after running requests; a second signal exits immediately");
         begun.draining.cancel();
         if first == SignalKind::interrupt() {
             begun.stopping.cancel();

@@ -1,12 +1,11 @@
-//! What a client is told of what the engine could not do.
+//! Maps engine errors to MCP errors.
 
 use keepsake_blobs::BlobError;
 use keepsake_engine::EngineError;
 use keepsake_index::IndexError;
 use rmcp::ErrorData;
 
-/// An error of the protocol: the one who set up the client must mend it, or
-/// nobody can. It gives nothing of the deployment away.
+/// Maps an error to a protocol error, which reveals nothing about the deployment.
 pub(crate) fn told(error: &EngineError) -> ErrorData {
     match error {
         EngineError::Unauthenticated(_)
@@ -85,13 +84,13 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
     }
 }
 
-/// Something that the server's operator must correct.
+/// An error that the server's operator must correct.
 fn out_of_order(error: &EngineError, message: &'static str) -> ErrorData {
-    tracing::error!(error = %error, "mcp.request met a backend that is out of order");
+    tracing::error!(error = %error, "mcp.request failed: the backend is misconfigured or broken");
     ErrorData::internal_error(message, None)
 }
 
 fn unavailable(error: &EngineError, message: &'static str) -> ErrorData {
-    tracing::warn!(error = %error, "mcp.request met an unavailable backend");
+    tracing::warn!(error = %error, "mcp.request failed: the backend is unavailable");
     ErrorData::internal_error(message, None)
 }

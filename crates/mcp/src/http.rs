@@ -1,4 +1,4 @@
-//! MCP over HTTP, streamable and stateless: a request, an answer as JSON.
+//! MCP over stateless streamable HTTP: each request has one JSON response.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
 use crate::{Access, MemoryServer};
 
-/// Who may ask by way of a browser.
+/// Protection against requests of foreign web pages.
 #[derive(Debug, Clone, Default)]
 pub struct HttpOptions {
-    /// Names by which the server is reached; any where there is none.
+    /// Allowed `Host` names; empty: any.
     pub allowed_hosts: Vec<String>,
-    /// Origins of web pages that may ask; none where there is none.
+    /// Allowed origins of web pages; empty: none.
     pub allowed_origins: Vec<String>,
 }
 
-/// Answers requests of any client, each by itself; cheap to clone.
+/// Answers single requests of any client; cheap to clone.
 #[derive(Clone)]
 pub struct HttpService(StreamableHttpService<MemoryServer, NeverSessionManager>);
 
 impl HttpService {
-    /// Nothing is kept of a client: every replica answers every request.
+    /// Keeps no sessions, so every replica can answer every request.
     pub fn new(engine: Engine, options: HttpOptions) -> Self {
-        // Bodies were read, and bounded, before they come here.
+        // The body was read with a size limit before.
         let config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_json_response(true)
@@ -46,7 +46,7 @@ impl HttpService {
         ))
     }
 
-    /// Answers one request of somebody who was let in.
+    /// Answers one authenticated request.
     pub async fn answer(
         &self,
         access: Access,
@@ -54,9 +54,9 @@ impl HttpService {
         body: Bytes,
     ) -> Response<BoxBody<Bytes, Infallible>> {
         head.extensions.insert(access);
-        // The handler runs in a task of its own, and goes on in this one's span.
+        // The handler runs in another task, which continues this span.
         head.extensions.insert(tracing::Span::current());
-        // Answers are JSON whatever else a client would take.
+        // Responses are always JSON, although the library requires both types.
         let both = HeaderValue::from_static("application/json, text/event-stream");
         head.headers.insert(header::ACCEPT, both);
         self.0.handle(Request::from_parts(head, Full::new(body))).await

@@ -1,10 +1,9 @@
-//! The same operations as MCP tools, resources and a prompt.
+//! The operations of the engine as MCP tools, resources and a prompt.
 //!
-//! [`MemoryServer`] is what an MCP client talks to, over HTTP by
-//! [`HttpService`] or over stdio by [`serve_stdio`]. It keeps nothing between
-//! two requests: who asks and for which stores ([`Access`]) comes with each
-//! request, put there by whoever authenticated it, or is fixed for a process of
-//! its own. What a client is shown comes from the engine; the forms are here.
+//! [`MemoryServer`] serves MCP clients: over HTTP with [`HttpService`], over
+//! stdio with [`serve_stdio`]. It keeps no state between requests. Over HTTP,
+//! the authentication adds the principal and its stores ([`Access`]) to each
+//! request; over stdio, one [`Access`] is used for the life of the process.
 
 mod error;
 mod http;
@@ -20,15 +19,15 @@ use keepsake_engine::{Held, Mounts, Principal};
 pub use http::{HttpOptions, HttpService};
 pub use server::{MemoryServer, serve_stdio};
 
-/// Who asks, and for which stores.
+/// The caller and its stores.
 #[derive(Clone)]
 pub struct Access {
-    /// Who it is.
+    /// The authenticated caller.
     pub principal: Arc<Principal>,
-    /// Where paths lead.
+    /// The stores that paths refer to.
     pub mounts: Mounts,
-    /// What resources of the stores begin with, in their order.
+    /// The stores' prefixes in resource URIs, in the order of the stores.
     pub slugs: Arc<[String]>,
-    /// Held until the work that the request began has ended.
+    /// A permit that is held until the work of the request has ended.
     pub held: Option<Arc<Held>>,
 }

@@ -1,4 +1,4 @@
-//! The prompt that tells a model of its memory.
+//! The prompt that explains the memory to a model.
 
 use keepsake_core::tool::{ProtocolOptions, protocol_text};
 use rmcp::ErrorData;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const NAME: &str = "memory_protocol";
 const DESCRIPTION: &str = "Tells a model to look at its memory first and to record its progress as it goes";
-/// Bytes of a topic; a prompt is no place for a text.
+/// Maximum size of a topic, which is a short phrase.
 const MAX_TOPIC_BYTES: usize = 1_000;
 
 pub(crate) fn offered() -> Prompt {
@@ -16,7 +16,7 @@ pub(crate) fn offered() -> Prompt {
             .with_description("`true` adds how to keep the files in order")
             .with_required(false),
         PromptArgument::new("topic")
-            .with_description("Limits what is written to this topic")
+            .with_description("Limits the notes to this topic")
             .with_required(false),
     ];
     Prompt::new(NAME, Some(DESCRIPTION), Some(arguments)).with_title("Memory protocol")

@@ -1,8 +1,8 @@
 //! Memories as resources: `memory://{slug}/{path}`.
 //!
-//! The slug is the store's, and the path the memory's in it, each segment
-//! percent-encoded. A page's cursor is the engine's own, with the number of the
-//! store it belongs to before it.
+//! The URI has the slug of the store and the path of the memory, each segment
+//! percent-encoded. A cursor is the number of the store and the engine's cursor
+//! in that store.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::Access;
 use crate::error::told;
 
 const SCHEME: &str = "memory://";
-/// Resources of a page.
+/// The number of resources on a page.
 const PAGE: u64 = 100;
-/// What a segment of a URI's path may not hold as it is.
+/// The characters that are percent-encoded in a segment of a URI's path.
 const ENCODED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -88,13 +88,13 @@ pub(crate) async fn list(
             result.next_cursor = next_cursor;
             return Ok(result);
         }
-        // A store without memories is no page.
+        // Stores without memories are skipped.
         number += 1;
     }
     Ok(ListResourcesResult::with_all_items(Vec::new()))
 }
 
-/// The store that a cursor goes on in, and the engine's own cursor.
+/// The store of a cursor, and the engine's cursor in it.
 fn position(cursor: &str) -> Option<(usize, Option<String>)> {
     let (number, page) = cursor.split_once('.')?;
     let page = Some(page.to_owned()).filter(|page| !page.is_empty());
@@ -146,7 +146,7 @@ fn uri_of(slug: &str, path: &MemoryPath) -> String {
     format!("{SCHEME}{slug}{}", utf8_percent_encode(path.as_str(), ENCODED))
 }
 
-/// The path that a URI names, as the tools have it.
+/// The path of a URI in the form that tools use.
 fn path_of(access: &Access, uri: &str) -> Option<ToolPath> {
     let rest = uri.strip_prefix(SCHEME)?;
     let (slug, path) = rest.split_at(rest.find('/')?);

@@ -1,4 +1,4 @@
-//! What an MCP client talks to.
+//! The MCP server.
 
 use keepsake_engine::{Engine, ToolCall, holding};
 use rmcp::model::{
@@ -18,21 +18,21 @@ const INSTRUCTIONS: &str = "A memory that outlasts the conversation: text files 
     there before a task (memory_list, memory_read), and record progress and decisions as you go (memory_write, \
     memory_append, memory_edit). The prompt `memory_protocol` says it in full.";
 
-/// Serves memories to one client, or answers one request of any.
+/// Serves one client over stdio, or single requests of any client over HTTP.
 #[derive(Clone)]
 pub struct MemoryServer {
     engine: Engine,
-    /// `None`: each request brings its own.
+    /// `None`: each request has its own [`Access`].
     access: Option<Access>,
 }
 
 impl MemoryServer {
-    /// Each request brings its [`Access`] in the extensions of its HTTP head.
+    /// A server for requests that have their [`Access`] in the HTTP extensions.
     pub(crate) const fn of_requests(engine: Engine) -> Self {
         Self { engine, access: None }
     }
 
-    /// One client, for the life of the process.
+    /// A server for one client, for the life of the process.
     pub const fn of_process(engine: Engine, access: Access) -> Self {
         Self {
             engine,
@@ -52,8 +52,8 @@ impl MemoryServer {
     }
 }
 
-/// The span of the request, where there is one: the handler runs in a task of
-/// its own.
+/// The span of the HTTP request, if there is one. The handler runs in another
+/// task.
 fn span_of(context: &RequestContext<RoleServer>) -> tracing::Span {
     let head = context.extensions.get::<http::request::Parts>();
     let span = head.and_then(|head| head.extensions.get::<tracing::Span>().cloned());
@@ -164,10 +164,10 @@ impl ServerHandler for MemoryServer {
     }
 }
 
-/// Serves one client over stdin and stdout, until it goes.
+/// Serves one client over stdin and stdout until it disconnects.
 ///
 /// # Errors
-/// [`std::io::Error`] when the client does not begin as a client does.
+/// [`std::io::Error`] if the client does not initialize the session correctly.
 pub async fn serve_stdio(server: MemoryServer) -> std::io::Result<()> {
     let running = Box::pin(server.serve(rmcp::transport::stdio()))
         .await

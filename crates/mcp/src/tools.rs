@@ -1,4 +1,4 @@
-//! The tools: what is offered, and what a call is answered with.
+//! The list of tools and the results of tool calls.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use keepsake_engine::ToolAnswer;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::Value;
 
-/// Every tool, the memory tool last: agents that have the others do without.
+/// All tools. The memory tool is last, because agents do not need it with the others.
 pub(crate) fn offered() -> Vec<Tool> {
     let all = definitions().into_iter().chain([memory_definition()]);
     all.map(tool).collect()
 }
 
-/// Whether there is a tool of this name.
+/// Whether a tool of this name exists.
 pub(crate) fn is_known(name: &str) -> bool {
     offered().iter().any(|tool| tool.name == name)
 }
@@ -42,7 +42,7 @@ fn object(schema: Value) -> Arc<JsonObject> {
     }
 }
 
-/// What a call is answered with: a text for the model, and the same typed.
+/// The result of a call: text for the model and the same as structured content.
 pub(crate) fn answered(answer: ToolAnswer) -> CallToolResult {
     let content = vec![ContentBlock::text(answer.content)];
     if answer.is_error {

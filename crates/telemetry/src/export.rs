@@ -1,8 +1,8 @@
-//! Where metrics and traces go: an OTLP collector, and whoever reads `/metrics`.
+//! Exports metrics and traces to an OTLP collector, and metrics to `/metrics`.
 //!
-//! One meter provider has both readers. The exporters have threads of their
-//! own: no request waits for a collector, and one that is away costs what it
-//! was not told.
+//! One meter provider has both readers. Exporters run in background threads, so
+//! no request waits for a collector. Data is lost while the collector is
+//! unreachable.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,46 +27,46 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::Metrics;
 
-/// How long one export may take.
+/// Timeout of one export.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the targets of Keepsake's own spans begin with.
+/// The prefix of the targets of Keepsake's spans.
 const OWN_TARGETS: &str = "keepsake";
 
-/// What a process tells of itself, and to whom.
+/// The identity of the process, and its collector.
 #[derive(Debug, Clone)]
 pub struct TelemetryOptions {
-    /// Its name, as collectors group processes.
+    /// The name by which collectors group processes.
     pub service_name: String,
-    /// Its version.
+    /// The version of the program.
     pub service_version: &'static str,
-    /// What tells it from the others of its name.
+    /// An id that differs between processes of the same name.
     pub instance_id: String,
-    /// More that is true of it: names and values.
+    /// More attributes of the process: names and values.
     pub resource_attributes: Vec<(String, String)>,
     /// The collector; `None`: nothing is exported.
     pub otlp: Option<OtlpOptions>,
 }
 
-/// How a collector is told, over HTTP with protobuf.
+/// The collector, to which OTLP is sent over HTTP with protobuf.
 #[derive(Debug, Clone)]
 pub struct OtlpOptions {
     /// Its base URL, below which are `/v1/traces` and `/v1/metrics`.
     pub endpoint: String,
-    /// Headers that every export carries; values may be secret.
+    /// Headers of every export; their values may be secret.
     pub headers: Vec<(String, SecretString)>,
-    /// Of traces that begin here, the share that is kept, from 0 to 1.
+    /// The share of the traces started here that is sampled, from 0 to 1.
     pub sample_ratio: f64,
-    /// How far apart metrics are told.
+    /// The interval of metric exports.
     pub metrics_interval: Duration,
 }
 
 /// Why telemetry cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The OTLP exporter cannot be made.
+    /// The OTLP exporter cannot be created.
     #[error("the OTLP exporter: {0}")]
     Otlp(#[from] ExporterBuildError),
-    /// The metrics cannot be made readable for Prometheus.
+    /// The Prometheus exporter cannot be created.
     #[error("the metrics: {0}")]
     Metrics(#[from] OTelSdkError),
 }
@@ -81,16 +81,16 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Begins to export, where there is a collector.
+    /// Starts exporting if there is a collector.
     ///
     /// # Errors
-    /// [`TelemetryError`] when an exporter cannot be made; whether a collector
-    /// answers is not asked.
+    /// [`TelemetryError`] if an exporter cannot be created. It does not connect to
+    /// the collector.
     pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
         let resource = resource(options);
         let registry = Registry::new();
-        // One process is one target: what is true of all its metrics is told by
-        // the scrape, and there is one scope.
+        // One process is one scrape target with one scope, so metrics need no
+        // labels for resource and scope.
         let reader = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
             .scope_info_enabled(false)
@@ -114,17 +114,17 @@ impl Telemetry {
         })
     }
 
-    /// Where to record.
+    /// The instruments.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// What Prometheus reads.
+    /// The metrics in Prometheus format.
     pub fn exposition(&self) -> &Exposition {
         &self.exposition
     }
 
-    /// What takes spans to the collector; `None`: there is none.
+    /// The layer that exports spans; `None` without a collector.
     pub fn layer<S>(&self) -> Option<impl Layer<S> + Send + Sync + use<S>>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -139,12 +139,12 @@ impl Telemetry {
         Some(layer.with_filter(filter_fn(is_of_a_trace)))
     }
 
-    /// Exports what has not been exported yet, and ends.
+    /// Exports the remaining data and stops the exporters.
     ///
-    /// Blocks, at most about `deadline` where the collector is away.
+    /// Blocks for up to about `deadline` if the collector is unreachable.
     ///
     /// # Errors
-    /// [`OTelSdkError`]: something may not have arrived.
+    /// [`OTelSdkError`] if some data may not have arrived.
     pub fn shut_down(&self, deadline: Duration) -> Result<(), OTelSdkError> {
         let traces = self
             .tracers
@@ -155,12 +155,12 @@ impl Telemetry {
     }
 }
 
-/// Spans at `debug` level are what traces are made of.
+/// Selects the spans of a trace: those at `debug` level.
 fn is_of_a_trace(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && *metadata.level() == Level::DEBUG && metadata.target().starts_with(OWN_TARGETS)
 }
 
-/// An exporter of one signal with what both have.
+/// Sets the options that the exporters of traces and metrics share.
 fn configured<B: WithExportConfig + WithHttpConfig>(builder: B, otlp: &OtlpOptions, signal: &str) -> B {
     let endpoint = format!("{}/v1/{signal}", otlp.endpoint.trim_end_matches('/'));
     let headers = otlp.headers.iter();
@@ -199,7 +199,7 @@ fn resource(options: &TelemetryOptions) -> Resource {
         .build()
 }
 
-/// The metrics of a process as Prometheus reads them; cheap to clone.
+/// The metrics of a process in Prometheus format; cheap to clone.
 #[derive(Clone)]
 pub struct Exposition(Registry);
 
@@ -207,7 +207,7 @@ impl Exposition {
     /// The media type of the text.
     pub const CONTENT_TYPE: &'static str = prometheus::TEXT_FORMAT;
 
-    /// Every metric as it is now; `None` when they cannot be written down.
+    /// The current value of every metric; `None` if they cannot be encoded.
     pub fn text(&self) -> Option<String> {
         TextEncoder::new().encode_to_string(&self.0.gather()).ok()
     }

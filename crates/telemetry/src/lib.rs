@@ -1,13 +1,13 @@
-//! What a process tells of itself: metrics, traces, and where they go.
+//! Metrics and traces, and their export.
 //!
-//! [`Metrics`] holds every instrument, made once; whoever does the work records
-//! there. [`Telemetry`] is the process's own: it takes metrics and spans to an
-//! OTLP collector where one is configured, and renders the metrics as
-//! Prometheus reads them. [`trace`] takes a trace over from a client.
+//! [`Metrics`] has all instruments; the other crates record in them.
+//! [`Telemetry`] exports metrics and spans to an OTLP collector, if one is
+//! configured, and renders the metrics for Prometheus. [`trace`] continues the
+//! trace of a client.
 //!
-//! A span at `debug` level is part of a trace, and nothing else is: events stay
-//! in the log. Neither spans nor metrics hold content, paths or secrets; the
-//! tenant is on spans, never a label of a metric.
+//! Traces consist of the spans at `debug` level. Events go only to the log.
+//! Spans and metrics never contain content, paths or secrets. The tenant is an
+//! attribute of spans and never a metric label.
 
 mod export;
 mod metrics;

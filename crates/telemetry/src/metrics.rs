@@ -1,4 +1,4 @@
-//! Every instrument there is, made once for a process.
+//! All instruments, created once for each process.
 //!
 //! Names are those of OpenTelemetry; Prometheus reads them with underscores,
 //! the unit and `_total`: `keepsake.http.request.duration` in seconds is
@@ -17,14 +17,14 @@ use opentelemetry::{KeyValue, Value};
 
 use instruments::Instruments;
 
-/// What a request without an answer counts as: its client went away.
+/// The status label of a request whose client disconnected before the response.
 const CLIENT_WENT_AWAY: u16 = 499;
 
-/// Where everything that is measured is recorded; cheap to clone.
+/// Records all metrics; cheap to clone.
 #[derive(Clone)]
 pub struct Metrics(Arc<Instruments>);
 
-/// Instruments that record nowhere.
+/// Instruments that discard everything.
 impl Default for Metrics {
     fn default() -> Self {
         Self::new(&opentelemetry::global::meter("keepsake"))
@@ -37,10 +37,10 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// How a call of a store ended.
+/// The outcome of a call of the index or the blob store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// With an answer, absence among them.
+    /// An answer, which may be that the object does not exist.
     Ok,
     /// The store could not be reached or did not answer in time.
     Unavailable,
@@ -48,9 +48,9 @@ pub enum Outcome {
     DiskFull,
     /// The store refuses the credentials.
     Denied,
-    /// The settings do not fit the store: no such bucket.
+    /// The configuration is wrong, for example the bucket does not exist.
     Misconfigured,
-    /// In another error.
+    /// Another error.
     Error,
 }
 
@@ -67,16 +67,16 @@ impl Outcome {
     }
 }
 
-/// A cache that was looked into.
+/// A cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
     /// Content of blobs.
     Content,
-    /// Who an API key belongs to.
+    /// Principals by API key.
     ApiKey,
-    /// What a token says.
+    /// Principals by token.
     Token,
-    /// The search index of a store.
+    /// Search indexes of stores.
     Search,
 }
 
@@ -93,14 +93,14 @@ impl Cache {
     }
 }
 
-/// What was done once more.
+/// A retried step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retried {
-    /// A commit whose head was not the one that was read.
+    /// A commit after a lost race: the head had changed.
     Commit,
     /// A write whose blob was condemned before its commit.
     Blob,
-    /// A read whose bytes were not the recorded ones.
+    /// A read whose content did not have the recorded hash.
     DamagedRead,
 }
 
@@ -119,11 +119,11 @@ impl Retried {
 /// Why a change was answered with a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
-    /// Its precondition does not hold.
+    /// Its precondition failed.
     Precondition,
-    /// A memory is in the way of its path.
+    /// Another memory occupies the path.
     Path,
-    /// Others changed the same memory again and again.
+    /// It lost too many races for the same memory.
     Contended,
     /// The state of the object does not allow it.
     State,
@@ -142,7 +142,7 @@ impl Conflict {
     }
 }
 
-/// A limit that kept something from being stored.
+/// An exceeded quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
     /// Memories of a store.
@@ -155,7 +155,7 @@ pub enum Quota {
     StoresPerTenant,
     /// Sessions of a tenant.
     SessionsPerTenant,
-    /// Bytes that a tenant's sessions are described with.
+    /// Bytes of the descriptions of a tenant's sessions.
     SessionBytesPerTenant,
     /// API keys of a tenant.
     ApiKeysPerTenant,
@@ -192,9 +192,9 @@ impl Quota {
 /// Why a request was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Its tenant makes more requests than it may.
+    /// The tenant exceeds its rate limit.
     Rate,
-    /// Too many requests are under way.
+    /// Too many requests are running.
     InFlight,
 }
 
@@ -209,23 +209,23 @@ impl Refused {
     }
 }
 
-/// A run of a job that has ended.
+/// A finished run of a job.
 #[derive(Debug)]
 pub struct JobRun<'a> {
     /// The job.
     pub job: &'static str,
-    /// Whether it did its work to the end.
+    /// Whether it succeeded.
     pub has_succeeded: bool,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
     /// When it ended, in seconds since 1970.
     pub ended_at_seconds: f64,
-    /// What it did: so many of each.
+    /// Counters of its work.
     pub items: &'a [(&'a str, u64)],
 }
 
-/// A request that is measured: told how it ended, or dropped when its client
-/// went away.
+/// A measured request. Dropping it without [`Self::ended`] records that its
+/// client disconnected.
 #[derive(Debug)]
 pub struct RequestUnderWay {
     metrics: Metrics,
@@ -236,8 +236,8 @@ pub struct RequestUnderWay {
 }
 
 impl Metrics {
-    /// Makes every instrument, and records nothings where an absence of what
-    /// was counted would look like an absence of the count.
+    /// Creates every instrument. Counters start with zeros for all labels, so that
+    /// a missing series does not mean zero.
     pub fn new(meter: &Meter) -> Self {
         let metrics = Self(Arc::new(Instruments::new(meter)));
         let instruments = &metrics.0;
@@ -276,24 +276,24 @@ impl Metrics {
         metrics
     }
 
-    /// Tells when the process started, in seconds since 1970.
+    /// Records the start time of the process in seconds since 1970.
     pub fn process_started(&self, at_seconds: f64) {
         self.0.process_start_time.record(at_seconds, &[]);
     }
 
-    /// Has how far access times lag behind asked whenever metrics are read;
-    /// `None`: there is nothing to tell any more.
+    /// Registers a callback for the lag of access times; `None`: no value any
+    /// longer.
     pub fn watch_access_flush_lag(&self, lag: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
         self.0.watch_access_flush_lag(lag);
     }
 
-    /// Has how many bytes a cache holds asked whenever metrics are read; `None`:
-    /// it is there no more.
+    /// Registers a callback for the size of a cache in bytes; `None`: the cache was
+    /// dropped.
     pub fn watch_cache_size(&self, cache: Cache, bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) {
         self.0.watch_cache_size(cache.name(), bytes);
     }
 
-    /// A request has come; `route` is its template.
+    /// Starts measuring a request; `route` is its template.
     pub fn request_began(&self, method: &Method, route: &str) -> RequestUnderWay {
         self.0.requests_in_flight.add(1, &[]);
         RequestUnderWay {
@@ -305,7 +305,7 @@ impl Metrics {
         }
     }
 
-    /// A call of the index has ended.
+    /// Records a finished call of the index.
     pub fn index_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
         let labels = [
             KeyValue::new("call", call),
@@ -314,7 +314,7 @@ impl Metrics {
         self.0.index_calls.record(took.as_secs_f64(), &labels);
     }
 
-    /// A call of the blob store has ended.
+    /// Records a finished call of the blob store.
     pub fn blob_called(&self, call: &'static str, outcome: Outcome, took: Duration) {
         let labels = [
             KeyValue::new("call", call),
@@ -323,31 +323,31 @@ impl Metrics {
         self.0.blob_calls.record(took.as_secs_f64(), &labels);
     }
 
-    /// The breaker before the blob store opened or closed.
+    /// Records that the circuit breaker of the blob store opened or closed.
     pub fn blob_breaker_opened(&self, is_open: bool) {
         self.0.blob_breaker_open.record(u64::from(is_open), &[]);
     }
 
-    /// The open breaker refused a call of the blob store.
+    /// Counts a call that the open circuit breaker refused.
     pub fn blob_call_refused(&self) {
         self.0.blob_breaker_refusals.add(1, &[]);
     }
 
-    /// Bytes came from the blob store.
+    /// Counts bytes read from the blob store.
     pub fn blob_bytes_read(&self, bytes: usize) {
         self.0
             .blob_bytes
             .add(bytes as u64, &[KeyValue::new("direction", "read")]);
     }
 
-    /// Bytes were taken by the blob store.
+    /// Counts bytes written to the blob store.
     pub fn blob_bytes_written(&self, bytes: usize) {
         self.0
             .blob_bytes
             .add(bytes as u64, &[KeyValue::new("direction", "written")]);
     }
 
-    /// A cache was looked into.
+    /// Counts a cache lookup.
     pub fn cache_looked_up(&self, cache: Cache, is_hit: bool) {
         let result = if is_hit { "hit" } else { "miss" };
         let labels = [
@@ -357,29 +357,29 @@ impl Metrics {
         self.0.cache_lookups.add(1, &labels);
     }
 
-    /// Something is done once more.
+    /// Counts a retry.
     pub fn retried(&self, what: Retried) {
         self.0.retries.add(1, &[KeyValue::new("what", what.name())]);
     }
 
-    /// A change is answered with a conflict.
+    /// Counts a conflict response.
     pub fn conflicted(&self, kind: Conflict) {
         self.0.conflicts.add(1, &[KeyValue::new("kind", kind.name())]);
     }
 
-    /// A limit keeps something from being stored.
+    /// Counts a change that a quota refused.
     pub fn quota_refused(&self, limit: Quota) {
         self.0
             .quota_refusals
             .add(1, &[KeyValue::new("limit", limit.name())]);
     }
 
-    /// A request is not admitted.
+    /// Counts a request that was not admitted.
     pub fn rate_refused(&self, kind: Refused) {
         self.0.rate_refusals.add(1, &[KeyValue::new("kind", kind.name())]);
     }
 
-    /// This process may run a job from now on.
+    /// Creates the series of a job that this process may run.
     pub fn job_scheduled(&self, job: &'static str) {
         for outcome in ["succeeded", "failed"] {
             let labels = [KeyValue::new("job", job), KeyValue::new("outcome", outcome)];
@@ -387,7 +387,7 @@ impl Metrics {
         }
     }
 
-    /// A run of a job has ended.
+    /// Records a finished run of a job.
     pub fn job_ended(&self, run: &JobRun<'_>) {
         let job = KeyValue::new("job", run.job);
         let outcome = if run.has_succeeded { "succeeded" } else { "failed" };
@@ -408,7 +408,7 @@ impl Metrics {
 }
 
 impl RequestUnderWay {
-    /// Records how the request ended; answers how long it took.
+    /// Records the status of the response; returns the duration of the request.
     pub fn ended(mut self, status: StatusCode) -> Duration {
         self.record(status.as_u16())
     }
@@ -439,7 +439,7 @@ impl Drop for RequestUnderWay {
     }
 }
 
-/// A method's name as a label; anyone can make one up.
+/// A method's label; unknown methods share one, because clients can invent them.
 fn known_method(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

@@ -1,4 +1,4 @@
-//! Traces that begin at a client: W3C trace context.
+//! W3C trace context: continues the trace of a client.
 
 use http::HeaderMap;
 use opentelemetry::propagation::TextMapPropagator;
@@ -10,10 +10,10 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 const TRACEPARENT: &str = "traceparent";
 
-/// Makes a span the child of what the headers name, if they name something.
+/// Makes a span a child of the span in the request's headers, if there is one.
 ///
-/// Answers the id of the trace that the request belongs to: the client's, or
-/// the one that begins here; `None` where there is neither.
+/// Returns the id of the request's trace, which the client or this process
+/// started; `None` if there is no trace.
 pub fn join(span: &Span, headers: &HeaderMap) -> Option<String> {
     let mut trace_id = None;
     if headers.contains_key(TRACEPARENT) {
@@ -21,7 +21,7 @@ pub fn join(span: &Span, headers: &HeaderMap) -> Option<String> {
         let parent_span = parent.span().span_context().clone();
         if parent_span.is_valid() {
             trace_id = Some(parent_span.trace_id());
-            // Fails where nothing is exported, or the span is none of a trace.
+            // Fails if nothing is exported or the span is not in a trace.
             let _ = span.set_parent(parent);
         }
     }
@@ -34,7 +34,7 @@ pub fn join(span: &Span, headers: &HeaderMap) -> Option<String> {
     trace_id.map(|trace_id| trace_id.to_string())
 }
 
-/// Notes with what status a request was answered; one of 5xx is a failure.
+/// Records the status of the response; 5xx marks the span as failed.
 pub fn answered(span: &Span, status: http::StatusCode) {
     span.set_attribute("http.response.status_code", i64::from(status.as_u16()));
     if status.is_server_error() {
@@ -42,7 +42,7 @@ pub fn answered(span: &Span, status: http::StatusCode) {
     }
 }
 
-/// Notes whose request it is.
+/// Records the tenant of the request.
 pub fn of_tenant(span: &Span, tenant_id: &str) {
     span.set_attribute("tenant.id", tenant_id.to_owned());
 }
@@ -53,8 +53,8 @@ mod tests {
 
     use super::*;
 
-    /// What the log is told where nothing is exported.
-    fn told(traceparent: &str) -> Option<String> {
+    /// The trace id of a request if nothing is exported.
+    fn trace_id_of(traceparent: &str) -> Option<String> {
         let mut headers = HeaderMap::new();
         headers.insert(TRACEPARENT, HeaderValue::from_str(traceparent).unwrap());
         join(&Span::none(), &headers)
@@ -65,7 +65,7 @@ mod tests {
         let trace = "0af7651916cd43dd8448eb211c80319c";
         for flags in ["00", "01"] {
             let traceparent = format!("00-{trace}-b7ad6b7169203331-{flags}");
-            assert_eq!(told(&traceparent).as_deref(), Some(trace));
+            assert_eq!(trace_id_of(&traceparent).as_deref(), Some(trace));
         }
         for malformed in [
             String::new(),
@@ -76,7 +76,7 @@ mod tests {
             format!("00-{trace}-b7ad6b7169203331-01-more"),
             format!("ff-{trace}-b7ad6b7169203331-01"),
         ] {
-            assert_eq!(told(&malformed), None, "{malformed}");
+            assert_eq!(trace_id_of(&malformed), None, "{malformed}");
         }
         assert_eq!(join(&Span::none(), &HeaderMap::new()), None);
     }

@@ -1,8 +1,8 @@
-//! The signature algorithms that are taken.
+//! The accepted signature algorithms.
 
 use jsonwebtoken::Algorithm as Jwa;
 
-/// How a token is signed; `none` and every keyed hash are not among them.
+/// The signature algorithm of a token; `none` and HMAC are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256, by a key of 2,048 bits or more.
@@ -14,7 +14,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Reads the `alg` of a header, letter for letter.
+    /// Reads the exact `alg` of a header.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         match name {
             "RS256" => Some(Self::Rs256),
@@ -24,7 +24,7 @@ impl Algorithm {
         }
     }
 
-    /// The same in the words of the library that verifies.
+    /// The algorithm in the verification library.
     pub(crate) const fn jwa(self) -> Jwa {
         match self {
             Self::Rs256 => Jwa::RS256,

@@ -1,4 +1,4 @@
-//! What a token says; believed only once its signature was verified.
+//! The claims of a token; trusted only after its signature was verified.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,23 +12,23 @@ use serde_json::Value;
 use crate::TokenError;
 use crate::untrusted::{Untrusted, object};
 
-/// By how much the clocks of issuer and server may differ.
+/// Maximum difference between the clocks of issuer and server.
 const LEEWAY: Duration = Duration::from_mins(1);
-/// Characters of a subject, at most, as OIDC has it.
+/// Maximum length of a subject in characters, from OIDC.
 const MAX_SUBJECT_CHARS: usize = 255;
 /// The last second of the year 9999.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
-/// When a token ends.
+/// The expiry of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Expiry {
     /// Its `exp`.
     pub(crate) expires_at: Timestamp,
-    /// The same with the leeway.
+    /// `exp` plus the leeway.
     pub(crate) refused_from: Timestamp,
 }
 
-/// The claims of a token, each of them once.
+/// The claims of a token, without duplicates.
 #[derive(Debug)]
 pub(crate) struct Claims(HashMap<String, Value>);
 
@@ -38,7 +38,7 @@ impl Claims {
         object(token.payload)
     }
 
-    /// A claim that is text, where it is there.
+    /// A claim that must be text, if it is present.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, TokenError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -47,7 +47,7 @@ impl Claims {
         }
     }
 
-    /// A claim of several names: a list, or one text with spaces between them.
+    /// A claim with several names: a list, or one text separated by spaces.
     pub(crate) fn names(&self, name: &str) -> Result<Vec<String>, TokenError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(Vec::new()),
@@ -60,7 +60,7 @@ impl Claims {
         }
     }
 
-    /// A list of stores, where it is there.
+    /// A list of stores, if it is present.
     pub(crate) fn ids(&self, name: &str) -> Result<Option<Vec<StoreId>>, TokenError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -68,7 +68,7 @@ impl Claims {
         }
     }
 
-    /// Whether `aud`, one text or a list, names the audience letter for letter.
+    /// Whether `aud`, a text or a list, contains exactly this audience.
     pub(crate) fn is_for(&self, audience: &str) -> bool {
         match self.0.get("aud") {
             Some(Value::String(text)) => text == audience,
@@ -77,7 +77,7 @@ impl Claims {
         }
     }
 
-    /// Who it is about.
+    /// The subject.
     pub(crate) fn subject(&self) -> Result<&str, TokenError> {
         let subject = self
             .text("sub")
@@ -89,7 +89,7 @@ impl Claims {
         is_good.then_some(subject).ok_or(TokenError::Subject)
     }
 
-    /// Holds `exp`, `nbf` and `iat` against the time, with the leeway.
+    /// Checks `exp`, `nbf` and `iat` against the time, with the leeway.
     ///
     pub(crate) fn check_times(&self, now: Timestamp) -> Result<Expiry, TokenError> {
         let expires_at = self.time("exp")?.ok_or(TokenError::MissingExpiry)?;
@@ -128,8 +128,8 @@ impl<'de> Deserialize<'de> for Claims {
     }
 }
 
-/// Refuses an object with a name in it twice: of two readers one may take the
-/// first, the other the last.
+/// Refuses duplicate names, because parsers differ in whether the first or the
+/// last one counts.
 struct EachOnce;
 
 impl<'de> Visitor<'de> for EachOnce {

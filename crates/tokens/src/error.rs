@@ -1,26 +1,26 @@
-//! Why a token is not taken.
+//! The reasons why a token is refused.
 
 use crate::untrusted::MAX_TOKEN_BYTES;
 
-/// Why a token is not taken; says nothing of what is in it.
+/// The reason why a token is refused; contains no claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It is too long to be looked at.
+    /// It is longer than the maximum.
     #[error("the token is longer than {MAX_TOKEN_BYTES} bytes")]
     TooLong,
     /// It is not three parts of base64url with JSON objects in them.
     #[error("the token is malformed")]
     Malformed,
-    /// Its `typ` says that it is something else than an access token.
+    /// Its `typ` is not that of an access token.
     #[error("the token's type is not JWT")]
     Type,
-    /// Its `alg` is none that is taken.
+    /// Its `alg` is not accepted.
     #[error("the token's algorithm must be RS256, ES256 or EdDSA")]
     Algorithm,
-    /// Its `crit` asks for an extension, and there are none.
+    /// Its `crit` requires an extension; none is supported.
     #[error("the token asks for an extension that is not supported")]
     Critical,
-    /// Its `alg` is not that of the key it names.
+    /// Its `alg` differs from the algorithm of its key.
     #[error("the token's algorithm is not that of its key")]
     WrongKey,
     /// It names no key, and there are several.
@@ -29,47 +29,47 @@ pub enum TokenError {
     /// It names a key that its issuer does not have.
     #[error("the token's key is unknown")]
     UnknownKey,
-    /// The issuer's keys cannot be had at the moment; the token may be good.
+    /// The issuer's keys cannot be fetched now; the token may be valid.
     #[error("the keys of the token's issuer cannot be fetched at the moment")]
     KeysUnavailable,
-    /// Its signature does not fit.
+    /// Its signature is invalid.
     #[error("the token's signature is not valid")]
     Signature,
-    /// Its `iss` is no issuer that is trusted.
+    /// Its `iss` is not a trusted issuer.
     #[error("the token's issuer is unknown")]
     Issuer,
-    /// Its `aud` names others.
+    /// Its `aud` names other audiences.
     #[error("the token is for another audience")]
     Audience,
-    /// Its time is over.
+    /// It has expired.
     #[error("the token has expired")]
     Expired,
-    /// Its time has not come, or it was made in the future.
+    /// Its `nbf` or `iat` is in the future.
     #[error("the token is not valid yet")]
     NotYetValid,
-    /// It says not when it ends.
+    /// It has no `exp`.
     #[error("the token has no `exp`")]
     MissingExpiry,
-    /// It says not who it is about.
+    /// It has no subject.
     #[error("the token has no `sub`, or one that is not 1 to 255 characters")]
     Subject,
-    /// It says not of which tenant it is.
+    /// It names no tenant.
     #[error("the token names no tenant")]
     MissingTenant,
     /// Its issuer may not name this tenant.
     #[error("the token's issuer is not trusted with this tenant")]
     ForeignTenant,
-    /// A claim is not of the kind that it must be.
+    /// A claim has the wrong type.
     #[error("a claim of the token is malformed")]
     Claim,
-    /// A token of our own was asked to live longer than one may, or is not
-    /// whole.
+    /// The server cannot sign this token: its life is too long or a claim is
+    /// invalid.
     #[error("the token cannot be issued")]
     Unissuable,
 }
 
 impl TokenError {
-    /// Whether trying again may help, the token being good perhaps.
+    /// Whether a retry may succeed, because the token may be valid.
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::KeysUnavailable)
     }

@@ -1,4 +1,4 @@
-//! Issuers of tokens that the operator trusts, and what their tokens say.
+//! Trusted issuers and the verification of their tokens.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use crate::keys::{KeySet, VerifyingKey};
 use crate::ring::OWN_ISSUER;
 use crate::untrusted::Untrusted;
 
-/// Where the public keys of an issuer are.
+/// The source of an issuer's public keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// Behind a URL, as a JWKS.
+    /// A JWKS URL.
     Url {
         /// The URL.
         url: String,
         /// Whether it may be `http://` on another machine.
         allow_http: bool,
     },
-    /// In a file: a public key in PEM, or a JWKS; read once.
+    /// A file with a public key in PEM or a JWKS; read once.
     File(PathBuf),
 }
 
-/// What the subjects of an issuer are.
+/// The kind of subjects that an issuer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// People.
@@ -35,52 +35,52 @@ pub enum Subject {
     ServiceAccount,
 }
 
-/// An issuer as it is configured.
+/// The configuration of an issuer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerSettings {
-    /// The `iss` of its tokens, letter for letter.
+    /// The exact `iss` of its tokens.
     pub issuer: String,
-    /// What must be among their `aud`.
+    /// The audience that the `aud` of its tokens must contain.
     pub audience: String,
-    /// Where its public keys are.
+    /// The source of its public keys.
     pub keys: KeySource,
     /// The claim that names the tenant.
     pub tenant_claim: String,
     /// The claim that names scopes.
     pub scopes_claim: String,
-    /// The only tenants that it may name, as it names them; `None`: any.
+    /// The tenants that its tokens may name; `None`: any.
     pub tenants: Option<Vec<String>>,
-    /// What its subjects are.
+    /// The kind of its subjects.
     pub actor: Subject,
 }
 
-/// What is wrong with one issuer of a list.
+/// A problem of one issuer in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerProblem {
-    /// Its place in the list.
+    /// The issuer's index in the list.
     pub position: usize,
     /// The field.
     pub field: &'static str,
-    /// What it must be, as a phrase that follows the field.
+    /// The rule that it breaks, as a phrase that follows the field.
     pub rule: String,
 }
 
-/// What a verified token says of who sent it.
+/// The claims of a verified token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// How the issuer names the tenant.
+    /// The issuer's name for the tenant.
     pub tenant: String,
-    /// Who its changes are attributed to.
+    /// The actor of its changes.
     pub actor: Actor,
-    /// The scopes, known ones or not.
+    /// The scopes, including unknown ones.
     pub scopes: Vec<String>,
-    /// The token's `exp`: nothing issued to its holder may end later.
+    /// The token's `exp`. Tokens issued to its holder must not expire later.
     pub expires_at: Timestamp,
-    /// From when on the token is refused, which is some leeway later.
+    /// The time from which the token is refused: `exp` plus the leeway.
     pub refused_from: Timestamp,
 }
 
-/// The issuers that are trusted.
+/// The trusted issuers.
 #[derive(Debug, Default)]
 pub struct Issuers(Vec<Issuer>);
 
@@ -104,7 +104,7 @@ impl Issuers {
     /// Checks the settings and reads key files; fetches nothing.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// All problems of the settings.
     pub fn new(settings: Vec<IssuerSettings>) -> Result<Self, Vec<IssuerProblem>> {
         let mut issuers: Vec<Issuer> = Vec::new();
         let mut problems = Vec::new();
@@ -147,19 +147,17 @@ impl Issuers {
         }
     }
 
-    /// Whether no issuer is trusted.
+    /// Whether there is no trusted issuer.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Verifies a token and answers what it says.
+    /// Verifies a token and returns its claims.
     ///
-    /// Looks at nothing of what it says, but for who issued it to whom, before
-    /// its signature has been verified.
+    /// Before the signature is verified, only issuer and audience are read.
     ///
     /// # Errors
-    /// [`TokenError`], of which [`TokenError::is_transient`] tells those that
-    /// say nothing of the token.
+    /// [`TokenError`]; if [`TokenError::is_transient`], the token may be valid.
     pub async fn verify(&self, token: &Untrusted<'_>, now: Timestamp) -> Result<Identity, TokenError> {
         if token.is_own {
             return Err(TokenError::Type);

@@ -1,11 +1,10 @@
-//! Keys behind a JWKS URL: cached, and fetched seldom, whoever asks.
+//! A cache of the keys behind a JWKS URL.
 //!
-//! A key that is there costs nothing; keys older than [`FRESH_FOR`] are fetched
-//! anew behind the requests that use them. A key that is not there is a reason
-//! to fetch, once in [`COOL_DOWN`]: whatever is made up meanwhile is refused
-//! without a fetch. Where a fetch fails the keys before it stay, for as long as
-//! it fails: an issuer that is down must not shut its users out. A fetch that
-//! succeeds replaces them all.
+//! Keys older than [`FRESH_FOR`] are refreshed in the background of the requests
+//! that use them. An unknown key also causes a fetch, at most one in
+//! [`COOL_DOWN`], so that made-up key ids do not cause fetches. If a fetch fails,
+//! the cached keys stay valid, so that an outage of the issuer does not lock out
+//! its users. A successful fetch replaces all keys.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,18 +19,18 @@ use crate::TokenError;
 use crate::keys::{KeySet, VerifyingKey};
 use crate::untrusted::Untrusted;
 
-/// The age from which keys are fetched anew at their next use.
+/// The age from which keys are refreshed at their next use.
 const FRESH_FOR: Duration = Duration::from_mins(10);
-/// The time from one fetch to the next, at least.
+/// Minimum time between two fetches.
 const COOL_DOWN: Duration = Duration::from_mins(1);
-/// How long a connection may take.
+/// Timeout of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a fetch may take in all.
+/// Timeout of a fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of an answer, at most.
+/// Maximum size of a response.
 const MAX_BODY_BYTES: usize = 256 << 10;
 
-/// The keys of one URL; cheap to clone, and then the same.
+/// The keys of one URL; clones share them.
 #[derive(Clone)]
 pub(crate) struct Jwks(Arc<Shared>);
 
@@ -39,7 +38,7 @@ struct Shared {
     url: Url,
     client: Client,
     known: RwLock<Known>,
-    /// Held by the one fetch that is under way.
+    /// Held by the running fetch.
     fetching: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -47,9 +46,9 @@ struct Shared {
 struct Known {
     keys: Arc<KeySet>,
     fetched_at: Option<Timestamp>,
-    /// When a fetch was begun last, however it ended.
+    /// The start of the last fetch, failed or not.
     tried_at: Option<Timestamp>,
-    /// Whether the last fetch that ended brought keys.
+    /// Whether the last finished fetch succeeded.
     is_reachable: bool,
 }
 
@@ -65,23 +64,22 @@ impl Known {
     }
 }
 
-/// Whether a period is over; a clock that was set back begins it anew.
+/// Whether a period is over; it is if the clock was set back before its start.
 fn is_over(since: Option<Timestamp>, period: Duration, now: Timestamp) -> bool {
     since.is_none_or(|since| now >= since.plus(period) || now < since)
 }
 
 impl Jwks {
-    /// Keys of a URL that are not fetched yet.
+    /// An empty cache for a URL.
     ///
     /// # Errors
-    /// What the URL must be.
+    /// The rule that the URL breaks.
     pub(crate) fn new(url: &str, allow_http: bool) -> Result<Self, String> {
         let url = check_url(url, allow_http)?;
         let client = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(FETCH_TIMEOUT)
-            // One that leads elsewhere would take the choice of host, and of
-            // https, from the configuration.
+            // A redirect could leave the configured host and https.
             .redirect(Policy::none())
             .user_agent("keepsake")
             .build()
@@ -97,8 +95,8 @@ impl Jwks {
     /// The key that a token names.
     ///
     /// # Errors
-    /// [`TokenError::KeysUnavailable`] where it may be one that cannot be
-    /// fetched now, else as [`KeySet::key_of`].
+    /// [`TokenError::KeysUnavailable`] if the key may exist and cannot be fetched
+    /// now, otherwise as [`KeySet::key_of`].
     pub(crate) async fn key_of(
         &self,
         token: &Untrusted<'_>,
@@ -114,15 +112,14 @@ impl Jwks {
                 }
             }
         }
-        // Free where no fetch is under way; else whoever waits for another's finds
-        // what it brought.
+        // Waits for a running fetch, and then finds its result.
         let fetching = Arc::clone(&self.0.fetching).lock_owned().await;
         if self.known().may_fetch(now) {
-            // In a task of its own: a client that goes away must not cost the
-            // others the one fetch of this minute.
+            // In another task: a cancelled request must not cancel the fetch, which is
+            // the only one for this minute.
             let shared = self.clone();
             let fetched = tokio::spawn(async move { shared.fetch(fetching, now).await });
-            // One that panicked has brought nothing.
+            // A fetch that panicked has no result.
             let _ = fetched.await;
         } else {
             drop(fetching);
@@ -162,7 +159,7 @@ impl Jwks {
         self.change(|known| known.tried_at = Some(now));
         let fetched = self.get().await;
         if let Err(why) = &fetched {
-            // Not the URL: it may hold what is nobody's business.
+            // Without the URL, which may contain private data.
             tracing::warn!(
                 jwks.host = self.0.url.host_str(),
                 "token.jwks cannot be fetched: {why}"

@@ -1,4 +1,4 @@
-//! Public keys of issuers: each for one algorithm, and for no other.
+//! Public keys of issuers, each for exactly one algorithm.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use serde_json::Value;
 use crate::untrusted::Untrusted;
 use crate::{Algorithm, TokenError};
 
-/// Bytes of the smallest RSA modulus taken.
+/// Minimum size of an RSA modulus in bytes.
 const MIN_RSA_BYTES: usize = 2048 / 8;
-/// Bytes of a coordinate on P-256, and of an Ed25519 key.
+/// Size of a coordinate on P-256 and of an Ed25519 key.
 const POINT_BYTES: usize = 32;
 
-/// A public key and the one algorithm that it verifies.
+/// A public key and the algorithm that it verifies.
 #[derive(Debug, Clone)]
 pub(crate) struct VerifyingKey {
     algorithm: Algorithm,
@@ -33,7 +33,7 @@ impl VerifyingKey {
         }
     }
 
-    /// Whether the token was signed with this key, in its one way.
+    /// Whether the token was signed with this key and its algorithm.
     pub(crate) fn verify(&self, token: &Untrusted<'_>) -> Result<(), TokenError> {
         if token.algorithm != self.algorithm {
             return Err(TokenError::WrongKey);
@@ -50,8 +50,8 @@ impl VerifyingKey {
 
 /// The keys of an issuer.
 ///
-/// A token names its key by `kid`; where there is one key alone and it has no
-/// name, as in a PEM file, that is the key of every token.
+/// A token names its key by `kid`. A single key without a name, as in a PEM file,
+/// is used for every token.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeySet {
     named: HashMap<String, Vec<VerifyingKey>>,
@@ -64,17 +64,16 @@ struct Jwks {
 }
 
 impl KeySet {
-    /// Reads a JWKS; keys that are not for verifying one of the algorithms are
-    /// left out.
+    /// Reads a JWKS; keys that cannot verify one of the algorithms are skipped.
     ///
     /// # Errors
-    /// What the text is not.
+    /// The rule that the text breaks.
     pub(crate) fn of_jwks(json: &[u8]) -> Result<Self, &'static str> {
         let jwks: Jwks = serde_json::from_slice(json).map_err(|_| "is not a JWKS: `{\"keys\": […]}`")?;
         let is_only_key = jwks.keys.len() == 1;
         let mut set = Self::default();
         for key in jwks.keys {
-            // A key of a kind that came up later is none to fail at.
+            // Unknown kinds of keys are skipped, because issuers may add some.
             let Ok(jwk) = serde_json::from_value::<Jwk>(key) else {
                 continue;
             };
@@ -93,7 +92,7 @@ impl KeySet {
     /// Reads a public key in PEM, or a JWKS.
     ///
     /// # Errors
-    /// What the text is not.
+    /// The rule that the text breaks.
     pub(crate) fn of_file(text: &[u8]) -> Result<Self, &'static str> {
         let text = text.trim_ascii();
         let set = if text.starts_with(b"{") {
@@ -110,7 +109,7 @@ impl KeySet {
         Ok(set)
     }
 
-    /// The key that a token was signed with, if it says the truth.
+    /// The key that the token's header names.
     ///
     /// # Errors
     /// [`TokenError::UnknownKey`], [`TokenError::WrongKey`],
@@ -127,7 +126,7 @@ impl KeySet {
     }
 }
 
-/// The key of an entry, if it is for verifying one of the algorithms.
+/// The key of an entry if it can verify one of the algorithms.
 fn of_jwk(jwk: &Jwk) -> Option<VerifyingKey> {
     let common = &jwk.common;
     let is_for_signatures = common
@@ -176,7 +175,7 @@ fn of_pem(text: &[u8]) -> Result<VerifyingKey, &'static str> {
     }
     let is_of = |key: &DecodingKey, right: fn(&[u8]) -> bool| key.try_get_as_bytes().is_ok_and(right);
     if let Ok(key) = DecodingKey::from_rsa_pem(text) {
-        // The DER around the modulus is a few bytes more.
+        // The DER encoding adds a few bytes to the modulus.
         if !is_of(&key, |der| der.len() > MIN_RSA_BYTES) {
             return Err("has an RSA key of fewer than 2048 bits");
         }

@@ -1,9 +1,10 @@
-//! Tokens: those of configured issuers, and those that the server signs.
+//! Tokens of configured issuers and of the server.
 //!
-//! [`Untrusted`] is what a client sent, read and not believed. [`Issuers`]
-//! verifies the tokens of configured issuers by keys from a file or from a JWKS
-//! URL, [`KeyRing`] signs and verifies our own. [`Vault`] wraps the secrets that
-//! the index keeps for all replicas. Nothing here reads a clock: `now` is told.
+//! [`Untrusted`] is a parsed token that is not verified yet. [`Issuers`] verifies
+//! tokens of configured issuers with keys from a file or a JWKS URL. [`KeyRing`]
+//! signs and verifies the server's own tokens. [`Vault`] encrypts the secrets that
+//! all replicas share in the index. No function reads a clock; the caller passes
+//! `now`.
 
 mod algorithm;
 mod claims;

@@ -1,4 +1,4 @@
-//! Tokens of our own: signed by a key that all replicas share and that changes.
+//! Tokens that the server signs with rotating keys, which all replicas share.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::vault::Secret;
 
 /// The `iss` and `aud` of tokens that the server signs.
 pub const OWN_ISSUER: &str = "keepsake";
-/// How long a token lives, at most.
+/// Maximum life of a token.
 pub const MAX_LIFE: Duration = Duration::from_hours(24);
 const SECOND_MICROS: i64 = 1_000_000;
 
-/// A key that signs tokens, and from when to when.
+/// A key that signs tokens, and the period of its use.
 pub struct SigningKey {
     kid: String,
     not_before: Timestamp,
@@ -43,11 +43,11 @@ impl fmt::Debug for SigningKey {
 impl SigningKey {
     /// The Ed25519 key of a secret.
     ///
-    /// It signs from `not_before` on, until a later one does; from `retired_at`
-    /// on, nothing that it signed is taken any more.
+    /// It signs from `not_before` until a later key does. From `retired_at` on, its
+    /// tokens are refused.
     ///
     /// # Errors
-    /// [`TokenError::Unissuable`] when the secret is none of a key.
+    /// [`TokenError::Unissuable`] if the secret is not a valid key.
     pub fn new(
         kid: String,
         secret: &Secret,
@@ -71,28 +71,28 @@ impl SigningKey {
     }
 }
 
-/// What a token of our own says.
+/// The claims of a token that the server signs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnClaims {
     /// The tenant.
     pub tenant_id: TenantId,
-    /// Who its changes are attributed to.
+    /// The actor of its changes.
     pub actor: Actor,
     /// The scopes' names.
     pub scopes: Vec<String>,
-    /// The only stores it sees; `None`: all of the tenant's.
+    /// The stores that it may access; `None`: all stores of the tenant.
     pub store_ids: Option<Vec<StoreId>>,
-    /// The API key that it was issued to: it is good for no longer than that.
+    /// The API key that it was issued to; the token is invalid once that key is.
     pub issued_to: Option<ApiKeyId>,
-    /// When it was made; whole seconds are kept.
+    /// The time of issue, in whole seconds.
     pub issued_at: Timestamp,
-    /// When it ends; whole seconds are kept.
+    /// The expiry, in whole seconds.
     pub expires_at: Timestamp,
-    /// Its own id.
+    /// The token's id.
     pub token_id: Uuid,
 }
 
-/// The keys of our own tokens, the oldest first.
+/// The server's signing keys, oldest first.
 #[derive(Debug, Default)]
 pub struct KeyRing(Vec<SigningKey>);
 
@@ -118,8 +118,8 @@ impl KeyRing {
     /// Signs a token.
     ///
     /// # Errors
-    /// [`TokenError::Unissuable`] when there is no key to sign with, or when the
-    /// token would live for no time or for more than [`MAX_LIFE`].
+    /// [`TokenError::Unissuable`] if there is no signing key, or if the token's
+    /// life would be zero or longer than [`MAX_LIFE`].
     pub fn issue(&self, claims: &OwnClaims, now: Timestamp) -> Result<String, TokenError> {
         let lives =
             claims.issued_at < claims.expires_at && claims.expires_at <= claims.issued_at.plus(MAX_LIFE);
@@ -153,14 +153,14 @@ impl KeyRing {
         );
         let signature = URL_SAFE_NO_PAD.encode(key.pair.sign(signed.as_bytes()));
         let token = format!("{signed}.{signature}");
-        // What the server would refuse it must not hand out.
+        // The server must not issue a token that it would refuse.
         Untrusted::parse(&token).map_err(|_| TokenError::Unissuable)?;
         Ok(token)
     }
 
-    /// Verifies a token of our own.
+    /// Verifies a token that the server signed.
     ///
-    /// Answers its claims, and from when on it is refused.
+    /// Returns its claims and the time from which it is refused.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -193,8 +193,8 @@ impl KeyRing {
         self.0.iter().find(|key| key.kid == kid)
     }
 
-    /// The latest key whose time has come; before any has, the first one, which
-    /// a replica whose clock is ahead has just made.
+    /// The latest key whose `not_before` has passed. If there is none, the first
+    /// key, which a replica with a fast clock has just created.
     fn signer(&self, now: Timestamp) -> Option<&SigningKey> {
         let mut good = self.0.iter().filter(|key| !key.is_retired(now));
         let first = good.clone().next();
@@ -202,7 +202,7 @@ impl KeyRing {
     }
 }
 
-/// What the server has written into a token that it signed.
+/// Reads the claims of a token that the server signed.
 fn own_claims(claims: &Claims) -> Result<OwnClaims, TokenError> {
     let text = |name| claims.text(name)?.ok_or(TokenError::Claim);
     let actor = Actor::from_stored(text("actor")?, claims.subject()?).ok_or(TokenError::Claim)?;

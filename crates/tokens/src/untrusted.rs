@@ -1,4 +1,4 @@
-//! A token as a client sent it: taken apart, and not believed.
+//! A token as a client sent it: parsed and not verified.
 
 use std::fmt;
 
@@ -9,27 +9,27 @@ use serde::de::IgnoredAny;
 
 use crate::{Algorithm, TokenError};
 
-/// Bytes of a token, at most; headers of a request may be a little longer.
+/// Maximum size of a token; request headers may be a little longer.
 pub const MAX_TOKEN_BYTES: usize = 8 << 10;
-/// The `typ` of tokens that the server signs itself.
+/// The `typ` of tokens that the server signs.
 pub(crate) const OWN_TYPE: &str = "keepsake+jwt";
 
-/// A compact JWS whose header was read; nothing of it is verified.
+/// A compact JWS with a parsed header; nothing of it is verified.
 ///
-/// What a header says of where keys are to be had (`jku`, `jwk`, `x5u`, `x5c`)
-/// is not looked at: keys come from the configuration alone.
+/// Key locations in the header (`jku`, `jwk`, `x5u`, `x5c`) are ignored: keys
+/// come only from the configuration.
 #[derive(Clone)]
 pub struct Untrusted<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) kid: Option<String>,
     pub(crate) is_own: bool,
-    /// Header and payload, as they were signed.
+    /// The signed text: header and payload.
     pub(crate) signed: &'a str,
     pub(crate) payload: &'a str,
     pub(crate) signature: &'a str,
 }
 
-/// Shows nothing of what it holds: whoever has it can use it.
+/// Hides the token, because anyone who has it can use it.
 impl fmt::Debug for Untrusted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Untrusted")
@@ -48,10 +48,10 @@ struct Header {
 }
 
 impl<'a> Untrusted<'a> {
-    /// Takes a token apart and reads its header.
+    /// Parses a token and its header.
     ///
     /// # Errors
-    /// [`TokenError`] for everything that no key could make good.
+    /// [`TokenError`] if no key could make the token valid.
     pub fn parse(token: &'a str) -> Result<Self, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::TooLong);
@@ -70,7 +70,7 @@ impl<'a> Untrusted<'a> {
         if !is_own && !header.typ.as_deref().is_none_or(is_access_token) {
             return Err(TokenError::Type);
         }
-        // An empty one would be no signature, whatever the algorithm.
+        // An empty signature is never valid.
         if signature.is_empty() {
             return Err(TokenError::Signature);
         }
@@ -84,18 +84,19 @@ impl<'a> Untrusted<'a> {
         })
     }
 
-    /// Whether it says that the server signed it itself.
+    /// Whether the header claims that the server signed the token.
     pub const fn is_own(&self) -> bool {
         self.is_own
     }
 
-    /// The algorithm that it says it is signed by.
+    /// The signature algorithm that the header claims.
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 }
 
-/// Types of tokens made for other uses (`logout+jwt`, `dpop+jwt`, …) are none.
+/// Whether the type is that of an access token, not of another use such as
+/// `logout+jwt` or `dpop+jwt`.
 fn is_access_token(typ: &str) -> bool {
     let short = typ
         .get(..12)
@@ -104,12 +105,12 @@ fn is_access_token(typ: &str) -> bool {
     short.eq_ignore_ascii_case("jwt") || short.eq_ignore_ascii_case("at+jwt")
 }
 
-/// Reads a part that is the base64url of a JSON object, and nothing else.
+/// Reads a part, which must be the base64url of a JSON object.
 pub(crate) fn object<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, TokenError> {
     let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenError::Malformed)?;
-    // What is not read would not be looked at for this.
+    // Checked here, because serde_json does not check UTF-8 in skipped fields.
     let json = std::str::from_utf8(&json).map_err(|_| TokenError::Malformed)?;
-    // A list would be read as the fields of a struct in their order.
+    // serde would also accept an array, as the struct's fields in their order.
     if !json.starts_with('{') {
         return Err(TokenError::Malformed);
     }

@@ -1,4 +1,4 @@
-//! Secrets that the index keeps, wrapped so that the index alone is no use.
+//! Encrypts the secrets in the index with a key that is not in the index.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-/// Bytes of a secret, and of the key that wraps it.
+/// Size of a secret and of the master key.
 pub const SECRET_BYTES: usize = 32;
-/// What a wrapped secret begins with: how it is wrapped.
+/// The first byte of a wrapped secret: the version of its format.
 const AES_256_GCM_V1: u8 = 1;
-/// Bytes of the tag that AES-GCM adds.
+/// Size of the tag that AES-GCM adds.
 const TAG_BYTES: usize = 16;
 const WRAPPED_BYTES: usize = 1 + NONCE_LEN + SECRET_BYTES + TAG_BYTES;
 
-/// 32 bytes that nobody may see; gone from memory with their last owner.
+/// A secret of 32 bytes; its memory is zeroed when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
 
 impl Secret {
-    /// Takes bytes that nobody can guess.
+    /// A secret of these random bytes.
     pub fn new(bytes: [u8; SECRET_BYTES]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// The bytes, to compute with.
+    /// The bytes, for cryptographic operations.
     pub fn expose(&self) -> &[u8; SECRET_BYTES] {
         &self.0
     }
@@ -37,7 +37,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The operator's key, which wraps all others and is kept apart from them.
+/// The operator's master key, which wraps the secrets in the index.
 #[derive(Clone)]
 pub struct MasterKey(Secret);
 
@@ -48,7 +48,7 @@ impl fmt::Debug for MasterKey {
 }
 
 impl MasterKey {
-    /// Reads the base64 of 32 bytes; white space around it does not count.
+    /// Reads the base64 of 32 bytes; surrounding white space is ignored.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = Zeroizing::new(STANDARD.decode(text.trim()).ok()?);
         let key = <[u8; SECRET_BYTES]>::try_from(bytes.as_slice()).ok()?;
@@ -61,7 +61,7 @@ impl MasterKey {
     }
 }
 
-/// Why a stored secret cannot be had.
+/// The reason why a stored secret cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
     /// It is wrapped, and there is no master key.
@@ -70,24 +70,24 @@ pub enum VaultError {
     /// It is wrapped by another key, or was changed.
     #[error("is wrapped by another master key than those configured, or was changed")]
     WrongKey,
-    /// It is not of a form that this version knows.
-    #[error("is of a form that this version does not know")]
+    /// It has an unknown format.
+    #[error("has a format that this version does not know")]
     UnknownForm,
     /// The cipher failed.
     #[error("cannot be wrapped")]
     Failed,
 }
 
-/// A secret that was stored.
+/// A secret from the index.
 #[derive(Debug, Clone)]
 pub struct Opened {
     /// The secret.
     pub secret: Secret,
-    /// Whether it is stored as it would be today; else it is to be stored anew.
+    /// Whether it has the form that this vault writes; otherwise store it again.
     pub is_current: bool,
 }
 
-/// Wraps secrets by the master key, and as they are where there is none.
+/// Wraps secrets with the master key; without one, they are stored in plain form.
 #[derive(Debug, Clone, Default)]
 pub struct Vault {
     current: Option<MasterKey>,
@@ -95,7 +95,7 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// A vault of the master key, and of the one before it where that changed.
+    /// A vault with the master key and the previous one during a rotation.
     pub const fn new(current: Option<MasterKey>, previous: Option<MasterKey>) -> Self {
         Self { current, previous }
     }
@@ -107,8 +107,8 @@ impl Vault {
 
     /// The form in which a secret is stored.
     ///
-    /// It opens under the same purpose and name alone. `nonce` is never to be
-    /// used twice.
+    /// It can only be read with the same purpose and name. `nonce` must never be
+    /// reused.
     ///
     /// # Errors
     /// [`VaultError::Failed`].
@@ -139,7 +139,7 @@ impl Vault {
         Ok(stored)
     }
 
-    /// Reads what was stored under a purpose and a name.
+    /// Reads a secret that was stored with this purpose and name.
     ///
     /// # Errors
     /// [`VaultError`].
@@ -178,7 +178,8 @@ fn unwrap(master: &MasterKey, purpose: &str, kid: &str, sealed: &[u8]) -> Result
     Ok(Secret::new(bytes))
 }
 
-/// What a wrapped secret is bound to: in another place it does not open.
+/// The associated data of a wrapped secret, so that it cannot be moved to another
+/// purpose or name.
 fn context(purpose: &str, kid: &str) -> Aad<Vec<u8>> {
     Aad::from(format!("keepsake server_secret\0{purpose}\0{kid}").into_bytes())
 }

@@ -1,4 +1,4 @@
-//! How long calls of an S3 server may take, and how often they are tried.
+//! Timeouts and retries of S3 calls.
 
 use std::time::Duration;
 
@@ -7,32 +7,31 @@ use tokio::time::Instant;
 
 use crate::BlobError;
 
-/// How long the first attempt of a call may take, beside the transfer.
+/// Timeout of the first attempt, without the transfer.
 const ATTEMPT_LIMIT: Duration = Duration::from_millis(2_200);
-/// How long a call may take with all its attempts, beside the transfer. While the
-/// server is down, clients get their 503 within 5 seconds.
+/// Timeout of a call with all its attempts, without the transfer. While the server
+/// is down, clients get their 503 within 5 seconds.
 const CALL_LIMIT: Duration = Duration::from_millis(4_500);
-/// The slowest transfer that is waited for.
+/// The minimum transfer rate that timeouts allow.
 const MIN_BYTES_PER_SECOND: u64 = 512 << 10;
-/// How long a transfer may take, whatever its size.
+/// Maximum duration of a transfer of any size.
 const MAX_TRANSFER: Duration = Duration::from_secs(10);
-/// Attempts of a call, at most.
+/// Maximum number of attempts.
 const MAX_ATTEMPTS: u32 = 4;
-/// The wait before the second attempt; each further one doubles.
+/// The backoff before the second attempt; doubled for each further attempt.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Runs calls of an S3 server within time limits, and repeats a call that failed
-/// for a passing reason.
+/// Runs S3 calls with timeouts, and retries them after transient errors.
 ///
-/// Every call is safe to repeat: a key is written once, with the same bytes.
+/// Every call is safe to retry: a key is written only once, with the same bytes.
 #[derive(Clone)]
 pub(super) struct Calls {
-    /// Keeps its connections for later calls.
+    /// A client with a connection pool.
     pooled: Client,
-    /// Opens a connection for each call. When one pooled connection failed, the
-    /// others are likely as dead: a repeated call must not meet them one by one.
+    /// A client that opens a connection for each call. If one pooled connection
+    /// failed, the others are probably broken too, so retries must not use them.
     unpooled: Client,
-    /// How long a call may take, whatever the size of its transfer.
+    /// Maximum duration of a call of any size.
     max_call: Duration,
 }
 
@@ -44,7 +43,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// The limits of a call that moves at most `size_bytes`.
+    /// The limits of a call that transfers at most `size_bytes`.
     fn of(size_bytes: u64, max_call: Duration) -> Self {
         let transfer = Duration::from_millis(size_bytes.saturating_mul(1_000) / MIN_BYTES_PER_SECOND);
         let transfer = transfer.min(MAX_TRANSFER);
@@ -65,10 +64,10 @@ impl Calls {
         }
     }
 
-    /// Runs a call that moves at most `size_bytes`.
+    /// Runs a call that transfers at most `size_bytes`.
     ///
     /// # Errors
-    /// That of the last attempt, once no time or no attempt is left.
+    /// The error of the last attempt.
     pub(super) async fn run<T, F>(
         &self,
         size_bytes: u64,
@@ -101,8 +100,8 @@ impl Calls {
     }
 }
 
-/// The wait after an attempt that failed: its second half is random, so that
-/// clients that failed together do not come back together.
+/// The backoff after a failed attempt; its second half is random, so that clients
+/// that failed together do not retry together.
 fn backoff(tried: u32) -> Duration {
     let whole = FIRST_BACKOFF * 2_u32.pow(tried.saturating_sub(1).min(8));
     whole.mul_f32(0.5 + rand::random::<f32>() / 2.0)

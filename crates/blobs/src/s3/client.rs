@@ -1,4 +1,4 @@
-//! Makes the S3 client that settings describe.
+//! Creates the S3 client.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,22 +21,22 @@ use super::{S3Credentials, S3Settings};
 use crate::BlobError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Shorter than servers keep an idle connection, so that none is used while
-/// the server closes it, and connections that went silent are soon forgotten.
+/// Shorter than the idle timeout of servers, so that no connection is used while
+/// the server closes it, and broken connections are soon closed.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What servers other than AWS take when nothing is configured.
+/// The default region for servers other than AWS.
 const DEFAULT_REGION: &str = "us-east-1";
 
-/// Two clients that differ in one thing: the first keeps connections for later
-/// calls, the second opens one for each.
+/// Two clients with the same settings: the first has a connection pool, the second
+/// opens a connection for each call.
 ///
-/// Reads the CA file, and asks AWS's environment where needed.
+/// Reads the CA file, and AWS's environment if needed.
 pub(super) async fn build(settings: &S3Settings) -> Result<(Client, Client), BlobError> {
     check_endpoint(settings.endpoint.as_deref())?;
     let http_client = http_client(settings, usize::MAX).await?;
     let credentials = settings.credentials.as_ref().map(fixed_credentials);
     let mut builder = match (&settings.endpoint, credentials) {
-        // Without aws-config, so that nothing looks for instance metadata.
+        // Without aws-config, which would look for instance metadata.
         (Some(_), Some(credentials)) => {
             let region = settings
                 .region
@@ -124,7 +124,7 @@ async fn http_client(settings: &S3Settings, max_idle: usize) -> Result<SharedHtt
         .as_ref()
         .is_some_and(|endpoint| endpoint.starts_with("http://"));
     if is_plain && settings.credentials.is_some() {
-        // Nothing is asked over TLS: no certificates are needed, or looked for.
+        // Without TLS, no certificates are needed.
         return Ok(builder.build_http());
     }
     let mut trust_store = TrustStore::default();
@@ -141,7 +141,7 @@ async fn http_client(settings: &S3Settings, max_idle: usize) -> Result<SharedHtt
         .build_https())
 }
 
-/// The file's text, checked: the HTTP client would panic over a bad one.
+/// The checked text of the file: the HTTP client would panic on an invalid one.
 async fn read_certificates(ca_file: &Path) -> Result<Vec<u8>, BlobError> {
     let refused = |why: &dyn std::fmt::Display| {
         misconfigured(&format!(

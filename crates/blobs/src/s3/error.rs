@@ -1,4 +1,4 @@
-//! The one translator from the S3 client's errors.
+//! Converts errors of the S3 client.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 
 use crate::BlobError;
 
-/// Says what an S3 error means; codes and statuses are S3's.
+/// Converts an S3 error by its code and status.
 pub(super) fn translate<E>(error: &SdkError<E, HttpResponse>) -> BlobError
 where
     E: ProvideErrorMetadata + Error + 'static,
@@ -39,7 +39,7 @@ fn of_answer(status: u16, code: &str, text: String) -> BlobError {
         (_, "NoSuchBucket" | "PermanentRedirect" | "AuthorizationHeaderMalformed" | "InvalidBucketName") => {
             BlobError::Misconfigured(text)
         }
-        // A clock that is off looks like this too, and the text says so.
+        // A wrong clock has this status too; the text mentions it.
         (401 | 403, _) => BlobError::Denied(text),
         (_, "SlowDown" | "RequestTimeout" | "OperationAborted") | (408 | 429 | 500.., _) => {
             BlobError::Unavailable(text)
@@ -49,7 +49,7 @@ fn of_answer(status: u16, code: &str, text: String) -> BlobError {
     }
 }
 
-/// An error and what caused it, outermost first.
+/// An error and its causes, outermost first.
 fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! What a bucket holds, in the order of the keys.
+//! Lists the objects of a bucket in key order.
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::DateTime;
@@ -8,15 +8,15 @@ use keepsake_core::{BlobKey, Timestamp};
 use super::{S3Blobs, error};
 use crate::{BlobError, ListedBlob};
 
-/// The most objects that S3 lists in one answer.
+/// The maximum number of objects in one S3 response.
 const MAX_PAGE: usize = 1_000;
-/// About the bytes that such an answer has for an object.
+/// The approximate size of one object in a response.
 const LISTED_BYTES: u64 = 300;
-/// About the bytes of such an answer.
+/// The approximate size of a response.
 pub(super) const PAGE_BYTES: u64 = MAX_PAGE as u64 * LISTED_BYTES;
 
 impl S3Blobs {
-    /// The first blobs whose objects' names begin with `prefix`, after a key.
+    /// The first blobs whose object names start with `prefix`, after a key.
     pub(super) async fn list_below(
         &self,
         prefix: &str,
@@ -42,7 +42,7 @@ impl S3Blobs {
                     .iter()
                     .filter_map(|object| self.listed_blob(object)),
             );
-            // By name, not by the server's token: foreign objects count too.
+            // By name instead of the server's token, because foreign objects count too.
             start_after = page
                 .contents()
                 .last()

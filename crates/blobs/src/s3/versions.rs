@@ -1,4 +1,4 @@
-//! Object versions: what a bucket keeps of objects that were deleted.
+//! Object versions, which a bucket may keep of deleted objects.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,21 +15,21 @@ use super::list::PAGE_BYTES;
 use super::{S3Blobs, error};
 use crate::{BlobError, BlobStore, Erased};
 
-/// Blobs of a store deleted between two listings.
+/// The number of blobs that are deleted between two listings.
 const BLOBS_AT_ONCE: usize = 1_000;
-/// Versions deleted at the same time.
+/// The number of versions that are deleted concurrently.
 const DELETIONS_AT_ONCE: usize = 16;
-/// How long a bucket is taken to do with versions what it said: a write that was
-/// refused must not ask each time. AWS itself takes longer to turn them on.
+/// How long the versioning state of a bucket is cached, so that not every refused
+/// write requests it. AWS needs longer to enable versioning.
 const BELIEVED_FOR: Duration = Duration::from_mins(5);
 
-/// What a request about versions was answered.
+/// The answer to a request about versions.
 enum Answer<T> {
-    /// What was asked for.
+    /// The requested value.
     Given(T),
-    /// The server knows no such request.
+    /// The server does not support the request.
     Unknown,
-    /// The credentials may not ask.
+    /// The credentials lack the permission.
     Refused,
 }
 
@@ -54,37 +54,37 @@ struct Version {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum VersionKind {
-    /// What a read of the object answers.
+    /// The current version, which a read returns.
     Current,
     /// Content that a later version or a delete marker hides.
     Noncurrent,
     DeleteMarker,
 }
 
-/// Versions of objects that begin alike, delete markers included.
+/// A page of versions with a common prefix, including delete markers.
 struct Page {
     versions: Vec<Version>,
-    /// Where the next page begins: name and version.
+    /// The start of the next page: name and version.
     next: Option<(Option<String>, Option<String>)>,
 }
 
-/// What a bucket does with versions.
+/// The versioning state of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Versioning {
-    /// It was never told to keep them.
+    /// Versioning was never enabled.
     Never,
-    /// It may have some.
+    /// There may be versions.
     Possible,
-    /// Whether it has is not to be seen.
+    /// The credentials may not read the state.
     Hidden,
 }
 
-/// What a bucket answered last about versions, and when.
+/// The last known versioning state of a bucket and the time of the answer.
 #[derive(Debug, Default)]
 pub(super) struct Seen(Mutex<Option<(Instant, Versioning)>>);
 
 impl Seen {
-    /// What is still believed at a time.
+    /// The cached state, if it is still valid at a time.
     fn at(&self, now: Instant) -> Option<Versioning> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.filter(|(at, _)| now.duration_since(*at) < BELIEVED_FOR)
@@ -97,19 +97,19 @@ impl Seen {
     }
 }
 
-/// What became of versions of objects that begin alike.
+/// The result of deleting the versions with a common prefix.
 pub(super) enum Versions {
-    /// The bucket keeps none.
+    /// The bucket has no versions.
     None,
-    /// The bucket lets them not be seen.
+    /// The bucket does not allow to list versions.
     Hidden,
-    /// All were looked at.
+    /// All versions were processed.
     Seen {
-        /// Objects of which every version went.
+        /// The number of objects without remaining versions.
         gone: u64,
-        /// Objects of which versions are left.
+        /// The number of objects with remaining versions.
         kept: u64,
-        /// The last object, where more may follow.
+        /// The last object, if more may follow.
         last: Option<String>,
     },
 }
@@ -125,8 +125,7 @@ impl Versions {
 }
 
 impl S3Blobs {
-    /// What the bucket does with versions, as it answered some minutes ago or
-    /// answers now.
+    /// The versioning state of the bucket, from the cache or the server.
     pub(super) async fn versioning(&self) -> Result<Versioning, BlobError> {
         match self.seen.at(Instant::now()) {
             Some(versioning) => Ok(versioning),
@@ -134,22 +133,22 @@ impl S3Blobs {
         }
     }
 
-    /// What the bucket does with versions now.
+    /// The versioning state of the bucket from the server.
     pub(super) async fn ask_versioning(&self) -> Result<Versioning, BlobError> {
         let versioning = match self.was_versioned().await? {
             Answer::Given(false) | Answer::Unknown => Versioning::Never,
-            // Whoever may not ask may be let list and delete all the same.
+            // These credentials may nevertheless be allowed to list and delete versions.
             Answer::Given(true) | Answer::Refused => Versioning::Possible,
         };
         self.seen.remember(versioning, Instant::now());
         Ok(versioning)
     }
 
-    /// Deletes every version of the first `limit` wanted objects whose names begin
-    /// so and follow `after`.
+    /// Deletes all versions of the first `limit` selected objects with a prefix,
+    /// after the name `after`.
     ///
-    /// A bucket in which versioning was never enabled has none beside the object
-    /// itself, which must be deleted by then.
+    /// The current objects must have been deleted before: without versioning there
+    /// are no other versions.
     pub(super) async fn delete_versions(
         &self,
         versioning: Versioning,
@@ -163,7 +162,7 @@ impl S3Blobs {
             Versioning::Hidden => return Ok(Versions::Hidden),
             Versioning::Possible => {}
         }
-        // Each object, and whether every version of it went.
+        // Each object, and whether all its versions were deleted.
         let mut objects = BTreeMap::new();
         let mut is_full = false;
         let mut next = after.clone().map(|after| (Some(after), None));
@@ -177,7 +176,7 @@ impl S3Blobs {
             };
             next = page.next;
             let mut versions = page.versions;
-            // Not every server begins behind the name that it is given.
+            // Some servers include the start name in the listing.
             versions.retain(|Version { name, .. }| {
                 is_wanted(name) && after.as_ref().is_none_or(|after| name > after)
             });
@@ -208,9 +207,8 @@ impl S3Blobs {
         })
     }
 
-    /// The first `limit` blobs whose names begin so and follow `after`, that have
-    /// older versions and no current one; `None`: the bucket lets versions not be
-    /// listed.
+    /// The first `limit` deleted blobs with a prefix that still have versions, after
+    /// the name `after`; `None` if the bucket does not allow to list versions.
     pub(super) async fn removed_below(
         &self,
         versioning: Versioning,
@@ -236,7 +234,7 @@ impl S3Blobs {
                 }
             };
             let mut versions = page.versions;
-            // Not every server begins behind the name that it is given.
+            // Some servers include the start name in the listing.
             versions.retain(|version| after.as_ref().is_none_or(|after| version.name > *after));
             versions.sort_unstable();
             for version in versions {
@@ -268,7 +266,7 @@ impl S3Blobs {
         is_removed.then(|| self.key_of(&object.name)).flatten()
     }
 
-    /// Deletes versions; answers the names of those that it was not let delete.
+    /// Deletes versions; returns the names of objects whose versions it may not delete.
     async fn delete_listed(&self, versions: Vec<Version>) -> Result<Vec<String>, BlobError> {
         stream::iter(versions)
             .map(|Version { name, id, .. }| async move {
@@ -281,7 +279,7 @@ impl S3Blobs {
             .await
     }
 
-    /// Deletes the blobs of a store that are there; answers how many.
+    /// Deletes the current blobs of a store; returns their number.
     pub(super) async fn delete_current(
         &self,
         tenant_id: TenantId,
@@ -363,7 +361,7 @@ impl S3Blobs {
                         kind,
                     })
                     .collect(),
-                // A server that says there is more and not where is at its end.
+                // A truncated page without a marker is treated as the last one.
                 next: next.filter(|(name, _)| name.is_some()),
             }
         }))
@@ -378,7 +376,7 @@ impl S3Blobs {
                 .version_id(version);
             async move {
                 match request.send().await {
-                    // Somebody else deleted it.
+                    // Another process deleted it.
                     Err(failed) if matches!(code_of(&failed), Some("NoSuchKey" | "NoSuchVersion")) => {
                         Ok(Answer::Given(()))
                     }
@@ -390,7 +388,7 @@ impl S3Blobs {
     }
 }
 
-/// What was seen of an object's versions.
+/// The versions of an object in a listing.
 struct Object {
     name: String,
     has_current: bool,
@@ -415,7 +413,7 @@ impl Object {
     }
 }
 
-/// Tells a refusal from a failure: the first is told, the second tried again.
+/// Separates a denied deletion, which is reported, from a failure, which is retried.
 fn answer<T, E>(asked: Result<T, SdkError<E, HttpResponse>>) -> Result<Answer<T>, BlobError>
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

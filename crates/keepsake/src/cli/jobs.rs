@@ -1,36 +1,36 @@
-//! The operator's commands about jobs, and the verification.
+//! Arguments of `keepsake job` and `keepsake verify`.
 
 use std::num::NonZeroU16;
 
 use clap::{Args, Subcommand};
 use keepsake_config::SourceArgs;
 
-use super::{PageArgs, SideArgs};
+use super::{PageArgs, TargetArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
-    /// Lists the scheduled jobs and how they last ran
+    /// Lists the scheduled jobs and their last runs
     List(ListJobsArgs),
     /// Runs a job now and waits for its end
     Run(RunJobArgs),
-    /// Lists a job's runs, the last first
+    /// Lists a job's runs, newest first
     History(HistoryArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListJobsArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunJobArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
-    /// The job, as `keepsake job list` calls it
+    pub(crate) target: TargetArgs,
+    /// The job's name in `keepsake job list`
     #[arg(value_name = "JOB")]
     pub(crate) job: String,
-    /// Only tells what it would do
+    /// Only reports what it would do
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -38,10 +38,10 @@ pub(crate) struct RunJobArgs {
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
     #[command(flatten)]
     pub(crate) page: PageArgs,
-    /// The job, as `keepsake job list` calls it
+    /// The job's name in `keepsake job list`
     #[arg(value_name = "JOB")]
     pub(crate) job: String,
 }
@@ -50,10 +50,10 @@ pub(crate) struct HistoryArgs {
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// Blobs read at the same time
+    /// Number of blobs read at a time
     #[arg(long, value_name = "N", default_value = "16")]
     pub(crate) concurrency: NonZeroU16,
-    /// Tells also where the memories concerned stand
+    /// Also prints the paths of the memories concerned
     #[arg(long)]
     pub(crate) paths: bool,
     /// Prints a JSON object

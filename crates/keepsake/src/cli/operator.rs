@@ -1,4 +1,4 @@
-//! The operator's commands about tenants and keys.
+//! Arguments of the operator's commands for tenants and keys.
 
 use std::path::PathBuf;
 
@@ -14,21 +14,21 @@ pub(crate) enum TenantCommand {
     List(ListTenantsArgs),
     /// Shows a tenant
     Get(TenantArgs),
-    /// Makes a tenant
+    /// Creates a tenant
     Create(CreateTenantArgs),
     /// Changes a tenant's names and limits
     Update(UpdateTenantArgs),
-    /// Serves a tenant no more, and keeps all it has
+    /// Suspends a tenant; its data is kept
     Suspend(TenantArgs),
-    /// Serves a suspended tenant again
+    /// Resumes a suspended tenant
     Resume(TenantArgs),
-    /// Deletes a tenant with everything it has, for ever
+    /// Deletes a tenant and all its data permanently
     Delete(DeleteTenantArgs),
-    /// Shows how far a tenant's deletion is
+    /// Shows the progress of a tenant's deletion
     Deletion(TenantArgs),
-    /// Shows what a tenant holds, and its limits
+    /// Shows a tenant's usage and limits
     Usage(TenantArgs),
-    /// Lists what was done to a tenant, or by the operator; newest first
+    /// Lists the audit of a tenant or of the operator, newest first
     Audit(AuditArgs),
 }
 
@@ -36,27 +36,27 @@ pub(crate) enum TenantCommand {
 pub(crate) enum KeyCommand {
     /// Lists a tenant's API keys, newest first
     List(ListKeysArgs),
-    /// Makes an API key and prints its secret, once
+    /// Creates an API key and prints its secret, once
     Create(CreateKeyArgs),
-    /// Revokes an API key, for ever
+    /// Revokes an API key permanently
     Revoke(RevokeKeyArgs),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenKeyCommand {
-    /// Has another key sign tokens from now on
+    /// Rotates the token signing key
     Rotate(RotateTokenKeyArgs),
 }
 
-/// Whom to ask: the database itself, or a server.
+/// The database or the server that a command uses.
 #[derive(Debug, Args)]
-pub(crate) struct SideArgs {
+pub(crate) struct TargetArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// Asks a server's operator listener instead of the database; the token is in `KEEPSAKE_OPERATOR_TOKEN`
+    /// The URL of a server's operator listener, instead of the database; its token is in `KEEPSAKE_OPERATOR_TOKEN`
     #[arg(long, value_name = "URL", conflicts_with_all = ["config", "data_dir"])]
     pub(crate) server: Option<String>,
-    /// A file that holds the operator's token
+    /// A file with the operator's token
     #[arg(long, value_name = "FILE", requires = "server")]
     pub(crate) token_file: Option<PathBuf>,
     /// Prints a JSON object
@@ -64,13 +64,13 @@ pub(crate) struct SideArgs {
     pub(crate) json: bool,
 }
 
-/// Which part of a list is shown.
+/// The page of a list.
 #[derive(Debug, Args)]
 pub(crate) struct PageArgs {
-    /// Items shown, 1 to 100 [default: 20]
+    /// Number of items, 1 to 100 [default: 20]
     #[arg(long = "limit", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) limit: Option<u32>,
-    /// The `next_page` of the part before
+    /// The `next_page` of the previous page
     #[arg(long, value_name = "CURSOR")]
     pub(crate) page: Option<String>,
 }
@@ -78,7 +78,7 @@ pub(crate) struct PageArgs {
 #[derive(Debug, Args)]
 pub(crate) struct TenantArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
     /// The tenant: wrkspc_…
     #[arg(value_name = "ID")]
     pub(crate) tenant: TenantId,
@@ -87,10 +87,10 @@ pub(crate) struct TenantArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ListTenantsArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
     #[command(flatten)]
     pub(crate) page: PageArgs,
-    /// Only the tenant that you call so
+    /// Only the tenant with this external id
     #[arg(long, value_name = "ID")]
     pub(crate) external_id: Option<String>,
 }
@@ -98,11 +98,11 @@ pub(crate) struct ListTenantsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CreateTenantArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
-    /// A name for people
+    pub(crate) target: TargetArgs,
+    /// A display name
     #[arg(long)]
     pub(crate) name: String,
-    /// Your own id for it, unique
+    /// Your id for the tenant, unique
     #[arg(long, value_name = "ID")]
     pub(crate) external_id: Option<String>,
     /// A limit that differs from the configured one; may be repeated
@@ -113,23 +113,23 @@ pub(crate) struct CreateTenantArgs {
 #[derive(Debug, Args)]
 pub(crate) struct UpdateTenantArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
     /// The tenant: wrkspc_…
     #[arg(value_name = "ID")]
     pub(crate) tenant: TenantId,
-    /// A name for people
+    /// A display name
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Your own id for it, unique
+    /// Your id for the tenant, unique
     #[arg(long, value_name = "ID")]
     pub(crate) external_id: Option<String>,
-    /// Removes your own id for it
+    /// Removes your id for the tenant
     #[arg(long, conflicts_with = "external_id")]
     pub(crate) no_external_id: bool,
     /// A limit that differs from the configured one; may be repeated
     #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
     pub(crate) limits: Vec<(String, u64)>,
-    /// A limit that is the configured one again; may be repeated
+    /// A limit to reset to the configured one; may be repeated
     #[arg(long = "default-limit", value_name = "KEY", value_parser = parse_limit_name)]
     pub(crate) default_limits: Vec<String>,
 }
@@ -137,11 +137,11 @@ pub(crate) struct UpdateTenantArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DeleteTenantArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
     /// The tenant: wrkspc_…
     #[arg(value_name = "ID")]
     pub(crate) tenant: TenantId,
-    /// Does not ask for the id again
+    /// Does not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -149,10 +149,10 @@ pub(crate) struct DeleteTenantArgs {
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
     #[command(flatten)]
     pub(crate) page: PageArgs,
-    /// The tenant, wrkspc_…; without it, what the operator did
+    /// The tenant, wrkspc_…; without it, the operator's audit
     #[arg(value_name = "ID")]
     pub(crate) tenant: Option<TenantId>,
 }
@@ -160,7 +160,7 @@ pub(crate) struct AuditArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ListKeysArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
     #[command(flatten)]
     pub(crate) page: PageArgs,
     /// The tenant that the keys belong to: wrkspc_…
@@ -171,20 +171,20 @@ pub(crate) struct ListKeysArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CreateKeyArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
     /// The tenant that the key belongs to: wrkspc_…
     #[arg(long, value_name = "ID")]
     pub(crate) tenant: TenantId,
-    /// A name for people
+    /// A display name
     #[arg(long)]
     pub(crate) name: String,
-    /// What the key may do; may be repeated [default: memory:read and memory:write]
+    /// A scope of the key; may be repeated [default: memory:read and memory:write]
     #[arg(long = "scope", value_name = "SCOPE")]
     pub(crate) scopes: Vec<Scope>,
-    /// The only store that the key sees: memstore_…; may be repeated
+    /// Limits the key to this store, memstore_…; may be repeated
     #[arg(long = "store", value_name = "ID")]
     pub(crate) stores: Vec<StoreId>,
-    /// When the key ends
+    /// The number of days until the key expires
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) expires_in_days: Option<u32>,
 }
@@ -192,7 +192,7 @@ pub(crate) struct CreateKeyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RevokeKeyArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
+    pub(crate) target: TargetArgs,
     /// The tenant that the key belongs to: wrkspc_…
     #[arg(long, value_name = "ID")]
     pub(crate) tenant: TenantId,
@@ -204,8 +204,8 @@ pub(crate) struct RevokeKeyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RotateTokenKeyArgs {
     #[command(flatten)]
-    pub(crate) side: SideArgs,
-    /// A key may be in the wrong hands: believes no token that was signed before
+    pub(crate) target: TargetArgs,
+    /// Also rejects every token signed before: the old key may be compromised
     #[arg(long)]
     pub(crate) compromised: bool,
 }
@@ -223,7 +223,7 @@ fn parse_limit_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Holds a limit's name against those there are.
+/// Checks that a limit of this name exists.
 fn check_limit(name: &str, value: u64) -> Result<(), String> {
     let limits = serde_json::json!({ name: value });
     let known = serde_json::from_value::<LimitOverrides>(limits);

@@ -1,8 +1,7 @@
-//! A bridge: messages of stdin go to a server, its answers to stdout.
+//! Forwards MCP messages from stdin to a server, and its answers to stdout.
 //!
-//! The server's side of MCP is a request and an answer, so that each message
-//! is carried by itself and a slow one holds up no other. What HTTP wants told
-//! in headers is read from the messages.
+//! Each message is one HTTP request, so a slow one does not delay others. The
+//! headers that MCP requires over HTTP are set from the messages.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,21 +17,21 @@ use tokio::task::JoinSet;
 
 use crate::cli::McpArgs;
 
-/// What holds the credential where no argument does.
+/// The variable with the credential, if `--api-key` is not given.
 pub(crate) const KEY_VARIABLE: &str = "KEEPSAKE_API_KEY";
 /// How long a server may take to answer.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// From this version on a request's method and name are told in headers.
+/// The first protocol version that requires a request's method and name in headers.
 const HEADERS_SINCE: &str = "2026-07-28";
-/// Where a request tells its version since then.
+/// The place of the protocol version in a request, since that version.
 const VERSION_OF_REQUEST: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
-/// What JSON-RPC leaves to servers to mean.
+/// The first of the error codes that JSON-RPC reserves for servers.
 const SERVER_ERROR: i64 = -32_000;
 
-/// Carries messages until the client goes.
+/// Forwards messages until the client closes stdin.
 ///
 /// # Errors
-/// [`Failure`] when there is no credential, or stdin or stdout broke.
+/// [`Failure`] if there is no credential, or stdin or stdout fails.
 pub(super) async fn run(url: &str, args: &McpArgs) -> Result<(), Failure> {
     let key = match &args.api_key {
         Some(key) => key.clone(),
@@ -44,7 +43,7 @@ pub(super) async fn run(url: &str, args: &McpArgs) -> Result<(), Failure> {
     };
     let http = Client::builder()
         .timeout(DEADLINE)
-        // The credential goes where it was meant to go, and nowhere else.
+        // A redirect must not send the credential to another server.
         .redirect(reqwest::redirect::Policy::none())
         .build()
         .map_err(Failure::of("requests cannot be made"))?;
@@ -81,7 +80,7 @@ fn told(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<()
     match ended {
         Ok(written) => written.map_err(Failure::of("stdout broke")),
         Err(_) => Err(Failure::new(
-            "a message was not carried: this is a bug".to_owned(),
+            "a message was not forwarded: this is a bug".to_owned(),
         )),
     }
 }
@@ -90,13 +89,13 @@ struct Bridge {
     http: Client,
     url: String,
     key: SecretString,
-    /// What client and server agreed on, where they did so at the beginning.
+    /// The protocol version that `initialize` negotiated.
     version: OnceLock<String>,
     stdout: Mutex<Stdout>,
 }
 
 impl Bridge {
-    /// Asks the server one message, and gives the client its answer.
+    /// Forwards one message to the server and its answer to the client.
     async fn carry(&self, line: String) -> std::io::Result<()> {
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
             let error = json!({"code": -32_700, "message": "not JSON"});
@@ -105,28 +104,28 @@ impl Bridge {
                 .await;
         };
         let answer = self.ask(&message, line).await;
-        // A notification has no answer, however it went.
+        // A notification has no answer, even if it failed.
         let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
             if let Err(why) = answer {
-                eprintln!("keepsake: a notification was not taken: {why}");
+                eprintln!("keepsake: a notification failed: {why}");
             }
             return Ok(());
         };
         let answer = match answer {
             Ok(Some(answer)) => answer,
-            Ok(None) => failed(id, "the server gave no answer"),
+            Ok(None) => failed(id, "the server sent no answer"),
             Err(why) => failed(id, &why),
         };
         if message["method"] == "initialize"
             && let Some(version) = answer["result"]["protocolVersion"].as_str()
         {
-            // A client begins once.
+            // A client initializes only once.
             let _ = self.version.set(version.to_owned());
         }
         self.write(&answer).await
     }
 
-    /// The server's answer to a message, if it gave one.
+    /// The server's answer to a message, if there is one.
     async fn ask(&self, message: &Value, body: String) -> Result<Option<Value>, String> {
         let response = self
             .http
@@ -136,17 +135,17 @@ impl Bridge {
             .body(body)
             .send()
             .await
-            .map_err(|error| format!("the server could not be asked: {}", error.without_url()))?;
+            .map_err(|error| format!("the request failed: {}", error.without_url()))?;
         let status = response.status();
         let text = response
             .text()
             .await
-            .map_err(|error| format!("the server's answer broke off: {}", error.without_url()))?;
+            .map_err(|error| format!("the server's answer is incomplete: {}", error.without_url()))?;
         if status == StatusCode::ACCEPTED {
             return Ok(None);
         }
         let answer: Value =
-            serde_json::from_str(&text).map_err(|_| format!("the server answered {status}, and no JSON"))?;
+            serde_json::from_str(&text).map_err(|_| format!("the server answered {status} without JSON"))?;
         if answer.get("jsonrpc").is_some() {
             return Ok(Some(answer));
         }
@@ -167,7 +166,7 @@ fn failed(id: &Value, why: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": SERVER_ERROR, "message": why}})
 }
 
-/// What HTTP wants told of a message.
+/// The headers that MCP over HTTP requires for a message.
 fn headers(message: &Value, agreed: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::from_iter([
         (

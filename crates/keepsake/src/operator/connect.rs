@@ -1,4 +1,4 @@
-//! `keepsake config check --connect`: whether both stores can be used.
+//! `keepsake config check --connect`: tests the index and the blob store.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use uuid::Uuid;
 use super::print;
 use crate::backends;
 
-/// What the probe object holds.
+/// The content of the probe object.
 const PROBE: &[u8] = b"keepsake config check --connect";
 
-/// Connects to both stores and uses the blob store, and prints how each step ends.
+/// Connects to both stores, tries each operation of the blob store and prints the results.
 ///
 /// # Errors
-/// [`Failure`] when a step failed; the others were still tried where they could be.
+/// [`Failure`] if a step failed; independent steps are tried nevertheless.
 pub(super) async fn check(settings: &Settings) -> Result<(), Failure> {
     let mut report = Report::default();
     let index = backends::probe_index(&settings.index).await;
@@ -39,7 +39,7 @@ pub(super) async fn check(settings: &Settings) -> Result<(), Failure> {
 /// Writes, reads, lists and deletes a probe object.
 async fn use_blobs(blobs: &Arc<dyn BlobStore>, report: &mut Report) -> Result<(), Failure> {
     const KEY: &str = "blobs.url";
-    // No tenant and no store have these ids; nothing of them is left behind.
+    // No tenant and no store has the nil id, and the object is deleted at the end.
     let key = BlobKey {
         tenant_id: TenantId::from_uuid(Uuid::nil()),
         store_id: StoreId::from_uuid(Uuid::nil()),
@@ -55,8 +55,8 @@ async fn use_blobs(blobs: &Arc<dyn BlobStore>, report: &mut Report) -> Result<()
     let is_written = report.step(KEY, "write", &blobs.put(&key, Bytes::from_static(PROBE)).await)?;
     let read = match blobs.get(&key, PROBE.len() as u64).await {
         Ok(Some(bytes)) if bytes == PROBE => Ok(()),
-        Ok(Some(_)) => Err("the probe object holds other bytes than were written".to_owned()),
-        Ok(None) => Err("the probe object is not there".to_owned()),
+        Ok(Some(_)) => Err("the probe object has other content than was written".to_owned()),
+        Ok(None) => Err("the probe object was not found".to_owned()),
         Err(error) => Err(error.to_string()),
     };
     let listed = match blobs.list_tenant(key.tenant_id, None, usize::MAX).await {
@@ -71,19 +71,19 @@ async fn use_blobs(blobs: &Arc<dyn BlobStore>, report: &mut Report) -> Result<()
         Report::skipped(KEY, "read")?;
         Report::skipped(KEY, "list")?;
     }
-    // Also after a failed write, which may have left something.
+    // Also after a failed write, which may have stored the object.
     report.step(KEY, "delete", &blobs.erase(&key).await)?;
     Ok(())
 }
 
-/// Prints the steps as they end.
+/// Prints the result of each step.
 #[derive(Debug, Default)]
 struct Report {
     failed: usize,
 }
 
 impl Report {
-    /// Prints how a step ended; answers whether it succeeded.
+    /// Prints the result of a step; returns whether it succeeded.
     fn step<T, E: std::fmt::Display>(
         &mut self,
         key: &str,

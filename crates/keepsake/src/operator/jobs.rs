@@ -6,12 +6,12 @@ use keepsake_config::Failure;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::side::{Side, ask};
+use super::target::{OperatorApi, call};
 use super::tenants::{list, page_of};
 use super::{output, print, print_json};
 use crate::cli::{JobCommand, ListJobsArgs, RunJobArgs};
 
-/// What a list of runs shows.
+/// The columns of a list of runs.
 const COLUMNS: [&str; 7] = [
     "started_at",
     "ended_at",
@@ -21,27 +21,34 @@ const COLUMNS: [&str; 7] = [
     "counts",
     "error",
 ];
-/// The wait between two looks at a run.
+/// The interval at which the state of a run is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Does what a command about jobs says.
+/// Runs a `job` command.
 ///
 /// # Errors
-/// [`Failure`] with what is wrong.
+/// [`Failure`] of the request.
 pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
     match command {
         JobCommand::List(args) => list_jobs(args).await,
         JobCommand::Run(args) => run_job(args).await,
         JobCommand::History(args) => {
             let path = page_of(&path_of(&args.job, "runs"), &args.page, &[]);
-            list(args.side, "the runs cannot be listed", &path, &COLUMNS).await
+            list(args.target, "the runs cannot be listed", &path, &COLUMNS).await
         }
     }
 }
 
 async fn list_jobs(args: ListJobsArgs) -> Result<(), Failure> {
-    let json = args.side.json;
-    let found = ask(args.side, "the jobs cannot be listed", Method::GET, "/jobs", None).await?;
+    let json = args.target.json;
+    let found = call(
+        args.target,
+        "the jobs cannot be listed",
+        Method::GET,
+        "/jobs",
+        None,
+    )
+    .await?;
     if json {
         return print_json(&found);
     }
@@ -63,10 +70,10 @@ async fn list_jobs(args: ListJobsArgs) -> Result<(), Failure> {
 }
 
 async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
-    let json = args.side.json;
-    let side = Side::open(args.side).await?;
-    let ended = begin_and_wait(&side, &args.job, args.dry_run).await;
-    side.close().await;
+    let json = args.target.json;
+    let target = OperatorApi::open(args.target).await?;
+    let ended = begin_and_wait(&target, &args.job, args.dry_run).await;
+    target.close().await;
     let ended = ended.map_err(Failure::of(format_args!("{} did not run", args.job)))?;
     if json {
         print_json(&ended)?;
@@ -87,14 +94,16 @@ async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
     }
 }
 
-/// Asks for a run and looks until it has ended; beside the database it goes on
-/// in this process meanwhile.
-async fn begin_and_wait(side: &Side, job: &str, dry_run: bool) -> Result<Value, Failure> {
+/// Requests a run and polls until it has ended. With direct access to the
+/// database, the job runs in this process.
+async fn begin_and_wait(target: &OperatorApi, job: &str, dry_run: bool) -> Result<Value, Failure> {
     let body = json!({ "dry_run": dry_run });
-    let begun = side.ask(Method::POST, &path_of(job, "run"), Some(&body)).await?;
+    let begun = target
+        .call(Method::POST, &path_of(job, "run"), Some(&body))
+        .await?;
     let runs = format!("{}?limit=100", path_of(job, "runs"));
     loop {
-        let found = side.ask(Method::GET, &runs, None).await?;
+        let found = target.call(Method::GET, &runs, None).await?;
         let mut found = found["data"].as_array().into_iter().flatten();
         let Some(run) = found.find(|run| run["id"] == begun["id"]) else {
             return Err(Failure::new("its record is not among the last runs"));
@@ -106,7 +115,7 @@ async fn begin_and_wait(side: &Side, job: &str, dry_run: bool) -> Result<Value, 
     }
 }
 
-/// A path below a job, whose name somebody typed.
+/// A path below a job; its name is user input and is escaped.
 fn path_of(job: &str, what: &str) -> String {
     let encode = |byte: u8| {
         if byte.is_ascii_alphanumeric() || byte == b'-' {

@@ -9,33 +9,33 @@ use keepsake_index::Scope;
 use reqwest::Method;
 use serde_json::json;
 
-use super::side::ask;
-use super::tenants::{list, page_of, tell};
+use super::target::call;
+use super::tenants::{list, page_of, print_object};
 use super::{print, print_json};
 use crate::cli::{CreateKeyArgs, KeyCommand, RevokeKeyArgs};
 
 const DAY: Duration = Duration::from_hours(24);
-/// What a key may do that was given no scope: what an agent needs.
+/// The default scopes of a key, which an agent needs.
 const DEFAULT_SCOPES: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryWrite];
-/// What a list of keys shows.
+/// The columns of a list of keys.
 const COLUMNS: [&str; 6] = ["id", "name", "scopes", "created_at", "expires_at", "revoked_at"];
 
-/// Does what a command about keys says.
+/// Runs a `key` command.
 ///
 /// # Errors
-/// [`Failure`] with what is wrong.
+/// [`Failure`] of the request.
 pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
     match command {
         KeyCommand::List(args) => {
             let path = page_of(&format!("/tenants/{}/api_keys", args.tenant), &args.page, &[]);
-            list(args.side, "the API keys cannot be listed", &path, &COLUMNS).await
+            list(args.target, "the API keys cannot be listed", &path, &COLUMNS).await
         }
         KeyCommand::Create(args) => create(args).await,
         KeyCommand::Revoke(args) => revoke(args).await,
     }
 }
 
-/// Makes an API key and prints its secret, once.
+/// Creates an API key and prints its secret, once.
 async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
     let scopes = if args.scopes.is_empty() {
         DEFAULT_SCOPES.to_vec()
@@ -51,10 +51,10 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
         "memory_store_ids": (!args.stores.is_empty()).then_some(args.stores),
         "expires_at": expires_at.map(Timestamp::to_rfc3339),
     });
-    let (json, path) = (args.side.json, format!("/tenants/{}/api_keys", args.tenant));
-    let made = ask(
-        args.side,
-        "the API key was not made",
+    let (json, path) = (args.target.json, format!("/tenants/{}/api_keys", args.tenant));
+    let made = call(
+        args.target,
+        "the API key was not created",
         Method::POST,
         &path,
         Some(body),
@@ -64,7 +64,7 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
         return print_json(&made);
     }
     print(&format!(
-        "made the API key {} for {}; this is its secret, which is not shown again:\n\n{}\n",
+        "created the API key {} for {}; this is its secret, which is not shown again:\n\n{}\n",
         made["id"].as_str().unwrap_or_default(),
         args.tenant,
         made["api_key"].as_str().unwrap_or_default(),
@@ -72,15 +72,15 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
 }
 
 async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {
-    let json = args.side.json;
+    let json = args.target.json;
     let path = format!("/tenants/{}/api_keys/{}/revoke", args.tenant, args.key);
-    let revoked = ask(
-        args.side,
+    let revoked = call(
+        args.target,
         "the API key was not revoked",
         Method::POST,
         &path,
         None,
     )
     .await?;
-    tell(&revoked, json, |id| format!("revoked the API key {id}\n"))
+    print_object(&revoked, json, |id| format!("revoked the API key {id}\n"))
 }

@@ -1,11 +1,11 @@
-//! How answers look on a terminal.
+//! Formats answers for a terminal.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// An object's fields, one a line, the id first; those of objects in it below
-/// their name.
+/// The fields of an object, one on each line, the id first. The fields of a
+/// nested object follow its name, indented.
 pub(super) fn fields(object: &Value) -> String {
     let mut text = String::new();
     write_fields(&mut text, object, 0);
@@ -16,7 +16,7 @@ fn write_fields(text: &mut String, object: &Value, depth: usize) {
     let indent = "  ".repeat(depth);
     let mut fields: Vec<_> = object.as_object().into_iter().flatten().collect();
     fields.retain(|(name, _)| *name != "type");
-    // In no order that anything else decides.
+    // Sorted, because the order in the answer is not specified.
     fields.sort_by_key(|(name, _)| (*name != "id", *name));
     for (name, value) in fields {
         if value.is_object() {
@@ -28,7 +28,7 @@ fn write_fields(text: &mut String, object: &Value, depth: usize) {
     }
 }
 
-/// A list as rows of some of its items' fields, and where it goes on.
+/// A list as one row for each item, and the cursor of the next page.
 pub(super) fn rows(list: &Value, columns: &[&str]) -> String {
     let mut text = String::new();
     for item in list["data"].as_array().into_iter().flatten() {

@@ -7,21 +7,21 @@ use keepsake_core::TenantId;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use super::side::{ask, with_query};
+use super::target::{call, with_query};
 use super::{output, print, print_json};
-use crate::cli::{CreateTenantArgs, PageArgs, SideArgs, TenantArgs, TenantCommand, UpdateTenantArgs};
+use crate::cli::{CreateTenantArgs, PageArgs, TargetArgs, TenantArgs, TenantCommand, UpdateTenantArgs};
 
-/// Does what a command about tenants says.
+/// Runs a `tenant` command.
 ///
 /// # Errors
-/// [`Failure`] with what is wrong.
+/// [`Failure`] of the request.
 pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
     match command {
         TenantCommand::List(args) => {
             let called = ("external_id", args.external_id);
             let path = page_of("/tenants", &args.page, &[called]);
             list(
-                args.side,
+                args.target,
                 "the tenants cannot be listed",
                 &path,
                 &["id", "status", "name", "external_id"],
@@ -35,13 +35,13 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
         TenantCommand::Resume(args) => change(args, "resume", "resumed").await,
         TenantCommand::Delete(args) => {
             confirm(args.tenant, args.yes)?;
-            delete(args.side, args.tenant).await
+            delete(args.target, args.tenant).await
         }
         TenantCommand::Deletion(args) => {
             let path = format!("/tenant_deletions/{}", args.tenant);
-            let json = args.side.json;
-            let found = ask(
-                args.side,
+            let json = args.target.json;
+            let found = call(
+                args.target,
                 "the deletion cannot be shown",
                 Method::GET,
                 &path,
@@ -58,7 +58,7 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
             };
             let path = page_of(&path, &args.page, &[]);
             list(
-                args.side,
+                args.target,
                 "the audit cannot be listed",
                 &path,
                 &["at", "actor", "action", "object_id"],
@@ -69,21 +69,21 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
 }
 
 async fn create(args: CreateTenantArgs) -> Result<(), Failure> {
-    let json = args.side.json;
+    let json = args.target.json;
     let body = json!({
         "name": args.name,
         "external_id": args.external_id,
         "limits": limits(args.limits),
     });
-    let made = ask(
-        args.side,
-        "the tenant was not made",
+    let made = call(
+        args.target,
+        "the tenant was not created",
         Method::POST,
         "/tenants",
         Some(body),
     )
     .await?;
-    tell(&made, json, |id| format!("made the tenant {id}\n"))
+    print_object(&made, json, |id| format!("created the tenant {id}\n"))
 }
 
 async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
@@ -102,41 +102,41 @@ async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
     if !limits.is_empty() {
         body.insert("limits".to_owned(), limits.into());
     }
-    let (json, path) = (args.side.json, format!("/tenants/{}", args.tenant));
-    let changed = ask(
-        args.side,
+    let (json, path) = (args.target.json, format!("/tenants/{}", args.tenant));
+    let changed = call(
+        args.target,
         "the tenant was not changed",
         Method::PATCH,
         &path,
         Some(body.into()),
     )
     .await?;
-    tell(&changed, json, |id| format!("changed the tenant {id}\n"))
+    print_object(&changed, json, |id| format!("changed the tenant {id}\n"))
 }
 
 async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failure> {
-    let (json, path) = (args.side.json, format!("/tenants/{}/{action}", args.tenant));
+    let (json, path) = (args.target.json, format!("/tenants/{}/{action}", args.tenant));
     let what_failed = format!("the tenant was not {done}");
-    let changed = ask(args.side, &what_failed, Method::POST, &path, None).await?;
-    tell(&changed, json, |id| format!("{done} the tenant {id}\n"))
+    let changed = call(args.target, &what_failed, Method::POST, &path, None).await?;
+    print_object(&changed, json, |id| format!("{done} the tenant {id}\n"))
 }
 
-async fn delete(side: SideArgs, tenant: TenantId) -> Result<(), Failure> {
-    let (json, path) = (side.json, format!("/tenants/{tenant}"));
-    let begun = ask(side, "the tenant was not deleted", Method::DELETE, &path, None).await?;
-    tell(&begun, json, |id| {
-        format!("the tenant {id} is being deleted; `keepsake tenant deletion {id}` shows how far it is\n")
+async fn delete(target: TargetArgs, tenant: TenantId) -> Result<(), Failure> {
+    let (json, path) = (target.json, format!("/tenants/{tenant}"));
+    let begun = call(target, "the tenant was not deleted", Method::DELETE, &path, None).await?;
+    print_object(&begun, json, |id| {
+        format!("the tenant {id} is being deleted; `keepsake tenant deletion {id}` shows the progress\n")
     })
 }
 
-/// Asks for the tenant's id, unless that was said to be needless.
+/// Asks the user to type the tenant's id, unless `--yes` was given.
 fn confirm(tenant: TenantId, is_sure: bool) -> Result<(), Failure> {
     if is_sure {
         return Ok(());
     }
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        eprint!("This removes {tenant} and everything it has, for ever. Type its id to go on: ");
+        eprint!("This permanently deletes {tenant} and all its data. Type its id to continue: ");
     }
     let mut typed = String::new();
     stdin
@@ -150,8 +150,15 @@ fn confirm(tenant: TenantId, is_sure: bool) -> Result<(), Failure> {
 }
 
 async fn show(args: TenantArgs, what: &str) -> Result<(), Failure> {
-    let (json, path) = (args.side.json, format!("/tenants/{}{what}", args.tenant));
-    let found = ask(args.side, "the tenant cannot be shown", Method::GET, &path, None).await?;
+    let (json, path) = (args.target.json, format!("/tenants/{}{what}", args.tenant));
+    let found = call(
+        args.target,
+        "the tenant cannot be shown",
+        Method::GET,
+        &path,
+        None,
+    )
+    .await?;
     show_object(&found, json)
 }
 
@@ -162,7 +169,7 @@ fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
         .collect()
 }
 
-/// The path of a part of a list.
+/// The path of one page of a list.
 pub(super) fn page_of(path: &str, page: &PageArgs, more: &[(&str, Option<String>)]) -> String {
     let mut parameters = more.to_vec();
     parameters.push(("limit", page.limit.map(|limit| limit.to_string())));
@@ -171,13 +178,13 @@ pub(super) fn page_of(path: &str, page: &PageArgs, more: &[(&str, Option<String>
 }
 
 pub(super) async fn list(
-    side: SideArgs,
+    target: TargetArgs,
     what_failed: &str,
     path: &str,
     columns: &[&str],
 ) -> Result<(), Failure> {
-    let json = side.json;
-    let found = ask(side, what_failed, Method::GET, path, None).await?;
+    let json = target.json;
+    let found = call(target, what_failed, Method::GET, path, None).await?;
     if json {
         print_json(&found)
     } else {
@@ -193,8 +200,12 @@ fn show_object(object: &Value, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Prints what was made or changed: all of it as JSON, or a sentence.
-pub(super) fn tell(object: &Value, json: bool, sentence: impl FnOnce(&str) -> String) -> Result<(), Failure> {
+/// Prints a created or changed object as JSON, or a sentence about it.
+pub(super) fn print_object(
+    object: &Value,
+    json: bool,
+    sentence: impl FnOnce(&str) -> String,
+) -> Result<(), Failure> {
     if json {
         return print_json(object);
     }

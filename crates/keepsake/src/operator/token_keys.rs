@@ -5,14 +5,14 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::print_json;
-use super::side::ask;
+use super::target::call;
 use super::{output, print};
 use crate::cli::{RotateTokenKeyArgs, TokenKeyCommand};
 
-/// Does what a command about the keys that sign tokens says.
+/// Runs a `token-key` command.
 ///
 /// # Errors
-/// [`Failure`] with what is wrong.
+/// [`Failure`] of the request.
 pub(crate) async fn run(command: TokenKeyCommand) -> Result<(), Failure> {
     match command {
         TokenKeyCommand::Rotate(args) => rotate(args).await,
@@ -20,10 +20,17 @@ pub(crate) async fn run(command: TokenKeyCommand) -> Result<(), Failure> {
 }
 
 async fn rotate(args: RotateTokenKeyArgs) -> Result<(), Failure> {
-    let json = args.side.json;
+    let json = args.target.json;
     let body = json!({"compromised": args.compromised});
-    let failed = "the key that signs tokens was not changed";
-    let key = ask(args.side, failed, Method::POST, "/token_keys/rotate", Some(body)).await?;
+    let failed = "the token signing key was not rotated";
+    let key = call(
+        args.target,
+        failed,
+        Method::POST,
+        "/token_keys/rotate",
+        Some(body),
+    )
+    .await?;
     if json {
         return print_json(&key);
     }

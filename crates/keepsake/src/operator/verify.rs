@@ -14,14 +14,14 @@ use super::{open, print, print_json};
 use crate::backends::Backends;
 use crate::cli::VerifyArgs;
 
-/// Fields of a problem that a line begins with, where it has them.
+/// The fields that come first on a problem's line.
 const FIRST: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
 
-/// Compares the index with the blob store, and counters with what they count.
+/// Checks every blob's hash and recounts the totals; changes nothing.
 ///
 /// # Errors
-/// [`Failure`] when something is wrong, after it was printed, or when it could
-/// not be found out.
+/// [`Failure`] if problems were found, which are printed first, or if the check
+/// could not be completed.
 pub(crate) async fn run(args: VerifyArgs) -> Result<(), Failure> {
     refuse_to_make_an_index(&args)?;
     let (engine, backends) = open(args.sources.clone()).await?;
@@ -45,7 +45,7 @@ async fn close(backends: &Backends) {
     backends.index.close().await;
 }
 
-/// A command that changes nothing makes no database either.
+/// Refuses to create a missing SQLite file: this command changes nothing.
 fn refuse_to_make_an_index(args: &VerifyArgs) -> Result<(), Failure> {
     let settings = args.sources.clone().into_sources().merge().settings()?;
     match &settings.index.url {
@@ -58,7 +58,7 @@ fn refuse_to_make_an_index(args: &VerifyArgs) -> Result<(), Failure> {
 }
 
 async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Vec<Value>), Failure> {
-    // Draws nothing where stderr is no terminal.
+    // Draws nothing unless stderr is a terminal.
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} blobs, {elapsed_precise}") {
         bar.set_style(style);
@@ -85,7 +85,7 @@ async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Vec
     Ok((found, problems))
 }
 
-/// A problem by its ids and numbers; paths only where they are asked for.
+/// A problem with its ids and numbers; with paths only if requested.
 fn described(problem: &Problem, path: Option<String>, with_paths: bool) -> Value {
     let mut described = match problem {
         Problem::MissingBlob { key } => of_blob("missing_blob", key),
@@ -166,7 +166,7 @@ fn of_blob(kind: &str, key: &BlobKey) -> Map<String, Value> {
     )
 }
 
-/// Counters that are wrong: what the row says, and what is there.
+/// Wrong counters: the recorded and the actual values.
 fn insert_drifted(described: &mut Map<String, Value>, counters: &[(&str, Counter)]) {
     for (name, counter) in counters {
         if counter.has_drifted() {
@@ -188,7 +188,7 @@ fn report_of(found: &Verification, problems: &[Value]) -> Value {
     })
 }
 
-/// The report for people: a line a problem, then what was looked at.
+/// The report as text: one line for each problem, then the totals.
 fn text_of(report: &Value) -> String {
     let mut text = String::new();
     for problem in report["problems"].as_array().into_iter().flatten() {

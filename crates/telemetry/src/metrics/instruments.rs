@@ -1,15 +1,15 @@
-//! The instruments by their names, units and buckets.
+//! The instruments with their names, units and buckets.
 
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 
-/// Seconds of a request and of a call: from a cache's answer to a deadline.
+/// Buckets in seconds for requests and calls: from a cache hit to a deadline.
 const CALL_SECONDS: [f64; 16] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
-/// Seconds of a job's run: from nothing to do to a whole bucket.
+/// Buckets in seconds for job runs: from no work to a scan of the whole blob store.
 const JOB_SECONDS: [f64; 11] = [0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0];
 
 pub(super) struct Instruments {
@@ -51,10 +51,10 @@ impl Instruments {
         };
         Self {
             meter: meter.clone(),
-            requests: counter("keepsake.http.requests", "Requests that were answered"),
+            requests: counter("keepsake.http.requests", "Answered requests"),
             request_durations: seconds(
                 "keepsake.http.request.duration",
-                "How long requests took until their answers began",
+                "Duration of requests until their responses start",
                 &CALL_SECONDS,
             ),
             requests_in_flight: meter
@@ -63,50 +63,47 @@ impl Instruments {
                 .build(),
             index_calls: seconds(
                 "keepsake.index.call.duration",
-                "How long calls of the index took",
+                "Duration of index calls",
                 &CALL_SECONDS,
             ),
             blob_calls: seconds(
                 "keepsake.blob.call.duration",
-                "How long calls of the blob store took",
+                "Duration of blob store calls",
                 &CALL_SECONDS,
             ),
             blob_breaker_open: meter
                 .u64_gauge("keepsake.blob.breaker_open")
-                .with_description("Whether calls of the blob store are refused until it answers a probe")
+                .with_description("Whether the circuit breaker refuses blob store calls")
                 .build(),
             blob_breaker_refusals: counter(
                 "keepsake.blob.breaker_refusals",
-                "Calls of the blob store that the open breaker refused",
+                "Blob store calls refused by the open circuit breaker",
             ),
             blob_bytes: counter(
                 "keepsake.blob.bytes",
-                "Bytes that came from the blob store and went to it",
+                "Bytes read from the blob store and written to it",
             ),
-            cache_lookups: counter("keepsake.cache.lookups", "Looks into a cache"),
-            retries: counter("keepsake.retries", "Steps of changes that were done once more"),
+            cache_lookups: counter("keepsake.cache.lookups", "Cache lookups"),
+            retries: counter("keepsake.retries", "Retried steps of changes"),
             conflicts: counter("keepsake.conflicts", "Changes answered with a conflict"),
-            quota_refusals: counter(
-                "keepsake.quota_refusals",
-                "Changes that a limit of what is stored refused",
-            ),
+            quota_refusals: counter("keepsake.quota_refusals", "Changes refused by a quota"),
             rate_refusals: counter("keepsake.rate_refusals", "Requests that were not admitted"),
-            job_runs: counter("keepsake.job.runs", "Runs of scheduled jobs that ended"),
+            job_runs: counter("keepsake.job.runs", "Finished runs of scheduled jobs"),
             job_durations: seconds(
                 "keepsake.job.run.duration",
-                "How long runs of scheduled jobs took",
+                "Duration of scheduled job runs",
                 &JOB_SECONDS,
             ),
-            job_items: counter("keepsake.job.items", "What runs of scheduled jobs did"),
+            job_items: counter("keepsake.job.items", "Items processed by scheduled jobs"),
             job_last_success: time(
                 "keepsake.job.last_success_timestamp",
-                "When this process last ran a job to its end",
+                "Time of the last successful run of a job in this process",
             ),
-            process_start_time: time("keepsake.process.start_time", "When this process started"),
+            process_start_time: time("keepsake.process.start_time", "Start time of this process"),
         }
     }
 
-    /// Is asked when metrics are read what a cache holds.
+    /// Registers a callback that returns the size of a cache when metrics are read.
     pub(super) fn watch_cache_size(
         &self,
         cache: &'static str,
@@ -124,12 +121,12 @@ impl Instruments {
             .build();
     }
 
-    /// Is asked when metrics are read how far access times lag behind.
+    /// Registers a callback that returns the lag of access times when metrics are read.
     pub(super) fn watch_access_flush_lag(&self, lag: impl Fn() -> Option<Duration> + Send + Sync + 'static) {
         self.meter
             .f64_observable_gauge("keepsake.access_flush_lag")
             .with_unit("s")
-            .with_description("How long ago everything read until then was written as read")
+            .with_description("Time since the moment up to which all access times are written")
             .with_callback(move |gauge| {
                 if let Some(lag) = lag() {
                     gauge.observe(lag.as_secs_f64(), &[]);

@@ -1,7 +1,6 @@
-//! Whom the operator's commands ask: the database itself, or a server.
+//! The operator API, called over HTTP or in this process on the database.
 //!
-//! Both sides answer the same requests in the same words: beside the database
-//! the server's own routes are asked, in this process.
+//! Both ways use the same routes, so requests and answers are the same.
 
 use std::time::Duration;
 
@@ -14,16 +13,16 @@ use serde_json::Value;
 
 use super::open;
 use crate::backends::Backends;
-use crate::cli::SideArgs;
+use crate::cli::TargetArgs;
 
-/// What holds the operator's token where no file does.
+/// The variable with the operator's token, if `--token-file` is not given.
 const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";
 /// How long a server may take to answer.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// One of both, open.
-pub(super) enum Side {
-    /// The database, and the lock of its folder where it has one.
+/// An open connection to the operator API.
+pub(super) enum OperatorApi {
+    /// The database, with the lock of its folder if it is a SQLite file.
     Database { engine: Engine, backends: Backends },
     /// A server's operator listener.
     Server {
@@ -33,13 +32,12 @@ pub(super) enum Side {
     },
 }
 
-impl Side {
-    /// Opens the side that the arguments name.
+impl OperatorApi {
+    /// Opens the server or the database that the arguments name.
     ///
     /// # Errors
-    /// [`Failure`] when the configuration, the database or the token does not
-    /// allow it.
-    pub(super) async fn open(args: SideArgs) -> Result<Self, Failure> {
+    /// [`Failure`] of the configuration, the database or the token.
+    pub(super) async fn open(args: TargetArgs) -> Result<Self, Failure> {
         let Some(url) = args.server else {
             let (engine, backends) = open(args.sources).await?;
             return Ok(Self::Database { engine, backends });
@@ -60,7 +58,7 @@ impl Side {
         }
         let http = reqwest::Client::builder()
             .timeout(DEADLINE)
-            // The token goes where it was meant to go, and nowhere else.
+            // A redirect must not send the token to another server.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(Failure::of("requests cannot be made"))?;
@@ -71,11 +69,11 @@ impl Side {
         })
     }
 
-    /// Asks for what follows `/admin/v1`.
+    /// Sends a request to a path below `/admin/v1`.
     ///
     /// # Errors
-    /// [`Failure`] with what the answer says is wrong.
-    pub(super) async fn ask(
+    /// [`Failure`] with the error in the answer.
+    pub(super) async fn call(
         &self,
         method: Method,
         path: &str,
@@ -105,34 +103,34 @@ impl Side {
         }
     }
 
-    /// Gives the database back.
+    /// Closes the database.
     pub(super) async fn close(self) {
         if let Self::Database { engine, backends } = self {
-            // A run that was asked for may have told of this process as a replica.
+            // A requested run may have registered this process as a replica.
             engine.shut_down(Duration::ZERO).await;
             backends.index.close().await;
         }
     }
 }
 
-/// Opens a side, asks it once and closes it.
+/// Opens the operator API, sends one request and closes it.
 ///
 /// # Errors
 /// [`Failure`] that begins with `what_failed`.
-pub(super) async fn ask(
-    args: SideArgs,
+pub(super) async fn call(
+    args: TargetArgs,
     what_failed: &str,
     method: Method,
     path: &str,
     body: Option<Value>,
 ) -> Result<Value, Failure> {
-    let side = Side::open(args).await?;
-    let answer = side.ask(method, path, body.as_ref()).await;
-    side.close().await;
+    let target = OperatorApi::open(args).await?;
+    let answer = target.call(method, path, body.as_ref()).await;
+    target.close().await;
     answer.map_err(Failure::of(what_failed))
 }
 
-/// A path with a query of what is given.
+/// A path with those query parameters that have a value.
 pub(super) fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
     let encode = |text: &str| {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
