@@ -1,8 +1,8 @@
-"""An agent's day with memory, and the next: its transcript is docs/example-session.md.
+"""Two days of an agent with memory. The transcript is docs/example-session.md.
 
-The agent is a script, the server is real: KEEPSAKE_URL and KEEPSAKE_API_KEY name
-it. What is printed has no ids, times and ports in it, so that it is the same each
-time. With --write FILE it is written there.
+The agent is a script; the server is real, at KEEPSAKE_URL with KEEPSAKE_API_KEY.
+The transcript contains no ids, times or ports, so that it is the same each time.
+--write FILE writes it to a file.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Transcript:
 
 
 class Agent:
-    """One session, as a harness holds it."""
+    """The harness of one session."""
 
     def __init__(self, transcript, session):
         self.transcript = transcript
@@ -59,7 +59,7 @@ class Agent:
         self.calls = 0
 
     def tool(self, name, refused=False, **given):
-        """Sends a block as a model writes it; what the model is told is shown."""
+        """Sends a block as a model writes it, and shows the result."""
         self.calls += 1
         block = {"type": "tool_use", "id": f"toolu_{self.calls:02}", "name": name, "input": given}
         answer = self.http.post(f"/v1/sessions/{self.id}/tool_calls", json=block)
@@ -119,19 +119,19 @@ def text_of(result):
 
 def morning(agent):
     t = agent.transcript
-    t.say("## Morning: the memory tool\n\nThe agent looks first, as its system prompt says.")
+    t.say("## Morning: the memory tool\n\nThe agent first looks at its memory, as the system prompt says.")
     shown = agent.tool("memory", command="view", path="/memories")
     assert "/memories/team-handbook/deploys.md" in shown
     agent.tool("memory", command="view", path="/memories/team-handbook/deploys.md")
-    t.say("There is nothing about the project yet. It writes down what it was asked for, before it begins.")
+    t.say("There is nothing about the project yet. Before it starts, the agent writes down its task.")
     progress = "/memories/checkout-service/progress.md"
     agent.tool(
         "memory",
         command="create",
         path=progress,
-        file_text="# Card payments time out\n\n- [ ] find out which network\n- [ ] mend it\n- [ ] deploy\n",
+        file_text="# Card payments time out\n\n- [ ] find out which network\n- [ ] fix it\n- [ ] deploy\n",
     )
-    t.say("An hour later it knows more.")
+    t.say("An hour later, the agent knows more.")
     agent.tool(
         "memory",
         command="str_replace",
@@ -146,7 +146,7 @@ def morning(agent):
         insert_line=3,
         insert_text="      `proxy_read_timeout` is 3 s there, and Girocard takes up to 8 s",
     )
-    t.say("The handbook is wrong about the rollback, but it is not the agent's to change.")
+    t.say("The handbook is wrong about the rollback, but the agent may not change it.")
     agent.tool(
         "memory",
         refused=True,
@@ -159,20 +159,20 @@ def morning(agent):
 
 def midday(agent):
     t = agent.transcript
-    t.say("## Midday: the agent tools\n\nThe same places, by tools that any agent can use.")
+    t.say("## Midday: the agent tools\n\nThe same files, with tools that any agent can use.")
     found = agent.tool("memory_search", query="on which days do we deploy checkout?", limit=2)
     assert "/memories/team-handbook/deploys.md" in found
     agent.tool(
         "memory_write",
         path="/memories/checkout-service/decisions/0001-timeouts.md",
-        content="# Timeouts by network\n\nEach card network has a timeout of its own.\nGirocard: 10 s. Others: 3 s.\n",
+        content="# Timeouts by network\n\nEach card network has a separate timeout.\nGirocard: 10 s. Others: 3 s.\n",
         precondition={"type": "not_exists"},
     )
     agent.tool(
         "memory_edit",
         path="/memories/checkout-service/progress.md",
         edits=[
-            {"old_str": "- [ ] mend it", "new_str": "- [x] mend it: see decisions/0001-timeouts.md"},
+            {"old_str": "- [ ] fix it", "new_str": "- [x] fix it: see decisions/0001-timeouts.md"},
             {"old_str": "- [ ] deploy", "new_str": "- [ ] deploy: on Thursday, before noon"},
         ],
     )
@@ -181,7 +181,7 @@ def midday(agent):
 
 async def afternoon(agent):
     t = agent.transcript
-    t.say("## Afternoon: MCP\n\nA desktop client takes over, with the session's token at `/mcp`.")
+    t.say("## Afternoon: MCP\n\nA desktop client continues, with the session's token at `/mcp`.")
 
     async def work(server):
         tools = sorted(tool.name for tool in (await server.list_tools()).tools)
@@ -203,7 +203,7 @@ async def afternoon(agent):
 
 
 def evening(transcript, api, agent):
-    transcript.say("## Evening\n\nThe session is archived. Its token is good for nothing from then on.")
+    transcript.say("## Evening\n\nThe session is archived, which ends its token.")
     made(api.post(f"/v1/sessions/{agent.id}/archive"))
     refused = agent.http.get(f"/v1/sessions/{agent.id}")
     assert refused.status_code == 401, refused.text
@@ -212,8 +212,7 @@ def evening(transcript, api, agent):
 
 def next_day(transcript, api, stores):
     transcript.say(
-        "## The next day\n\nAnother session, another context window: nothing of yesterday is in it. "
-        "The agent asks its memory."
+        "## The next day\n\nThis is another session with an empty context window. The agent searches its memory."
     )
     agent, _ = begin(transcript, api, stores, "Tuesday")
     found = agent.tool("memory_search", query="which card network was timing out, and why?", limit=3)
@@ -241,11 +240,11 @@ def main():
         """
         # A day of an agent
 
-        What an agent sends and what it is told, from a run of `tests/agent/day.py` against a real server: one session with two
-        memory stores, the team's handbook to be read alone and the project's own, then the session of the day after. Ids and times
-        are left out.
+        Requests of an agent and their results, from a run of `tests/agent/day.py` against a real server: one session with two
+        memory stores, the team's handbook (read-only) and the store of the project, then a session on the next day. Ids and times
+        are omitted.
 
-        The harness makes a session, and puts this text of its answer, `system_prompt`, into the system prompt:
+        The harness creates a session and adds the `system_prompt` of the answer to the system prompt:
         """
     )
     agent, session = begin(transcript, api, stores, "Monday")
