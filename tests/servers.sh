@@ -1,6 +1,6 @@
-# Starts the servers that tests need. Sourced from the repository's folder by
-# tests/run and tests/torture, which set `tools`, the folder of what is fetched,
-# and before a start `work`, a folder for one run, `s3_server` and `durable`.
+# Starts the servers that tests need. tests/run and tests/torture source this file
+# from the repository's folder. They set `tools`, the folder for downloads, and
+# before a start `work`, a folder for one run, `s3_server` and `durable`.
 
 say() { echo "tests/${0##*/}: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -34,7 +34,7 @@ need_garage() {
     die "could not build Garage"
 }
 
-# The dump tool beside the newest server found, for searches of a whole database.
+# Finds the pg_dump of the newest Postgres; tests use it to search a whole database.
 need_pg_dump() {
   [ -n "${KEEPSAKE_TEST_PG_DUMP:-}" ] && return
   need_postgres
@@ -69,8 +69,8 @@ need() { command -v "$1" >/dev/null || apt_get "$2"; }
 
 work=
 declare -A server_pids=()
-# Nothing of theirs is kept, so the fastest way to end: SeaweedFS takes long over
-# SIGTERM; Postgres on SIGQUIT ends at once and gives its shared memory back.
+# Their data is not kept, so they are ended in the fastest way: SeaweedFS is slow on
+# SIGTERM; Postgres ends at once on SIGQUIT and frees its shared memory.
 declare -A end_signals=([postgres]=QUIT [seaweedfs]=KILL [garage]=KILL)
 stop_servers() {
   local name
@@ -85,7 +85,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 # Starts the server $1 in the background with the command that follows, which may
-# begin with options of setpriv. It ends with this script even if that is killed.
+# begin with options of setpriv. It ends with this script, even if that is killed.
 start() {
   local name=$1
   shift
@@ -106,7 +106,7 @@ wait_until_ready() {
   done
 }
 
-# Prints $1 free ports, below those the system hands out to clients.
+# Prints $1 free ports, below the range that the system assigns to clients.
 free_ports() {
   python3 - "$1" <<'PYTHON'
 import random, socket, sys
@@ -139,7 +139,7 @@ start_postgres() {
   mkdir "$data" "$work/socket"
   printf '%s\n' "$password" >"$work/password"
   if [ -n "${user:-}" ]; then chown -R "$user" "$data" "$work/socket" "$work/password"; fi
-  # A collation that is not byte order, as production databases often have.
+  # A collation other than byte order, as in many production databases.
   (cd / && setpriv "${as_user[@]}" "$postgres_bin/initdb" --pgdata "$data" --username postgres \
     --auth scram-sha-256 --pwfile "$work/password" --encoding UTF8 --locale C.UTF-8 \
     --locale-provider icu --icu-locale en-US --no-sync) >"$work/initdb.log" 2>&1 </dev/null ||

@@ -11,14 +11,14 @@ metadata:
     {{- include "keepsake.selector" $root | nindent 4 }}
     app.kubernetes.io/component: {{ .component }}
     {{- if $values.operator.enabled }}
-    # Of gateways and workers alike, for the operator's Service.
+    # On gateways and workers, for the operator's Service.
     keepsake/listener: operator
     {{- end }}
     {{- with .pod.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    # What a process reads at its start: a change of it is a new pod.
+    # A process reads these at its start: a change creates new pods.
     checksum/config: {{ include "keepsake.config" $root | sha256sum }}
     checksum/secrets: {{ include "keepsake.inlineSecrets" $root | sha256sum }}
     {{- with .pod.podAnnotations }}
@@ -27,7 +27,7 @@ metadata:
 spec:
   serviceAccountName: {{ include "keepsake.serviceAccountName" $root }}
   automountServiceAccountToken: false
-  # Variables of other Services would be read as Keepsake's own.
+  # Otherwise variables of other Services look like Keepsake's.
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ include "keepsake.gracePeriod" . }}
   securityContext:
