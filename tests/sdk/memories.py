@@ -263,7 +263,7 @@ class MemoryFacts(OneStore):
             memory,
             "2",
         )
-        # What is asked for is so already: a retry of an update that was carried out.
+        # The memory already has this content: a retry of an update that was made.
         again = await self.update(memory, content="2", precondition=holds("1"))
         self.assertEqual(again.memory_version_id, edited.memory_version_id)
         moved = await self.update(memory, path="/b", precondition=holds("2"))
@@ -426,7 +426,7 @@ class MemoryFacts(OneStore):
         memory = await self.create()
         self.assertIsNone((await self.list())[0].last_accessed_at)
         await self.retrieve(memory)
-        # The next one tells of the one before.
+        # The next read shows the time of this one.
         read = await self.retrieve(memory)
         accessed = datetime.fromisoformat(read.last_accessed_at.replace("Z", "+00:00"))
         self.assertGreaterEqual(accessed, memory.created_at)

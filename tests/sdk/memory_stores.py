@@ -85,7 +85,7 @@ class StoreFacts:
         cleared = await do(self.stores.update(store.id, description=""))
         self.assertEqual((cleared.name, cleared.description), ("New", ""))
         self.assertGreater(cleared.updated_at, renamed.updated_at)
-        # What is null is as if it were left out.
+        # A null field means the same as leaving it out.
         same = await do(self.stores.update(store.id, name=None, description=None, metadata=None))
         self.assertEqual((same.name, same.description, same.metadata), ("New", "", {"k": "v"}))
 
@@ -297,7 +297,7 @@ class StoreFacts:
         for page in by_page[:-1]:
             self.assertTrue(page.next_page.startswith("page_"), page.next_page)
         self.assertIsNone(by_page[-1].next_page)
-        # A cursor goes on with another limit.
+        # A cursor is valid with another limit.
         first = await do(self.stores.list(limit=2, **window))
         rest = await do(self.stores.list(limit=100, page=first.next_page, **window))
         self.assertEqual(first.data + rest.data, made[::-1])

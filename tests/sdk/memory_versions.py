@@ -176,7 +176,7 @@ class VersionFacts(OneStore):
         full = await pages(self.versions.list(self.store.id, limit=100, view="full"))
         self.assertEqual([len(page.data) for page in full], [20, 3])
         self.assertEqual([version.content for page in full for version in page.data], in_order)
-        # What is written meanwhile is newer than any page to come.
+        # A version written meanwhile is newer than all further pages.
         page = await do(self.versions.list(self.store.id, limit=10))
         seen = [version.content_sha256 for version in page.data]
         await self.update(memory, content="more")

@@ -292,7 +292,7 @@ class SessionFacts(AsyncClient):
         self.own.write("small", "fine\n")
         await self.sync(session, *["the server rejected this memory file"] * 4)
         self.assertEqual(await self.own.held(), {"grown": b"first\n", "small": b"fine\n"})
-        # Each is told of once, and tried again when it has changed.
+        # Each file is reported once, and retried after it has changed.
         await self.sync(session)
         self.own.write("large", "x" * BYTES_PER_MEMORY)
         self.own.write("grown", "smaller\n")

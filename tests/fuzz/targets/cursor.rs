@@ -1,4 +1,4 @@
-//! Cursors: nothing but what was sealed for a listing opens for it.
+//! Cursors: a listing accepts only cursors that were sealed for it.
 
 #![no_main]
 
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
     assert!(unseal(&KEY, &LISTING, &cursor[..place % length]).is_err());
     assert!(unseal(&KEY, &LISTING, &format!("{cursor}A")).is_err());
-    // As it comes from a client. One text alone opens for each place.
+    // Text from a client. Exactly one text is valid for each position.
     if let Ok(text) = std::str::from_utf8(data) {
         for text in [text, &format!("page_{text}")] {
             if let Ok(position) = unseal(&KEY, &LISTING, text) {

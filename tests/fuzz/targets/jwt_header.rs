@@ -1,4 +1,4 @@
-//! Tokens: whatever the header says, only what was signed is believed.
+//! Tokens: whatever the header says, only signed tokens are accepted.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
 const ISSUER: &str = "https://issuer.example";
-/// The public key of RFC 8037's example, of which nobody here has the secret.
+/// The public key of RFC 8037's example; the target has no secret key for it.
 const JWKS: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k1",
     "x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
 
@@ -73,7 +73,7 @@ fn verify(token: &Untrusted<'_>) -> bool {
     }
 }
 
-/// What holds of every token that is taken apart.
+/// Asserts the properties of every token that could be parsed.
 fn assert_well_formed(text: &str, token: &Untrusted<'_>) {
     assert!(text.len() <= MAX_TOKEN_BYTES);
     let parts: Vec<_> = text.split('.').collect();
@@ -87,7 +87,7 @@ fn assert_well_formed(text: &str, token: &Untrusted<'_>) {
     assert_eq!(header["alg"], expected);
     assert!(header["crit"].is_null());
     assert_eq!(token.is_own(), header["typ"] == "keepsake+jwt");
-    // What is believed of it does not show.
+    // Debug output does not contain the signature.
     assert!(!format!("{token:?}").contains(parts[2]) || parts[2].len() < 20);
 }
 

@@ -1,4 +1,4 @@
-//! Paths: what is taken keeps every rule, however it is read afterwards.
+//! Paths: an accepted path keeps every rule, however it is decoded afterwards.
 
 #![no_main]
 
@@ -75,7 +75,7 @@ fuzz_target!(|text: &str| {
             path.memory().into_iter().for_each(assert_good);
             assert_eq!(path.dir().is_root(), path.is_root());
         }
-        // A refusal of our own wording repeats a long path in part alone.
+        // A refusal with Keepsake's wording repeats only a part of a long path.
         Err(refusal @ ToolPathError::BreaksRule { .. }) => assert!(refusal.to_string().len() < 1200),
         Err(refusal) => assert!(refusal.to_string().starts_with("Error: Path ")),
     }

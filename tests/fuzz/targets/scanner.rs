@@ -1,9 +1,9 @@
-//! The sensitive-data scanner: findings are where they say, and gone once
-//! redacted.
+//! The sensitive-data scanner: findings have correct positions, and redaction
+//! removes them.
 //!
-//! A NUL, which no memory holds, parts what was there before from what comes.
-//! Other control characters stand for random text of some length, as secrets
-//! have it: neither the fuzzer nor this repository is to make up whole ones.
+//! A NUL, which no memory contains, separates the old text from the new one.
+//! Other control characters stand for random text of some length, as in
+//! secrets: neither the fuzzer nor this repository should invent whole ones.
 
 #![no_main]
 
@@ -65,13 +65,13 @@ fuzz_target!(|text: &str| {
         .map_or((None, text), |(before, after)| (Some(before), after));
     let all = SCANNER.scan(after);
     assert_in_order(after, &all);
-    // Everything is new where there was nothing, and nothing where it was there.
+    // All findings are new without an old text, and none with an equal one.
     assert_eq!(SCANNER.scan_change(None, after), all);
     assert_eq!(SCANNER.scan_change(Some(after), after), []);
     let new = SCANNER.scan_change(before, after);
     assert_in_order(after, &new);
     assert!(new.iter().all(|finding| all.contains(finding)));
-    // What does not touch the findings stays as it was.
+    // Text outside of the findings is unchanged.
     let redacted = redact(after, &all);
     let mut rest = redacted.as_str();
     let mut kept_to = 0;

@@ -1,5 +1,5 @@
-//! Search: any content is analysed to a row that is read again, any query is
-//! answered, and bytes that are no row are refused.
+//! Search: any content is analysed to a row that can be read again, any query
+//! gets an answer, and bytes that are no row are refused.
 
 #![no_main]
 
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
     let snippet = results.marker.snippet(content);
     assert!(snippet.text.chars().count() <= 3 * MAX_SNIPPET_CHARS + 4);
     assert!(snippet.line >= 1);
-    // What is read for a query is what all postings say.
+    // Scanning the rows finds the same as the postings.
     index.remove(memory(1));
     let read = index.search(&query, None, 10, |_, _| true);
     let builder = index.builder().expect("no postings are made yet");

@@ -1,9 +1,9 @@
-//! The memory tool and the agent tools: any calls, one after the other, on a
-//! store that is a map.
+//! The memory tool and the agent tools: any sequence of calls on a store that
+//! is a map.
 //!
-//! The input is JSON values in a row, each the input of a call: of the agent
-//! tool that its field `tool` names, else of the memory tool. Every edit is
-//! compared with a naive one, every view with what it is a view of.
+//! The input is a sequence of JSON values. Each is the input of a call: of the
+//! agent tool in its field `tool`, else of the memory tool. Every edit is
+//! compared with a naive implementation, every view with the viewed content.
 
 #![no_main]
 
