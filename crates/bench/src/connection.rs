@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection that is kept alive.
+//! A persistent HTTP/1.1 connection.
 
 use std::net::SocketAddr;
 
@@ -23,12 +23,12 @@ impl Connection {
         let (sender, connection) = handshake(TokioIo::new(stream))
             .await
             .map_err(Failure::of(format_args!("{address} does not speak HTTP")))?;
-        // Ends with the sender; what broke it, the sender reports.
+        // Ends with the sender, which reports errors.
         drop(tokio::spawn(connection));
         Ok(Self { sender })
     }
 
-    /// Sends one request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(super) async fn call(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<(StatusCode, Bytes)> {
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;

@@ -1,8 +1,8 @@
-//! What one tenant feels of another that asks for many times its rate.
+//! The latency of one tenant while another exceeds its rate limit many times.
 //!
-//! An open loop: calls are due at a fixed pace, whatever became of those before,
-//! and their latency counts from when they were due. The victim is measured
-//! alone and beside the aggressor, in turns.
+//! An open loop: calls are due at a fixed rate, independent of earlier calls, and
+//! latency is measured from the due time. The victim is measured without and with
+//! the aggressor, alternately.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,9 +25,9 @@ use super::workload::{Call, Side, Worker, Workload};
 use super::{BenchArgs, run_name, say, settings};
 use crate::product::Product;
 
-/// How many times its limit the aggressor asks for.
+/// The aggressor's request rate as a multiple of its limit.
 const TIMES: u32 = 20;
-/// The most by which the victim's p99 may grow.
+/// Maximum factor by which the victim's p99 may grow.
 const BAR: f64 = 2.0;
 /// Connections of each tenant.
 const CONNECTIONS: usize = 64;
@@ -37,18 +37,18 @@ const MEMORIES: usize = 640;
 /// Options of `keepsake-bench --fairness`.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct FairnessArgs {
-    /// Measures what a tenant feels of another that asks for 20 times its rate
+    /// Measures the latency of a tenant while another sends 20 times its rate limit
     #[arg(long, conflicts_with_all = ["url", "credentials", "floor"])]
     pub(super) fairness: bool,
-    /// Calls per second of the tenant that is measured
+    /// Calls per second of the measured tenant
     #[arg(long, default_value_t = 50, requires = "fairness", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     victim_rate: u32,
-    /// The limit of the other one, in requests per second
+    /// The rate limit of the other tenant, in requests per second
     #[arg(long, default_value_t = 50, requires = "fairness", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     aggressor_limit: u32,
 }
 
-/// What was found, round by round.
+/// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct Fairness {
     keepsake: &'static str,
@@ -56,19 +56,19 @@ pub(super) struct Fairness {
     victim_rate: u32,
     aggressor_limit: u32,
     aggressor_rate: u32,
-    alone: Felt,
-    beside: Felt,
-    /// The victim's p99 beside the aggressor by that alone, round by round.
+    alone: Latencies,
+    beside: Latencies,
+    /// The victim's p99 with the aggressor divided by that without it, per round.
     ratios: Vec<f64>,
     median_ratio: Option<f64>,
     bar: f64,
-    /// The aggressor's answers by status.
+    /// The number of the aggressor's responses by status.
     aggressor: BTreeMap<u16, u64>,
 }
 
 /// The victim's calls of all rounds.
 #[derive(Debug, Serialize)]
-struct Felt {
+struct Latencies {
     calls: u64,
     statuses: BTreeMap<u16, u64>,
     p50_ms: f64,
@@ -76,7 +76,7 @@ struct Felt {
     max_ms: f64,
 }
 
-impl Felt {
+impl Latencies {
     fn of(seen: &Seen) -> Self {
         Self {
             calls: seen.latency.len(),
@@ -88,7 +88,7 @@ impl Felt {
     }
 }
 
-/// What one tenant's calls met in one round.
+/// The results of one tenant in one round.
 #[derive(Debug)]
 struct Seen {
     latency: hdrhistogram::Histogram<u64>,
@@ -116,7 +116,7 @@ impl Seen {
     }
 }
 
-/// One tenant's pace.
+/// The load of one tenant.
 #[derive(Clone)]
 struct Pace {
     endpoint: Endpoint,
@@ -126,10 +126,10 @@ struct Pace {
     to: Instant,
 }
 
-/// Measures in turns, on a server of its own.
+/// Measures alternately with and without the aggressor, on a new server.
 ///
 /// # Errors
-/// [`Failure`]: what could not be set up.
+/// [`Failure`] of the setup.
 pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
     let machine = Machine::this();
     let options = args.fairness;
@@ -145,13 +145,13 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
         workloads.push(Arc::new(workload));
     }
     let [victim, aggressor] = <[_; 2]>::try_from(workloads).map_err(|_| Failure::new(BROKE))?;
-    settings::settle(&configured).await?;
+    settings::vacuum(&configured).await?;
     let endpoint = Endpoint {
         side: Side::Server,
         address,
         pid: server.pid(),
     };
-    // The aggressor's are made at its own rate.
+    // The aggressor's memories are created below its rate limit.
     let seeding = super::load::Load {
         connections: 1,
         threads: 1,
@@ -191,7 +191,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
         }
         let [without, with] = p99_ms;
         say(&format!(
-            "fairness, round {} of {}: p99 alone {without:.2} ms, beside {with:.2} ms",
+            "fairness, round {} of {}: p99 without aggressor {without:.2} ms, with {with:.2} ms",
             round + 1,
             args.rounds
         ));
@@ -203,8 +203,8 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
         victim_rate: options.victim_rate,
         aggressor_limit: options.aggressor_limit,
         aggressor_rate: options.aggressor_limit * TIMES,
-        alone: Felt::of(&alone),
-        beside: Felt::of(&beside),
+        alone: Latencies::of(&alone),
+        beside: Latencies::of(&beside),
         median_ratio: median(&ratios),
         ratios,
         bar: BAR,
@@ -231,7 +231,7 @@ async fn make_tenants(
     ])
 }
 
-/// Makes the memories of a tenant that has a rate to keep.
+/// Creates the memories of a tenant below its rate limit.
 async fn seed_slowly(endpoint: Endpoint, workload: &Workload, limit: u32) -> Result<(), Failure> {
     let host = endpoint.host();
     let mut connection = Connection::open(endpoint.address).await?;
@@ -245,7 +245,7 @@ async fn seed_slowly(endpoint: Endpoint, workload: &Workload, limit: u32) -> Res
     Ok(())
 }
 
-/// Keeps one tenant's pace, from a thread of its own.
+/// Sends one tenant's load from a new thread.
 async fn drive(pace: Pace) -> Result<Seen, Failure> {
     let driven = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -272,7 +272,7 @@ async fn keep(pace: Pace) -> Result<Seen, Failure> {
     Ok(seen)
 }
 
-/// Takes up whichever call is due next, until the end.
+/// Sends the next due call until the end.
 async fn keep_connection(
     pace: &Pace,
     begun: Instant,
@@ -295,7 +295,7 @@ async fn keep_connection(
             pace.workload
                 .next(pace.endpoint.side, Scenario::Mix, &host, &mut worker);
         let status = if let Ok((status, body)) = connection.call(request).await {
-            // One that was refused is counted by its status.
+            // Refused calls are counted by their status.
             let _ = pace.workload.check(&expected, status, &body);
             status.as_u16()
         } else {

@@ -1,4 +1,4 @@
-//! The closed loop: every connection sends its next call when the last is answered.
+//! The closed loop: each connection sends its next call after the last response.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use super::plan::{Command, Scenario};
 use super::process;
 use super::workload::{Call, Side, Worker, Workload};
 
-/// The longest latency that is told from longer ones.
+/// The longest recorded latency; longer ones count as this one.
 const MAX_LATENCY: Duration = Duration::from_mins(2);
 
-/// What is said of threads and tasks that ended as they never should.
+/// The message if a thread or task of the load generator panicked.
 pub(super) const BROKE: &str = "the load generator broke";
 
-/// How the load is put on.
+/// The amount of load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) connections: usize,
@@ -33,12 +33,12 @@ pub(super) struct Load {
     pub(super) measured: Duration,
 }
 
-/// Where the load goes.
+/// The target of the load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Endpoint {
     pub(super) side: Side,
     pub(super) address: SocketAddr,
-    /// Its process, where it is on this machine.
+    /// The id of its process, if it is a child.
     pub(super) pid: Option<u32>,
 }
 
@@ -48,25 +48,25 @@ impl Endpoint {
     }
 }
 
-/// An empty one for nanoseconds of calls.
+/// An empty histogram of latencies in nanoseconds.
 pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
     let max = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
     Histogram::new_with_bounds(1_000, max, 3).map_err(Failure::of("the histogram cannot be made"))
 }
 
-/// What was seen while it was measured.
+/// The results of a measurement.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
     pub(super) elapsed: Duration,
-    /// Nanoseconds of every answered call.
+    /// Latencies of all answered calls in nanoseconds.
     pub(super) latency: Histogram<u64>,
-    /// Calls that failed, those of the warm-up too.
+    /// The number of failed calls, including the warm-up.
     pub(super) failed: u64,
-    /// What the first of them met.
+    /// The error of the first failed call.
     pub(super) failure: Option<String>,
-    /// Time that the endpoint's process used the CPU.
+    /// CPU time of the endpoint's process.
     pub(super) server_cpu: Option<Duration>,
-    /// Time that the load generator used the CPU.
+    /// CPU time of the load generator.
     pub(super) client_cpu: Option<Duration>,
 }
 
@@ -87,14 +87,14 @@ impl Measured {
         self.failure.get_or_insert(failure);
     }
 
-    /// Adds what was seen elsewhere at the same time.
+    /// Adds the results of another thread of the same measurement.
     fn join(&mut self, other: &Self) {
         self.latency += &other.latency;
         self.failed += other.failed;
         self.failure = self.failure.take().or_else(|| other.failure.clone());
     }
 
-    /// Adds what was seen at another time.
+    /// Adds the results of another round.
     pub(super) fn follow(&mut self, other: &Self) {
         self.join(other);
         let sum = |a: Option<Duration>, b: Option<Duration>| Some(a? + b?);
@@ -110,19 +110,19 @@ impl Measured {
         calls / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The latency that `quantile` of the calls kept, in milliseconds.
+    /// The latency at a quantile, in milliseconds.
     pub(super) fn latency_ms(&self, quantile: f64) -> f64 {
         let nanos = self.latency.value_at_quantile(quantile);
         Duration::from_nanos(nanos).as_secs_f64() * 1_000.0
     }
 }
 
-/// What the connections are to do.
+/// The work of the connections.
 #[derive(Debug, Clone, Copy)]
 enum Work {
-    /// Make the memories that are read and edited, then end.
+    /// Create the memories that are read and edited, then end.
     Seed,
-    /// Repeat a scenario; measure between the two moments.
+    /// Repeat a scenario; record between the two instants.
     Repeat {
         scenario: Scenario,
         from: Instant,
@@ -130,10 +130,10 @@ enum Work {
     },
 }
 
-/// Makes the memories that are read and edited.
+/// Creates the memories that are read and edited.
 ///
 /// # Errors
-/// [`Failure`] of the first that cannot be made.
+/// [`Failure`] of the first failed call.
 pub(super) async fn seed(endpoint: Endpoint, workload: &Arc<Workload>, load: Load) -> Result<(), Failure> {
     let seen = drive(endpoint, workload, Work::Seed, load).await?;
     match seen.failure {
@@ -147,7 +147,7 @@ pub(super) async fn seed(endpoint: Endpoint, workload: &Arc<Workload>, load: Loa
 /// Repeats a scenario, and measures after the warm-up.
 ///
 /// # Errors
-/// [`Failure`] when connections cannot be made.
+/// [`Failure`] if a connection cannot be opened.
 pub(super) async fn measure(
     endpoint: Endpoint,
     workload: &Arc<Workload>,
@@ -178,10 +178,10 @@ fn cpu_time(pid: Option<u32>) -> Option<Duration> {
     process::cpu_time(pid?)
 }
 
-/// The bytes of the body with which the server answers one command.
+/// The size of the server's response to a command.
 ///
 /// # Errors
-/// [`Failure`] when that is not a success.
+/// [`Failure`] if the command fails.
 pub(super) async fn answer_bytes(
     endpoint: Endpoint,
     workload: &Workload,
@@ -220,7 +220,7 @@ async fn drive(
     Ok(all)
 }
 
-/// Drives every `threads`th connection from a runtime of the thread's own.
+/// Drives every `threads`th connection with a runtime on this thread.
 fn drive_thread(
     endpoint: Endpoint,
     workload: &Arc<Workload>,
@@ -252,7 +252,7 @@ fn drive_thread(
         .ok_or_else(|| Failure::new(BROKE))
 }
 
-/// Makes one call after the other until the work is done.
+/// Sends one call after the other until the work is done.
 async fn drive_connection(
     endpoint: Endpoint,
     workload: &Workload,

@@ -1,9 +1,10 @@
-//! `keepsake-bench`: what a server bears, beside what the machine bears at best.
+//! `keepsake-bench`: measures the speed of a server, and compares it with the
+//! fastest possible server for the same calls (`--floor`).
 //!
-//! A closed loop: each connection sends its next call when the last one is
-//! answered. With a configuration, the benchmark makes tenants and stores, runs
-//! the server (and with `--floor` the floor) as children of its own, and
-//! measures the two in turns, so that a machine that slows down slows both.
+//! A closed loop: each connection sends its next call after the last response.
+//! With a configuration, the benchmark creates tenants and stores, and starts the
+//! server and the floor as child processes. It measures the two alternately, so
+//! that changes of the machine's speed affect both.
 
 mod connection;
 mod fairness;
@@ -46,7 +47,7 @@ use workload::{BenchStore, Side, Workload};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures what a server bears, beside what this machine can do at best.
+/// Measures the speed of a server.
 ///
 /// Creates tenants, stores and memories in the configured index and blob store,
 /// and leaves them there: use an index and a blob store for nothing else.
@@ -61,7 +62,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Child {
-    /// The floor, as `--floor` runs it
+    /// The floor server, which `--floor` starts
     #[command(hide = true)]
     Floor(FloorArgs),
 }
@@ -91,13 +92,13 @@ struct BenchArgs {
     /// The binary to measure; unset, the one beside this program
     #[arg(long, value_name = "FILE")]
     keepsake: Option<PathBuf>,
-    /// A running server to measure, in place of one that is started.
+    /// Measures this running server instead of a new one.
     ///
-    /// With a configuration, tenants and stores are made in its database, which
-    /// must be the server's and Postgres; without one, give --credentials
+    /// With a configuration, which must name the server's Postgres database,
+    /// tenants and stores are created there; otherwise --credentials is needed
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Keys and stores of a running server, which are filled with memories:
+    /// A file with keys and stores of a running server, which get new memories:
     /// `[{"api_key": "ks_live_…", "store_ids": ["memstore_…"]}]`
     #[arg(long, value_name = "FILE", requires = "url", conflicts_with_all = ["config", "data_dir", "floor"])]
     credentials: Option<PathBuf>,
@@ -105,13 +106,13 @@ struct BenchArgs {
     fairness: fairness::FairnessArgs,
     #[command(flatten)]
     searching: search::SearchArgs,
-    /// Measures in turns what the machine can do at best for the same work
+    /// Also measures the fastest possible server for the same calls, alternately
     #[arg(long)]
     floor: bool,
-    /// What to measure
+    /// The scenarios to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "view,create")]
     scenarios: Vec<Scenario>,
-    /// Over which stores
+    /// How stores belong to tenants
     #[arg(
         long,
         value_enum,
@@ -119,19 +120,19 @@ struct BenchArgs {
         default_value = "spread,tenant,store"
     )]
     layouts: Vec<Layout>,
-    /// Connections, each with one call under way
+    /// Number of connections, each with one call at a time
     #[arg(long, default_value_t = 32, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     connections: usize,
-    /// Threads that drive them; a quarter of the cores where unset
+    /// Number of client threads; unset, a quarter of the cores
     #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     client_threads: Option<usize>,
-    /// Memories that the stores of a layout hold together before it begins
+    /// Number of memories in all stores of a layout at the start
     #[arg(long, default_value_t = 6_400, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000_000))]
     memories: usize,
-    /// Bytes of a memory
+    /// Size of a memory in bytes
     #[arg(long, default_value_t = 2_048, value_parser = RangedU64ValueParser::<usize>::new().range(16..=102_400))]
     content_bytes: usize,
-    /// How often each measurement is made
+    /// Number of rounds of each measurement
     #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
     rounds: usize,
     /// Seconds of load before each measurement
@@ -140,13 +141,13 @@ struct BenchArgs {
     /// Seconds of each measurement
     #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
     measure: Duration,
-    /// Where to write the results as JSON
+    /// A file for the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A remark that the results carry
+    /// A note in the results
     #[arg(long)]
     note: Option<String>,
-    /// Counts calls that fail in place of ending with an error
+    /// Counts failed calls instead of ending with an error
     #[arg(long)]
     allow_errors: bool,
 }
@@ -161,10 +162,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Runs the benchmark, prints what it found and writes it where asked.
+/// Runs the benchmark, prints the results and writes them to `--json`.
 ///
 /// # Errors
-/// [`Failure`]: what could not be set up, or how calls failed.
+/// [`Failure`] of the setup or of a call.
 async fn run(args: BenchArgs) -> Result<(), Failure> {
     args.check()?;
     let [mut interrupt, mut terminate] = [
@@ -173,15 +174,15 @@ async fn run(args: BenchArgs) -> Result<(), Failure> {
     ];
     let measured = async {
         if args.fairness.fairness {
-            tell(&args, &fairness::measure(&args).await?)?;
+            print_report(&args, &fairness::measure(&args).await?)?;
             return Ok::<_, Failure>(None);
         }
         if args.searching.search {
-            tell(&args, &search::measure(&args).await?)?;
+            print_report(&args, &search::measure(&args).await?)?;
             return Ok(None);
         }
         let (report, failure) = measure_all(&args).await?;
-        tell(&args, &report)?;
+        print_report(&args, &report)?;
         Ok(failure)
     };
     let failure = tokio::select! {
@@ -198,8 +199,8 @@ async fn run(args: BenchArgs) -> Result<(), Failure> {
     }
 }
 
-/// Prints a report, and writes it where asked.
-fn tell(args: &BenchArgs, report: &(impl Serialize + Display)) -> Result<(), Failure> {
+/// Prints a report and writes it to `--json`.
+fn print_report(args: &BenchArgs, report: &(impl Serialize + Display)) -> Result<(), Failure> {
     println!("{report}");
     let Some(file) = &args.json else {
         return Ok(());
@@ -213,7 +214,7 @@ impl BenchArgs {
     fn check(&self) -> Result<(), Failure> {
         if self.memories < self.connections {
             return Err(Failure::new(
-                "--memories must be at least --connections: each edits memories of its own",
+                "--memories must be at least --connections: two connections never edit the same memory",
             ));
         }
         Ok(())
@@ -257,12 +258,12 @@ impl BenchArgs {
     }
 }
 
-/// A layout with the calls over its stores.
+/// A layout and the calls for its stores.
 type Laid = (Layout, Arc<Workload>);
 
-/// Sets everything up and measures every scenario over every layout.
+/// Measures every scenario with every layout.
 ///
-/// Answers the first failed call beside the report.
+/// Returns the report and the error of the first failed call.
 async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), Failure> {
     let machine = Machine::this();
     let load = args.load();
@@ -294,7 +295,7 @@ async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), Failu
         load::seed(endpoint, workload, load).await?;
     }
     if let Some(settings) = &settings {
-        settings::settle(settings).await?;
+        settings::vacuum(settings).await?;
     }
     let mut floor = if args.floor {
         Some(start_floor(args, endpoint, &laid).await?)
@@ -310,8 +311,8 @@ async fn measure_all(args: &BenchArgs) -> Result<(Report, Option<String>), Failu
     let mut failure = None;
     let mut results = Vec::new();
     let mut scenarios = args.scenarios.clone();
-    // Reads before writes: the floor's table has as many rows as the server's
-    // had before any was added.
+    // Reads before writes: the floor's tables have the rows that the server had
+    // before the measurement.
     scenarios.sort_unstable();
     scenarios.dedup();
     for scenario in scenarios {
@@ -355,7 +356,7 @@ struct Rounds {
     floor: Vec<load::Measured>,
 }
 
-/// Measures one scenario over one layout, floor and server in turns.
+/// Measures one scenario with one layout, floor and server alternately.
 async fn measure_rounds(
     args: &BenchArgs,
     scenario: Scenario,
@@ -369,7 +370,8 @@ async fn measure_rounds(
     };
     for round in 0..args.rounds {
         let mut endpoints: Vec<_> = floor.into_iter().chain([server]).collect();
-        // Whoever goes second meets what the first left to be flushed.
+        // Alternates, because the second one is slowed down by unflushed data of
+        // the first.
         if round % 2 == 1 {
             endpoints.reverse();
         }
@@ -393,7 +395,7 @@ async fn measure_rounds(
     Ok(rounds)
 }
 
-/// What is made before the server starts, which locks a SQLite index.
+/// The tenants, which are created before the server locks a SQLite index.
 struct Prepared {
     settings: Settings,
     tenants: Vec<(Layout, Vec<BenchTenant>)>,
@@ -441,12 +443,12 @@ fn lay_out_given(args: &BenchArgs, run: &str, file: &Path) -> Result<Laid, Failu
     Ok((Layout::Given, args.workload(&stores, run)?))
 }
 
-/// Tells this run's tenants and paths from those of others.
+/// A unique name for the tenants and paths of this run.
 fn run_name() -> String {
     RandomIds.uuid(SystemClock.now()).simple().to_string()
 }
 
-/// Starts the floor, with answers as long as those of the server.
+/// Starts the floor with responses of the same size as the server's.
 async fn start_floor(
     args: &BenchArgs,
     server: Endpoint,
@@ -476,7 +478,7 @@ async fn start_floor(
     Ok((process, address))
 }
 
-/// The address of a server's URL, which must be a plain `http://` one.
+/// Resolves a server's URL, which must have the form `http://host:port`.
 async fn resolve(url: &str) -> Result<SocketAddr, Failure> {
     let refused = || Failure::new("--url must be like http://127.0.0.1:8080");
     let uri: hyper::Uri = url.parse().map_err(|_| refused())?;
@@ -491,7 +493,7 @@ async fn resolve(url: &str) -> Result<SocketAddr, Failure> {
         .ok_or_else(|| Failure::new(format!("{host} has no address")))
 }
 
-/// Tells on stderr how far the run is.
+/// Prints progress to stderr.
 fn say(what: &str) {
     eprintln!("bench: {what}");
 }

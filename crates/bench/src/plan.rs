@@ -1,9 +1,9 @@
-//! What is measured: commands, their mixes, and how the stores are laid out.
+//! Scenarios of commands, and layouts of stores.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// What a run repeats.
+/// The calls of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -18,7 +18,7 @@ pub(super) enum Scenario {
     Mix,
 }
 
-/// One call of the memory tool, as a scenario draws it.
+/// A command of the memory tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     View,
@@ -28,7 +28,7 @@ pub(super) enum Command {
 }
 
 impl Scenario {
-    /// The command of a number that is drawn evenly.
+    /// The command for a uniformly distributed random number.
     pub(super) const fn command(self, drawn: u64) -> Command {
         match self {
             Self::View => Command::View,
@@ -53,7 +53,7 @@ impl Scenario {
         }
     }
 
-    /// The share of the floor's throughput that the server must reach.
+    /// The required throughput of the server as a share of the floor's.
     pub(super) const fn bar(self, layout: Layout) -> Option<f64> {
         match (self, layout) {
             (Self::View, Layout::Spread) => Some(0.7),
@@ -63,7 +63,7 @@ impl Scenario {
     }
 }
 
-/// How the stores that are used belong to tenants.
+/// The distribution of stores over tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -80,7 +80,7 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// Tenants, and stores of each.
+    /// The number of tenants, and of stores of each.
     pub(super) const fn tenants_and_stores(self) -> (usize, usize) {
         match self {
             Self::Spread => (8, 8),
@@ -90,7 +90,7 @@ impl Layout {
         }
     }
 
-    /// What the table calls it.
+    /// The name in the table.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Spread => "64 stores, 8 tenants",

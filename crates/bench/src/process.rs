@@ -1,4 +1,4 @@
-//! The processes that are measured: children of the benchmark.
+//! The measured child processes.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use super::connection::Connection;
 
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// What `/proc` counts CPU time in; the same on every Linux.
+/// The unit of CPU time in `/proc`; the same on every Linux.
 const TICK: Duration = Duration::from_millis(10);
-/// How much of its output is shown of a process that did not start.
+/// The length of the output that is shown of a failed process.
 const SHOWN_OUTPUT_BYTES: usize = 4_000;
 
 /// A child that serves HTTP; killed when dropped.
@@ -80,16 +80,16 @@ impl Process {
         self.child.id()
     }
 
-    /// Ends the process, and waits for that: what it has locked is free then.
+    /// Kills the process and waits for its end, which releases its locks.
     ///
     /// # Errors
-    /// [`Failure`] when it cannot be ended.
+    /// [`Failure`] if it cannot be killed.
     pub(super) async fn end(mut self) -> Result<(), Failure> {
         let ended = self.child.kill().await;
         ended.map_err(Failure::of("a process cannot be ended"))
     }
 
-    /// Says so if the process has ended by itself.
+    /// Checks that the process is still running.
     ///
     /// # Errors
     /// [`Failure`] with the end of the child's output.
@@ -114,7 +114,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Left behind where it cannot be removed; it is in the temporary folder.
+        // If it cannot be removed, it stays in the temporary folder.
         let _ = std::fs::remove_file(&self.output);
     }
 }
@@ -135,20 +135,20 @@ async fn is_live(address: SocketAddr) -> bool {
         .is_ok_and(|(status, _)| status == StatusCode::OK)
 }
 
-/// A loopback address whose port is free now.
+/// A loopback address with a free port.
 ///
 /// # Errors
-/// [`Failure`] when there is none.
+/// [`Failure`] if there is none.
 pub(super) fn free_address() -> Result<SocketAddr, Failure> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     bound.map_err(Failure::of("there is no free port"))
 }
 
-/// How long a process has used the CPU; `None` where `/proc` does not tell.
+/// The CPU time of a process; `None` without `/proc`.
 pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name, which may hold anything but ends
-    // in the last parenthesis; user and system time are the 14th and 15th.
+    // The second field is the program's name, which may contain anything and ends
+    // with the last parenthesis; user and system time are fields 14 and 15.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut times = fields.split(' ').skip(11);
     let user: u32 = times.next()?.parse().ok()?;

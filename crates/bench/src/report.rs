@@ -1,4 +1,4 @@
-//! What a run found: a table for people, JSON for programs.
+//! The results: a table for people and JSON for programs.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,30 +9,30 @@ use super::load::Measured;
 use super::plan::{Layout, Scenario};
 use super::scanner::ScannerFinding;
 
-/// Everything that a run found.
+/// The results of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) keepsake: &'static str,
     pub(super) machine: Machine,
     pub(super) setup: Setup,
     pub(super) results: Vec<Finding>,
-    /// How fast new content is scanned for secrets.
+    /// The speed of the scanner for sensitive data.
     pub(super) scanner: Vec<ScannerFinding>,
 }
 
-/// What the run was made on.
+/// The machine of the run.
 #[derive(Debug, Serialize)]
 pub(super) struct Machine {
     cores: usize,
     cpu: Option<String>,
     memory_bytes: Option<u64>,
     kernel: Option<String>,
-    /// Processes that wanted to run, on average over the last minute.
+    /// The load average of the last minute.
     pub(super) load_before: Option<f64>,
 }
 
 impl Machine {
-    /// This machine as it is now, as far as `/proc` tells.
+    /// This machine, as far as `/proc` has information.
     pub(super) fn this() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).ok();
         let field = |text: Option<String>, name: &str| {
@@ -52,15 +52,15 @@ impl Machine {
     }
 }
 
-/// Cores that this process may use.
+/// The number of cores that this process may use.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How the run was made.
+/// The options of the run.
 #[derive(Debug, Serialize)]
 pub(super) struct Setup {
-    /// `None` where the server was given by its URL alone.
+    /// `None` if only the server's URL was given.
     pub(super) index: Option<&'static str>,
     pub(super) blobs: Option<&'static str>,
     pub(super) connections: usize,
@@ -70,11 +70,11 @@ pub(super) struct Setup {
     pub(super) rounds: usize,
     pub(super) warm_up_seconds: f64,
     pub(super) measured_seconds: f64,
-    /// What else was different about the run: `--note`.
+    /// The text of `--note`.
     pub(super) note: Option<String>,
 }
 
-/// One scenario over one layout.
+/// The results of one scenario with one layout.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     scenario: Scenario,
@@ -82,14 +82,14 @@ pub(super) struct Finding {
     stores: usize,
     server: Summary,
     floor: Option<Summary>,
-    /// The server's throughput as a share of the floor's, round by round.
+    /// The server's throughput divided by the floor's, per round.
     ratios: Vec<f64>,
     median_ratio: Option<f64>,
     bar: Option<f64>,
     meets_bar: Option<bool>,
 }
 
-/// All rounds of one side together.
+/// The results of all rounds of the server or the floor.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     requests: u64,
@@ -99,7 +99,7 @@ pub(super) struct Summary {
     p99_ms: f64,
     p99_9_ms: f64,
     max_ms: f64,
-    /// CPU time of the side's own process, without database and blob store.
+    /// CPU time of the process, without database and blob store.
     server_cpu_micros_per_request: Option<f64>,
     client_cpu_micros_per_request: Option<f64>,
 }
@@ -128,7 +128,7 @@ impl Summary {
 }
 
 impl Finding {
-    /// Puts the rounds of one scenario over one layout together.
+    /// Combines the rounds of one scenario with one layout.
     ///
     /// `floor` is empty, or has as many rounds as `server`, which has one or more.
     pub(super) fn of(
@@ -163,7 +163,7 @@ pub(super) fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
-/// The one in the middle; of an even number, the mean of the two there.
+/// The median; the mean of the two middle values of an even number.
 pub(super) fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);

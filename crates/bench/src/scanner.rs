@@ -1,7 +1,7 @@
-//! How fast new content is scanned for secrets, on one core.
+//! The speed of the scanner for sensitive data, on one core.
 //!
-//! Beside it, in turns, what it takes to find the lines of the same text, which
-//! is about the least that looking at every byte can take.
+//! For comparison, it alternately measures finding the lines of the same text,
+//! which is about the minimum for reading every byte.
 
 use std::fmt;
 use std::hint::black_box;
@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 use keepsake_core::sensitive::Scanner;
 use serde::Serialize;
 
-/// As much as a memory may measure where nothing else is set.
+/// The default maximum size of a memory.
 const TEXT_BYTES: usize = 100 << 10;
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(50);
 
-/// Sentences as agents keep them, with what looks like the start of a secret.
+/// Sentences of the kind that agents write, with words that resemble secrets.
 const PROSE: &str = "The user prefers short answers and metric units. Deployments go out on Tuesdays, after the \
     tests passed; the password is kept in the vault, never here.\n- Kiel office: room 4.112, call before you come.\n\
     - The API key is rotated every 90 days (see https://wiki.kestrel.test/keys).\n\n";
 
-/// Code as agents keep it.
+/// Code of the kind that agents write.
 const CODE: &str = "pub fn next(&mut self) -> Option<Token> {\n    let token = self.tokens.get(self.position)?;\n    \
     self.position += 1;\n    if token.kind == Kind::Password { return None; } // task-local\n    \
     Some(Token { hash: \"9f86d081884c7d659a2feaa0c55ad015\", ..*token })\n}\n";
 
-/// A text that is scanned, and how fast.
+/// The scan speed for one kind of text.
 #[derive(Debug, Serialize)]
 pub(super) struct ScannerFinding {
     text: &'static str,
@@ -33,9 +33,9 @@ pub(super) struct ScannerFinding {
     floor_megabytes_per_second: f64,
 }
 
-/// Scans each kind of text for as long as it takes to know.
+/// Measures each kind of text.
 pub(super) fn measure() -> Vec<ScannerFinding> {
-    // A value for each label, so that there is much to be found.
+    // Many findings: a secret after each label.
     let random = "q7XkP2mZ9vRtL4wNc8YsB3hJ6dF1gT5eKpWu";
     let findings =
         format!("GITHUB_TOKEN=ghp_{random}\ndb: postgres://app:{random}@db.test/app\npassword: {random}\n\n");
@@ -57,7 +57,7 @@ pub(super) fn measure() -> Vec<ScannerFinding> {
     kinds.map(measured).into()
 }
 
-/// Megabytes a second of one round.
+/// The rate of one round in megabytes per second.
 fn rate(text: &str, work: impl Fn(&str) -> usize) -> f64 {
     let start = Instant::now();
     let mut megabytes = 0.0;

@@ -1,5 +1,5 @@
-//! What a search takes: the first of a store on a server that was just started,
-//! and those after it, beside the retrieval of a memory in turns with them.
+//! Latency of searches: the first search of a store after a start of the server,
+//! and later ones, alternately with retrievals of a memory for comparison.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -21,28 +21,28 @@ use super::workload::BenchStore;
 use super::{BenchArgs, run_name, say, settings};
 use crate::product::Product;
 
-/// What the store holds.
+/// The number of memories in the store.
 const MEMORIES: u64 = 2_000;
 const MEMORY_BYTES: usize = 4 << 10;
-/// Words that there are, common ones far more often than rare ones.
+/// The number of different words; common ones occur far more often.
 const VOCABULARY: u64 = 30_000;
-/// The same of characters.
+/// The number of different Han characters.
 const CHARACTERS: u64 = 3_000;
-/// Searches of a round after the first.
+/// The number of searches in a round after the first one.
 const SEARCHES: usize = 500;
-/// What a first search may take, and 99 of 100 others.
+/// Maximum latency of a first search, and the p99 of later ones.
 const FIRST_BAR_MS: f64 = 60.0;
 const WARM_BAR_MS: f64 = 10.0;
 
 /// Options of `keepsake-bench --search`.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct SearchArgs {
-    /// Measures searches of a store of 2,000 memories of 4 KB
+    /// Measures searches in a store of 2,000 memories of 4 KB
     #[arg(long, conflicts_with_all = ["url", "credentials", "floor", "fairness"])]
     pub(super) search: bool,
 }
 
-/// What was found.
+/// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct SearchFinding {
     keepsake: &'static str,
@@ -54,24 +54,24 @@ pub(super) struct SearchFinding {
     scripts: Vec<Searched>,
 }
 
-/// What was found with texts in one script.
+/// The results with texts in one script.
 #[derive(Debug, Serialize)]
 struct Searched {
     script: Script,
-    /// The first search of each round, after a start of the server.
+    /// The latency of the first search in each round.
     first_ms: Vec<f64>,
     median_first_ms: Option<f64>,
-    warm: Felt,
-    /// Retrieving a memory with its content, in turns with the searches.
-    retrieve: Felt,
+    warm: Latencies,
+    /// Retrievals of a memory with its content, alternately with the searches.
+    retrieve: Latencies,
 }
 
-/// What the memories are written in.
+/// The script of the memories.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Script {
     Latin,
-    /// Indexed by pairs of characters, of which there are more than of words.
+    /// Indexed by pairs of characters, so there are more terms than in Latin texts.
     Han,
 }
 
@@ -127,16 +127,16 @@ impl Script {
     }
 }
 
-/// Calls of one kind.
+/// The latencies of one kind of calls.
 #[derive(Debug, Serialize)]
-struct Felt {
+struct Latencies {
     calls: u64,
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
 }
 
-impl Felt {
+impl Latencies {
     fn of(latency: &Histogram<u64>) -> Self {
         let at = |quantile| milliseconds(Duration::from_nanos(latency.value_at_quantile(quantile)));
         Self {
@@ -152,7 +152,7 @@ fn milliseconds(took: Duration) -> f64 {
     took.as_secs_f64() * 1_000.0
 }
 
-/// Numbers in an order that is the same each time.
+/// Pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -163,7 +163,7 @@ impl Numbers {
         self.0
     }
 
-    /// Below `limit`; the lower, the more often, as words are in texts.
+    /// A number below `limit`, distributed like the frequency of words in texts.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -176,7 +176,7 @@ impl Numbers {
     }
 }
 
-/// A made-up word of syllables, the same for the same number.
+/// An invented word of syllables for a number.
 fn word(number: u64) -> String {
     const SYLLABLES: [&str; 32] = [
         "ka", "ter", "mo", "lin", "des", "pro", "ser", "ver", "ing", "ed", "con", "fig", "re", "try",
@@ -192,12 +192,12 @@ fn word(number: u64) -> String {
     text
 }
 
-/// A made-up word of two characters, or of one where it is very common, the same
-/// for the same number. Common characters are in most words.
+/// An invented word of two characters for a number; very common words have one.
+/// Common characters occur in most words.
 fn han_word(number: u64) -> impl Iterator<Item = char> {
     let mut numbers = Numbers((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let length = if number < 100 { 1 } else { 2 };
-    // Neighbours are far apart in Unicode, as they are in texts.
+    // Spread over the Unicode block, as in real texts.
     let character =
         move |_| char::from_u32(0x4e00 + u32::try_from(numbers.skewed(CHARACTERS) * 7_919 % 20_000).ok()?);
     (0..length).filter_map(character)
@@ -222,7 +222,7 @@ impl Caller {
         })
     }
 
-    /// Makes a call that must end well; answers how long it took, and with what.
+    /// Sends a call that must succeed; returns its latency and response.
     async fn call(
         &mut self,
         method: Method,
@@ -259,10 +259,10 @@ impl Caller {
     }
 }
 
-/// Measures on a server of its own, which is started anew for each round.
+/// Measures on a new server, which is restarted for each round.
 ///
 /// # Errors
-/// [`Failure`]: what could not be set up, and calls that failed.
+/// [`Failure`] of the setup or of a call.
 pub(super) async fn measure(args: &BenchArgs) -> Result<SearchFinding, Failure> {
     let machine = Machine::this();
     let mut scripts = Vec::new();
@@ -289,7 +289,7 @@ async fn measure_script(args: &BenchArgs, script: Script) -> Result<Searched, Fa
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     let (server, address) = product.serve().await?;
     let store = tenant.store(address).await?;
-    settings::settle(&configured).await?;
+    settings::vacuum(&configured).await?;
     let mut caller = Caller::open(address, &store).await?;
     say(&format!("making {MEMORIES} memories, {}", script.name()));
     let memory = seed(&mut caller, script, &mut numbers).await?;
@@ -299,7 +299,7 @@ async fn measure_script(args: &BenchArgs, script: Script) -> Result<Searched, Fa
     for round in 0..args.rounds {
         let (mut server, address) = product.serve().await?;
         let mut caller = Caller::open(address, &store).await?;
-        // The first of the store, not of the connections to database and bucket.
+        // Opens the connections to database and bucket before the first search.
         caller.call(Method::GET, &memory, None).await?;
         let first = caller.search(script, &mut numbers).await?;
         first_ms.push(rounded(milliseconds(first)));
@@ -316,15 +316,15 @@ async fn measure_script(args: &BenchArgs, script: Script) -> Result<Searched, Fa
             round + 1,
             args.rounds,
             milliseconds(first),
-            Felt::of(&warm).p99_ms
+            Latencies::of(&warm).p99_ms
         ));
     }
     Ok(Searched {
         script,
         median_first_ms: median(&first_ms),
         first_ms,
-        warm: Felt::of(&warm),
-        retrieve: Felt::of(&retrieve),
+        warm: Latencies::of(&warm),
+        retrieve: Latencies::of(&retrieve),
     })
 }
 
@@ -332,7 +332,7 @@ fn record(latency: &mut Histogram<u64>, took: Duration) {
     latency.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Makes the memories; answers the path that retrieves the last.
+/// Creates the memories; returns the API path of the last one.
 async fn seed(caller: &mut Caller, script: Script, numbers: &mut Numbers) -> Result<String, Failure> {
     let mut last = Value::Null;
     for number in 0..MEMORIES {

@@ -1,4 +1,4 @@
-//! What the benchmark reads from the configuration of the measured server.
+//! Values from the configuration of the measured server.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,10 +10,10 @@ use keepsake_telemetry::Metrics;
 use secrecy::ExposeSecret;
 use sqlx::{Connection, Executor, PgConnection};
 
-/// Keeps the floor's blobs apart from the server's.
+/// The folder or prefix of the floor's blobs.
 const FLOOR_FOLDER: &str = "bench-floor";
 
-/// The flags that give a child the same configuration.
+/// The flags for a child process with the same configuration.
 pub(super) fn to_flags(sources: &SourceArgs) -> Vec<OsString> {
     let flags = [("--config", &sources.config), ("--data-dir", &sources.data_dir)];
     let given = flags
@@ -22,7 +22,7 @@ pub(super) fn to_flags(sources: &SourceArgs) -> Vec<OsString> {
     given.flatten().collect()
 }
 
-/// The floor's index, as far as the configuration says.
+/// The index's database.
 pub(super) enum IndexPlace<'a> {
     Postgres { url: &'a str, owner_url: &'a str },
     Sqlite { file: &'a Path },
@@ -46,10 +46,10 @@ impl<'a> IndexPlace<'a> {
     }
 }
 
-/// Opens a blob store of the server's kind, in a place of its own.
+/// Opens a blob store of the server's kind, in a separate folder or prefix.
 ///
 /// # Errors
-/// [`Failure`] when it cannot be used.
+/// [`Failure`] of the blob store.
 pub(super) async fn floor_blobs(settings: &Settings) -> Result<Arc<dyn BlobStore>, Failure> {
     let url = match &settings.blobs.url {
         BlobUrl::File { root } => BlobUrl::File {
@@ -70,30 +70,27 @@ pub(super) async fn floor_blobs(settings: &Settings) -> Result<Arc<dyn BlobStore
         .map_err(Failure::of(format_args!("blobs.url {url}")))
 }
 
-/// Brings the database to what it is after it has run for a while.
-///
-/// Postgres does so by itself, at a moment that would fall into a measurement
-/// or would not.
+/// Vacuums the database, so that autovacuum does not run during a measurement.
 ///
 /// # Errors
-/// [`Failure`] when it refuses.
-pub(super) async fn settle(settings: &Settings) -> Result<(), Failure> {
+/// [`Failure`] of the database.
+pub(super) async fn vacuum(settings: &Settings) -> Result<(), Failure> {
     let IndexPlace::Postgres { owner_url, .. } = IndexPlace::of(settings) else {
         return Ok(());
     };
-    let vacuum = async {
+    let vacuumed = async {
         let mut owner = PgConnection::connect(owner_url).await?;
         owner
             .execute("VACUUM ANALYZE store, memory, version, directory")
             .await?;
         owner.close().await
     };
-    vacuum
+    vacuumed
         .await
         .map_err(|error: sqlx::Error| Failure::new(format!("the database cannot be vacuumed: {error}")))
 }
 
-/// What index and blob store are, without their places.
+/// The kinds of the index and the blob store.
 pub(super) fn describe(settings: &Settings) -> (&'static str, &'static str) {
     let index = match &settings.index.url {
         IndexUrl::Sqlite { .. } => "sqlite",

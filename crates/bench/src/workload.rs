@@ -1,4 +1,4 @@
-//! The calls that a benchmark makes, for the server and for its floor.
+//! The calls of the benchmark, for the server and for the floor.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -11,11 +11,11 @@ use keepsake_core::{StoreId, TenantId};
 
 use super::plan::{Command, Scenario};
 
-/// Contents that differ; memories beyond them share one.
+/// The number of different contents; memories share them.
 const CONTENTS: usize = 64;
-/// Bytes of a line of content, its newline included.
+/// Length of a line of content, including the newline.
 const LINE_BYTES: usize = 64;
-/// What an edit turns into the other, of the same length.
+/// Two texts of the same length; an edit replaces one by the other.
 const STATES: [&str; 2] = ["state alpha", "state omega"];
 const WORDS: [&str; 24] = [
     "agent", "answer", "budget", "customer", "deadline", "deploy", "email", "error", "invoice", "language",
@@ -23,38 +23,38 @@ const WORDS: [&str; 24] = [
     "ticket", "upgrade", "version", "weekly",
 ];
 
-/// A store and what is needed to reach it.
+/// A store and its credentials.
 #[derive(Debug, Clone)]
 pub(super) struct BenchStore {
     pub(super) store_id: StoreId,
     pub(super) api_key: String,
-    /// Unknown where only credentials were given; the floor needs it.
+    /// For the floor; unknown if only credentials were given.
     pub(super) tenant_id: Option<TenantId>,
 }
 
-/// Who is asked.
+/// The target of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Server,
     Floor,
 }
 
-/// One request, and what makes its answer a good one.
+/// A request and the check of its response.
 pub(super) struct Call {
     pub(super) request: Request<Full<Bytes>>,
     pub(super) expected: Expected,
 }
 
-/// What [`Workload::check`] needs to know of a call that was sent.
+/// The call of a response, for [`Workload::check`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected {
     command: Command,
-    /// The memory whose state an edit turns.
+    /// The memory whose state an edit changes.
     edits: Option<usize>,
     side: Side,
 }
 
-/// One connection's place among all, and its own random numbers.
+/// The index of a connection, and its random numbers.
 pub(super) struct Worker {
     index: usize,
     of: usize,
@@ -63,7 +63,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(index: usize, of: usize) -> Self {
-        // Any odd seed; the same in every run, so that runs are alike.
+        // An odd seed, the same in every run, so that runs are comparable.
         Self {
             index,
             of,
@@ -71,7 +71,7 @@ impl Worker {
         }
     }
 
-    /// An xorshift number: plenty for spreading load, and next to free.
+    /// The next xorshift number, which is random enough and cheap.
     fn draw(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -81,7 +81,7 @@ impl Worker {
 
     fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound.max(1)).unwrap_or(u64::MAX);
-        // The high half of xorshift is the better one.
+        // The high bits of xorshift are more random.
         usize::try_from((self.draw() >> 16) % bound).unwrap_or_default()
     }
 }
@@ -96,23 +96,24 @@ struct Prepared {
 /// The calls over one layout of stores.
 pub(super) struct Workload {
     stores: Vec<Prepared>,
-    /// What all paths of this run begin with.
+    /// The first segment of all paths of this run.
     folder: String,
     /// Contents as JSON strings without their quotes.
     contents: Vec<String>,
-    /// Which of [`STATES`] each memory is in.
+    /// The index in [`STATES`] of each memory.
     states: Vec<AtomicBool>,
     seeded: AtomicUsize,
     created: AtomicU64,
-    /// Bytes of a view's answer, once seen; every memory's is the same.
+    /// Size of the response to a view, which is the same for every memory; 0 before
+    /// the first.
     view_answer_bytes: AtomicUsize,
 }
 
 impl Workload {
-    /// Calls over `stores`, which are to hold `memories` together.
+    /// Calls for `stores`, which get `memories` in total.
     ///
     /// # Errors
-    /// [`Failure`] when a key cannot be sent.
+    /// [`Failure`] if a key is not a valid header value.
     pub(super) fn new(
         stores: &[BenchStore],
         run: &str,
@@ -146,7 +147,7 @@ impl Workload {
         self.stores.len()
     }
 
-    /// The call that makes the next memory of those that are read and edited.
+    /// The call that creates the next memory that is read and edited.
     pub(super) fn seed(&self, host: &HeaderValue) -> Option<Call> {
         let memory = self.seeded.fetch_add(1, Ordering::Relaxed);
         if memory >= self.states.len() {
@@ -197,7 +198,7 @@ impl Workload {
                 self.call(side, command, host, memory % self.stores.len(), &path, body)
             }
             Command::StrReplace => {
-                // Each connection has memories of its own.
+                // Connections never edit the same memory.
                 let memory = worker.index + worker.of * worker.below(self.states.len() / worker.of);
                 let path = self.memory_path(memory);
                 let is_turned = self.states[memory].load(Ordering::Relaxed);
@@ -258,10 +259,10 @@ impl Workload {
         format!(r#"{{"command":"create","path":"/memories{path}","file_text":"{text}"}}"#)
     }
 
-    /// Takes note of a good answer, or says what is wrong with it.
+    /// Checks a response, and records the new state of an edited memory.
     ///
     /// # Errors
-    /// What the server answered instead.
+    /// The unexpected response.
     pub(super) fn check(&self, expected: &Expected, status: StatusCode, body: &[u8]) -> Result<(), String> {
         if status != StatusCode::OK {
             return Err(format!("{status}: {}", String::from_utf8_lossy(body)));
@@ -279,7 +280,7 @@ impl Workload {
             let (seen, now) = (&self.view_answer_bytes, body.len());
             let first = seen.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             if first.is_err_and(|before| before != now) {
-                return Err("a view's answer is not as long as the others".to_owned());
+                return Err("the size of a view's response differs from others".to_owned());
             }
         }
         Ok(())
@@ -292,13 +293,13 @@ fn floor_uri(command: Command, key: &str, path: &str) -> Uri {
         Command::StrReplace => "edit",
         Command::Create => "create",
     };
-    // Made of ids and of plain names: always a path.
+    // Ids and simple names are always a valid path.
     format!("/{route}/{key}{path}").parse().unwrap_or_default()
 }
 
-/// Whether a tool result says that the command took effect.
+/// Whether a tool result is a success.
 fn is_success(body: &[u8]) -> bool {
-    // A quote inside a string is escaped, so this can only be the field.
+    // Quotes inside strings are escaped, so this can only be the field.
     body.windows(SUCCESS.len())
         .rev()
         .take(SUCCESS_WITHIN_BYTES)
@@ -308,10 +309,10 @@ fn is_success(body: &[u8]) -> bool {
 }
 
 const SUCCESS: &[u8] = br#""is_error":false"#;
-/// How far from the end the field is looked for before the body is parsed.
+/// The end of the body in which the field is searched before parsing the body.
 const SUCCESS_WITHIN_BYTES: usize = 64;
 
-/// Lines of words that are the same every time, one of the two states first.
+/// Lines of words, the same in every run, with one of the two states first.
 fn content(seed: usize, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + LINE_BYTES);
     text.push_str(STATES[0]);

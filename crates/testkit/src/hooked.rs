@@ -96,7 +96,7 @@ impl HookedBlobs {
     }
 
     /// Tells from now on that older versions could not be deleted, of so many
-    /// blobs as far as they can be seen; `None`: as the real store tells it.
+    /// visible blobs; `None`: the answer of the real store.
     pub fn keep_versions(&self, seen: Option<u64>) {
         self.state().kept_versions = seen;
     }

@@ -1,7 +1,7 @@
-//! An issuer of JWTs: real keys, made for the test, and a JWKS behind HTTP.
+//! An issuer of JWTs with real keys and a JWKS over HTTP.
 //!
-//! Tokens are put together byte by byte, so that a test can make those that no
-//! library would.
+//! Tokens are built byte by byte, so that a test can create invalid ones, which
+//! libraries refuse to create.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ impl IssuerKey {
     /// A new key for `RS256`.
     ///
     /// # Panics
-    /// When none can be made.
+    /// If the key cannot be created.
     #[must_use]
     pub fn rsa() -> Self {
         Self::Rsa(Box::new(
@@ -48,7 +48,7 @@ impl IssuerKey {
     /// A new key for `ES256`.
     ///
     /// # Panics
-    /// When none can be made.
+    /// If the key cannot be created.
     #[must_use]
     pub fn p256() -> Self {
         Self::P256(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("no P-256 key"))
@@ -57,7 +57,7 @@ impl IssuerKey {
     /// A new key for `EdDSA`.
     ///
     /// # Panics
-    /// When none can be made.
+    /// If the key cannot be created.
     #[must_use]
     pub fn ed25519() -> Self {
         Self::Ed25519(Ed25519KeyPair::generate().expect("no Ed25519 key"))
@@ -163,7 +163,7 @@ pub fn unsigned(header: &str, payload: &str) -> String {
     format!("{}.{}", encode(header.as_bytes()), encode(payload.as_bytes()))
 }
 
-/// base64url without padding, as every part of a token is.
+/// Encodes a part of a token: base64url without padding.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
@@ -185,7 +185,7 @@ pub fn jwks(keys: &[(&str, &IssuerKey)]) -> String {
     json!({ "keys": keys }).to_string()
 }
 
-/// An HTTP server that answers with a JWKS, and counts who asks.
+/// An HTTP server that answers with a JWKS and counts its requests.
 #[derive(Debug)]
 pub struct JwksServer {
     url: String,
@@ -199,7 +199,7 @@ struct State {
     requests: AtomicUsize,
 }
 
-/// What a [`JwksServer`] answers.
+/// The response of a [`JwksServer`].
 #[derive(Debug, Clone, Default)]
 pub struct JwksAnswer {
     /// The status, if it is not 200.
@@ -208,7 +208,7 @@ pub struct JwksAnswer {
     pub location: Option<String>,
     /// The body.
     pub body: String,
-    /// How long the answer takes.
+    /// The delay of the response.
     pub after: Duration,
 }
 
@@ -249,18 +249,18 @@ impl JwksServer {
         server
     }
 
-    /// Where the JWKS is.
+    /// The URL of the JWKS.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Answers otherwise from now on.
+    /// Sets the response.
     pub fn answer_with(&self, answer: JwksAnswer) {
         *self.state.answer() = answer;
     }
 
-    /// Answers with other keys from now on.
+    /// Sets the keys of the response.
     pub fn publish(&self, keys: &[(&str, &IssuerKey)]) {
         self.answer_with(JwksAnswer {
             body: jwks(keys),
@@ -268,7 +268,7 @@ impl JwksServer {
         });
     }
 
-    /// How often it was asked.
+    /// The number of requests so far.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)

@@ -241,11 +241,10 @@ impl fmt::Debug for RunningServer {
     }
 }
 
-/// A loopback port that is free now, and that nobody is handed by chance.
+/// A free loopback port outside the system's range for outgoing connections.
 ///
-/// Below the ports that the system gives to outgoing connections: one of those
-/// could be taken between this call and a server's start, or its restart.
-/// Within a process no port is told twice until all were.
+/// A port of that range could be taken between this call and the start of a
+/// server. A process returns no port twice until all ports were used.
 ///
 /// # Panics
 /// When there is none.

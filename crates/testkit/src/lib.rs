@@ -1,8 +1,8 @@
 //! Real Postgres databases, a real S3 server and running Keepsake servers.
 //!
-//! Every part is for tests: it panics when it cannot do its work, and says how
-//! to get what is missing. `tests/run` starts the servers and sets the
-//! `KEEPSAKE_TEST_*` variables that are read here.
+//! For tests only: functions panic on failure, and the message says how to provide
+//! a missing server or tool. `tests/run` starts the servers and sets the
+//! `KEEPSAKE_TEST_*` variables for this crate.
 
 pub mod collector;
 pub mod fault_proxy;

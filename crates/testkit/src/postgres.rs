@@ -7,7 +7,7 @@ use crate::{required_variable, unique_name};
 /// Names the server: the URL of a role that may create databases and roles.
 pub const URL_VARIABLE: &str = "KEEPSAKE_TEST_POSTGRES_URL";
 
-/// A database of a test's own, dropped with this value.
+/// A database for one test, dropped with this value.
 #[derive(Debug)]
 pub struct TestDatabase {
     server_url: String,
@@ -37,7 +37,7 @@ pub async fn fresh_database() -> TestDatabase {
     create("").await
 }
 
-/// Creates a copy of the database `template`, to which nobody may be connected.
+/// Creates a copy of the database `template`, which must have no connections.
 ///
 /// # Panics
 /// When no server is configured, or it refuses.
@@ -76,7 +76,7 @@ impl TestDatabase {
         &self.name
     }
 
-    /// Has a statement carried out by the server's role, for what an operator may do.
+    /// Runs a statement as the server's role, for actions of an operator.
     ///
     /// # Panics
     /// When the server refuses.
@@ -113,14 +113,14 @@ impl TestDatabase {
     }
 }
 
-/// Drops the database as far as possible; a failure is not worth a test's.
+/// Tries to drop the database; a failure does not fail the test.
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         if self.is_dropped {
             return;
         }
         let (server_url, name) = (self.server_url.clone(), self.name.clone());
-        // The test's runtime is perhaps the one that is waiting here.
+        // In another thread: this one may be blocking the test's runtime.
         let dropper = std::thread::spawn(move || {
             if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 let _ = runtime.block_on(drop_database(&server_url, &name));

@@ -1,4 +1,4 @@
-//! Places of a test's own in the bucket of the test S3 server.
+//! Prefixes in the bucket of the test S3 server, one for each test.
 
 mod versioned;
 
@@ -11,7 +11,7 @@ use crate::{required_variable, unique_name};
 
 pub use versioned::{VersionedPlace, raw_s3_client, versioned_s3};
 
-/// How to reach the test server, with all names below `prefix`.
+/// The options for the test server, with all names below `prefix`.
 ///
 /// Read from `KEEPSAKE_TEST_S3_ENDPOINT`, `_BUCKET`, `_ACCESS_KEY_ID` and
 /// `_SECRET_ACCESS_KEY`, and if set `_REGION` and `_CA_FILE`.

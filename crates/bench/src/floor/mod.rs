@@ -1,9 +1,9 @@
-//! The floor: what this machine can do at best for the same work.
+//! The floor: a server with the minimum of work for the same calls.
 //!
-//! A bare server beside the measured one, in a process of its own, on the same
-//! database server and blob store. It knows nothing of tenants, limits or
-//! versions: a view is one query and a body of the right size, a new memory one
-//! blob and one row, an edit both. Nobody could serve the same calls with less.
+//! It runs in a separate process on the same database server and blob store. It
+//! has no tenants, limits or versions: a view is one query and a body of the right
+//! size, a new memory is one blob and one row, and an edit is both. Its speed is
+//! an upper limit for the measured server.
 
 mod postgres;
 mod sqlite;
@@ -36,7 +36,7 @@ use super::settings::{IndexPlace, floor_blobs};
 pub(super) struct FloorArgs {
     #[command(flatten)]
     sources: SourceArgs,
-    /// Where to listen
+    /// The address to listen on
     #[arg(long)]
     listen: SocketAddr,
     /// Bytes of the content that a new memory has
@@ -53,14 +53,14 @@ pub(super) struct FloorArgs {
     edit_answer_bytes: usize,
 }
 
-/// What a query finds a memory by.
+/// The key of a memory in a query.
 struct Place {
     tenant: Uuid,
     store: Uuid,
     path: String,
 }
 
-/// A row of the size that a version's has.
+/// A row of the same size as a version.
 struct NewRow<'a> {
     place: &'a Place,
     seq: i64,
@@ -90,7 +90,7 @@ struct Floor {
 /// Serves the floor until it is killed.
 ///
 /// # Errors
-/// [`Failure`] when the database or the blob store cannot be used.
+/// [`Failure`] of the database or the blob store.
 pub(super) async fn run_floor(args: FloorArgs) -> Result<(), Failure> {
     let settings = args.sources.into_sources().merge().settings()?;
     let index = match IndexPlace::of(&settings) {
@@ -126,7 +126,7 @@ pub(super) async fn run_floor(args: FloorArgs) -> Result<(), Failure> {
             args.listen
         )))?;
     let listener = listener.tap_io(|stream| {
-        // Answers are one write each; without it some wait for an acknowledgement.
+        // Without it, some responses would wait for an acknowledgement.
         let _ = stream.set_nodelay(true);
     });
     axum::serve(listener, router)

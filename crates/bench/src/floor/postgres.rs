@@ -1,4 +1,4 @@
-//! The floor's tables on Postgres: copies beside the server's own.
+//! The floor's tables on Postgres: copies of the server's tables.
 
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor, PgConnection, Row};
@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use super::{NewRow, Place};
 
-/// Tables like the server's, with its rows and without row-level security.
+/// Creates tables like the server's, with its rows and without row-level security.
 ///
-/// Each has the one index that its query or insert needs, so that the planner
-/// has no choice to get wrong. The rows are copied as the role that sees every
-/// tenant, which the owner may not be.
+/// Each has only the index that its query or insert needs, so the planner cannot
+/// choose a wrong one. The rows are copied as the role that sees every tenant,
+/// which the owner may not be.
 const PREPARE: &str = "
     DROP TABLE IF EXISTS bench_floor_store, bench_floor_memory, bench_floor_version;
     CREATE TABLE bench_floor_store (LIKE store, PRIMARY KEY (tenant_id, store_id));
@@ -25,7 +25,7 @@ const PREPARE: &str = "
     GRANT SELECT ON bench_floor_store, bench_floor_memory TO keepsake_app;
     GRANT INSERT ON bench_floor_version TO keepsake_app";
 
-/// What the server's read of a head selects.
+/// The columns that the server selects when it reads a head.
 const FIND: &str = "SELECT m.path, m.size_bytes, s.archived_at, s.purge_epoch, m.memory_id, m.version_id, \
     m.head_seq, m.blob_id, m.sha256, m.claimed_by, m.claimed_until \
     FROM bench_floor_store s \
@@ -43,11 +43,11 @@ pub(super) struct PostgresFloor {
 }
 
 impl PostgresFloor {
-    /// Makes the tables anew, and as many connections as the server has.
+    /// Recreates the tables, and opens as many connections as the server has.
     pub(super) async fn prepare(url: &str, owner_url: &str, connections: u32) -> sqlx::Result<Self> {
         let mut owner = PgConnection::connect(owner_url).await?;
         owner.execute(PREPARE).await?;
-        // Not in one call: that would be a transaction, where VACUUM is refused.
+        // Separate calls, because VACUUM cannot run in a transaction.
         owner.execute("VACUUM ANALYZE bench_floor_store").await?;
         owner.execute("VACUUM ANALYZE bench_floor_memory").await?;
         owner.close().await?;

@@ -1,4 +1,4 @@
-//! The floor's tables on SQLite: a file beside the server's.
+//! The floor's tables on SQLite: a file in the folder of the server's file.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,22 +14,22 @@ use uuid::Uuid;
 
 use super::{NewRow, Place};
 
-/// Connections that read; the server has as many.
+/// The number of connections that read, as in the server.
 const READERS: u32 = 4;
 
-/// The rows that the server has.
+/// Copies the server's rows.
 const COPY: &str = "INSERT INTO store SELECT * FROM served.store; \
     INSERT INTO memory SELECT * FROM served.memory; \
     DETACH served";
 
-/// A version's table with a primary key alone.
+/// A table of versions with a primary key and no other index.
 const BARE_VERSION: &str = "CREATE TABLE bench_floor_version (tenant_id BLOB NOT NULL, store_id BLOB NOT NULL, \
     seq INTEGER NOT NULL, version_id BLOB NOT NULL, memory_id BLOB NOT NULL, prev_seq INTEGER, op TEXT NOT NULL, \
     path TEXT, blob_id BLOB, size_bytes INTEGER, sha256 BLOB, created_at INTEGER NOT NULL, actor_type TEXT, \
     actor_id TEXT, redacted_at INTEGER, redacted_by TEXT, PRIMARY KEY (tenant_id, store_id, seq)) \
     STRICT, WITHOUT ROWID";
 
-/// What the server's read of a head selects.
+/// The columns that the server selects when it reads a head.
 const FIND: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, \
     m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256 \
     FROM store s \
@@ -47,7 +47,7 @@ pub(super) struct SqliteFloor {
 }
 
 impl SqliteFloor {
-    /// Makes the file anew, with the rows of the server's.
+    /// Recreates the file with the server's rows.
     pub(super) async fn prepare(served: &Path) -> sqlx::Result<Self> {
         for suffix in ["", "-wal", "-shm"] {
             match std::fs::remove_file(beside(served, suffix)) {
@@ -117,7 +117,7 @@ async fn fill(writer: &mut SqliteConnection, served: &Path) -> sqlx::Result<()> 
     Ok(())
 }
 
-/// The floor's file, or one that SQLite keeps beside it.
+/// The path of the floor's file, or of its journal with a suffix.
 fn beside(served: &Path, suffix: &str) -> PathBuf {
     let mut name = served.as_os_str().to_owned();
     name.push("-bench-floor");

@@ -1,4 +1,4 @@
-//! The benchmark runs, and its results say what was measured.
+//! The benchmark runs and its results have the expected contents.
 //!
 //! It measures the `keepsake` binary beside it, which `cargo test --workspace`
 //! builds, and `--test e2e` too.

@@ -333,7 +333,7 @@ fn every_key_has_its_variable() {
         ("KEEPSAKE_BLOBS_PATH_STYLE", "true"),
         ("KEEPSAKE_SERVER_REQUEST_DEADLINE_SECONDS", "5"),
         ("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", "4"),
-        // Empty is not set: how compose files pass on what nobody gave.
+        // An empty variable is not set: compose files pass on unset variables so.
         ("KEEPSAKE_BLOBS_REGION", ""),
     ];
     let settings = settings("blobs.url = 's3://memories'\nblobs.region = 'here'", &set).unwrap();

@@ -1,4 +1,4 @@
-//! A bucket that keeps versions of what was deleted.
+//! A bucket with versioning.
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Builder, Credentials, Region, RequestChecksumCalculation};
