@@ -5,6 +5,9 @@
 //! `sections`, whose `read` function names its keys, their defaults and checks;
 //! there is no other list of keys. No message quotes a value, which may be a
 //! secret.
+//!
+//! The crate has its own reader, because libraries that merge sources report only
+//! the first problem, or not the line of a value in a file.
 
 mod checks;
 mod cli;

@@ -30,10 +30,13 @@ pub(crate) fn problems(reader: &Reader) -> Vec<String> {
     }
     for (name, value) in &reader.variables {
         if known.iter().all(|key| key.variable() != *name) && !is_of_kubernetes(name, value) {
-            problems.push(format!(
-                "unknown variable {name}; there are {}",
-                similar(name, known)
-            ));
+            let is_prefix = |section: &&str| {
+                let prefix = format!("{VARIABLE_PREFIX}{}_", section.to_ascii_uppercase());
+                !section.is_empty() && name.starts_with(&prefix)
+            };
+            let section = known.iter().map(|key| key.parts().0).find(is_prefix);
+            let siblings = siblings(section.unwrap_or_default(), known);
+            problems.push(format!("unknown variable {name}; {siblings}"));
         }
     }
     problems
@@ -56,32 +59,6 @@ fn siblings(section: &str, known: &[Key]) -> String {
         .collect();
     first.dedup();
     format!("there are {}", first.join(", "))
-}
-
-/// The variables of the same section, or else one pattern for each section.
-fn similar(name: &str, known: &[Key]) -> String {
-    let words: Vec<_> = name.splitn(3, '_').take(2).collect();
-    let section = words.join("_") + "_";
-    let is_single = |key: &&Key| !key.name.contains('[');
-    let of_section: Vec<_> = known
-        .iter()
-        .filter(is_single)
-        .map(Key::variable)
-        .filter(|variable| variable.starts_with(&section))
-        .collect();
-    if !of_section.is_empty() {
-        return of_section.join(", ");
-    }
-    let mut patterns: Vec<_> = known
-        .iter()
-        .filter(is_single)
-        .map(|key| match key.parts() {
-            ("", _) => key.variable(),
-            (section, _) => format!("{VARIABLE_PREFIX}{}_*", section.to_ascii_uppercase()),
-        })
-        .collect();
-    patterns.dedup();
-    patterns.join(", ")
 }
 
 /// Whether Kubernetes set this variable for a Service named `keepsake`.

@@ -1,6 +1,7 @@
 //! `[sensitive_data]`: one list of tables, which a variable holds as TOML text.
 
 use keepsake_core::sensitive::{CustomRule, Scanner};
+use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::reader::{Reader, quoted};
@@ -45,25 +46,17 @@ fn rules(value: &Value) -> Result<Vec<Value>, String> {
 }
 
 fn custom_rule(number: usize, rule: &Value) -> Result<CustomRule, String> {
-    let Value::Table(fields) = rule else {
-        return Err(FORM.to_owned());
-    };
-    let place = format!("rule {number} of the list");
-    if let Some(unknown) = fields
-        .keys()
-        .find(|name| !["kind", "pattern"].contains(&name.as_str()))
-    {
-        return Err(format!(
-            "has an unknown key {unknown:?} ({place}): a rule has kind and pattern"
-        ));
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Rule {
+        kind: String,
+        pattern: String,
     }
-    let field = |name: &str| match fields.get(name) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(_) => Err(format!("has a {name} that must be text ({place})")),
-        None => Err(format!("lacks a {name} ({place})")),
+    // Not the error itself, which may quote a value.
+    let Ok(Rule { kind, pattern }) = Rule::deserialize(rule.clone()) else {
+        return Err(format!(
+            "{FORM}: rule {number} must have a kind and a pattern, both text, and nothing else"
+        ));
     };
-    Ok(CustomRule {
-        kind: field("kind")?,
-        pattern: field("pattern")?,
-    })
+    Ok(CustomRule { kind, pattern })
 }
