@@ -53,14 +53,14 @@ pub(crate) struct Credentials {
 ///
 /// # Errors
 /// [`Failure`] when the index or the folder cannot be written.
-pub(crate) async fn introduce(
+pub(crate) async fn print_credentials(
     engine: &Engine,
     backends: &Backends,
     folder: &Path,
     base_url: &str,
 ) -> Result<(), Failure> {
     let path = folder.join(CREDENTIALS_FILE);
-    if let Some(mut credentials) = known(backends, &path).await? {
+    if let Some(mut credentials) = find_valid(backends, &path).await? {
         if credentials.base_url != base_url {
             base_url.clone_into(&mut credentials.base_url);
             write(&path, &credentials)?;
@@ -70,45 +70,45 @@ pub(crate) async fn introduce(
             path.display()
         ));
     }
-    let credentials = make(engine, backends, folder, base_url).await?;
-    print(&welcome(&credentials, &path))
+    let credentials = create(engine, backends, folder, base_url).await?;
+    print(&welcome_text(&credentials, &path))
 }
 
 /// Finds or creates tenant, store and key, and prints nothing.
 ///
 /// # Errors
-/// As [`introduce`].
-pub(crate) async fn prepare(
+/// As [`print_credentials`].
+pub(crate) async fn find_or_create(
     engine: &Engine,
     backends: &Backends,
     folder: &Path,
     base_url: &str,
 ) -> Result<Credentials, Failure> {
-    match known(backends, &folder.join(CREDENTIALS_FILE)).await? {
+    match find_valid(backends, &folder.join(CREDENTIALS_FILE)).await? {
         Some(credentials) => Ok(credentials),
-        None => make(engine, backends, folder, base_url).await,
+        None => create(engine, backends, folder, base_url).await,
     }
 }
 
 /// The credentials in the folder, if they are still valid.
-async fn known(backends: &Backends, path: &Path) -> Result<Option<Credentials>, Failure> {
+async fn find_valid(backends: &Backends, path: &Path) -> Result<Option<Credentials>, Failure> {
     let Some(credentials) = read::<Credentials>(path)? else {
         return Ok(None);
     };
-    let is_good = is_good(backends.index.as_ref(), &credentials)
+    let is_valid = is_valid(backends.index.as_ref(), &credentials)
         .await
         .map_err(Failure::of("the index"))?;
-    Ok(is_good.then_some(credentials))
+    Ok(is_valid.then_some(credentials))
 }
 
 /// Creates a key, and the tenant and the store if they are missing.
-async fn make(
+async fn create(
     engine: &Engine,
     backends: &Backends,
     folder: &Path,
     base_url: &str,
 ) -> Result<Credentials, Failure> {
-    let tenant = find_or_make_tenant(engine, backends.index.as_ref(), folder).await?;
+    let tenant = find_or_create_tenant(engine, backends.index.as_ref(), folder).await?;
     let new = NewKey {
         tenant_id: tenant.workspace_id,
         name: NAME.to_owned(),
@@ -132,7 +132,7 @@ async fn make(
 }
 
 /// Whether the index still knows the key, its tenant and the store.
-async fn is_good(index: &dyn Index, credentials: &Credentials) -> Result<bool, IndexError> {
+async fn is_valid(index: &dyn Index, credentials: &Credentials) -> Result<bool, IndexError> {
     let Ok(secret) = ApiKeySecret::parse(&credentials.api_key) else {
         return Ok(false);
     };
@@ -147,7 +147,7 @@ async fn is_good(index: &dyn Index, credentials: &Credentials) -> Result<bool, I
             .is_some())
 }
 
-async fn find_or_make_tenant(
+async fn find_or_create_tenant(
     engine: &Engine,
     index: &dyn Index,
     folder: &Path,
@@ -164,7 +164,7 @@ async fn find_or_make_tenant(
         {
             known.workspace_id
         }
-        _ => make_tenant(engine).await?,
+        _ => create_tenant(engine).await?,
     };
     let store_id = known
         .filter(|known| known.workspace_id == workspace_id)
@@ -179,7 +179,7 @@ async fn find_or_make_tenant(
         {
             id
         }
-        _ => make_store(engine, workspace_id).await?,
+        _ => create_store(engine, workspace_id).await?,
     };
     let tenant = DevTenant {
         workspace_id,
@@ -191,7 +191,7 @@ async fn find_or_make_tenant(
     Ok(tenant)
 }
 
-async fn make_tenant(engine: &Engine) -> Result<TenantId, Failure> {
+async fn create_tenant(engine: &Engine) -> Result<TenantId, Failure> {
     let new = NewTenant {
         name: NAME.to_owned(),
         ..NewTenant::default()
@@ -204,7 +204,7 @@ async fn make_tenant(engine: &Engine) -> Result<TenantId, Failure> {
     Ok(tenant.tenant_id)
 }
 
-async fn make_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, Failure> {
+async fn create_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, Failure> {
     let made = engine.operator().create_store(tenant_id, NAME).await;
     Ok(made
         .map_err(Failure::of("the memory store was not created"))?
@@ -229,7 +229,7 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
     write_private_file(path, &format!("{text}\n")).map_err(failed())
 }
 
-fn welcome(credentials: &Credentials, path: &Path) -> String {
+fn welcome_text(credentials: &Credentials, path: &Path) -> String {
     let Credentials {
         base_url,
         api_key,
@@ -283,13 +283,13 @@ mod tests {
             };
             let settings = sources.merge().settings().unwrap();
             let backends = Backends::open(&settings).await.unwrap();
-            introduce(&backends.engine(&settings), &backends, self.0.path(), base_url)
+            print_credentials(&backends.engine(&settings), &backends, self.0.path(), base_url)
                 .await
                 .unwrap();
             let credentials = read::<Credentials>(&self.file(CREDENTIALS_FILE))
                 .unwrap()
                 .unwrap();
-            assert!(is_good(backends.index.as_ref(), &credentials).await.unwrap());
+            assert!(is_valid(backends.index.as_ref(), &credentials).await.unwrap());
             backends.index.close().await;
             credentials
         }
@@ -379,7 +379,7 @@ mod tests {
             memory_store_id: StoreId::from_uuid(uuid::Uuid::from_u128(1)),
             workspace_id: TenantId::from_uuid(uuid::Uuid::from_u128(2)),
         };
-        let text = welcome(&credentials, Path::new("/d/dev-credentials.json"));
+        let text = welcome_text(&credentials, Path::new("/d/dev-credentials.json"));
         assert!(text.contains(
             "curl -sS -w '\\n' http://127.0.0.1:8080/v1/memory_stores/memstore_00000000000000000000000001/tool_calls \\\n  \
              -H 'x-api-key: ks_live_x' -H 'content-type: application/json' \\\n  \

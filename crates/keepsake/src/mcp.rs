@@ -24,7 +24,7 @@ const NO_SERVER_YET: &str = "http://127.0.0.1:8080";
 /// # Errors
 /// [`Failure`] if it cannot start or the client does not speak MCP.
 pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
-    let ending = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
+    let shutdown = signals::shutdown_token().map_err(Failure::of("signals cannot be caught"))?;
     let served = async {
         match &args.url {
             Some(url) => bridge::run(url, &args).await,
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
     };
     tokio::select! {
         served = served => served,
-        () = ending.cancelled() => {
+        () = shutdown.cancelled() => {
             // The thread that reads stdin would block the exit until the next line.
             // Acknowledged writes are durable, and the lock ends with the process.
             std::process::exit(0)
@@ -75,13 +75,13 @@ async fn serve(
         .prepare_secrets()
         .await
         .map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
-    let local = dev::prepare(engine, backends, folder, NO_SERVER_YET).await?;
+    let local = dev::find_or_create(engine, backends, folder, NO_SERVER_YET).await?;
     let principal = engine
         .authenticate(&local.api_key)
         .await
         .map_err(Failure::of("the folder's API key is refused"))?;
     let store = match store_name {
-        Some(name) => find_or_make_store(engine, &principal, name).await,
+        Some(name) => find_or_create_store(engine, &principal, name).await,
         None => engine.store(&principal, local.memory_store_id).await,
     };
     let store = store.map_err(Failure::of("the memory store cannot be opened"))?;
@@ -101,7 +101,7 @@ async fn serve(
 }
 
 /// The newest store of this name, or a new one.
-async fn find_or_make_store(
+async fn find_or_create_store(
     engine: &Engine,
     principal: &std::sync::Arc<Principal>,
     name: &str,

@@ -130,7 +130,7 @@ impl Serving<'_> {
             None => None,
         };
         if let (Some(folder), Some((_, address))) = (dev_folder, &listener) {
-            dev::introduce(engine, backends, folder, &base_url(*address)).await?;
+            dev::print_credentials(engine, backends, folder, &base_url(*address)).await?;
         }
         let is_worker = settings.role != Role::Gateway;
         let runner = Runner::start(engine, is_worker)
