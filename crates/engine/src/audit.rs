@@ -75,7 +75,7 @@ impl Engine {
             // One more tells whether there is another page.
             limit: limit + 1,
         };
-        let items = self.0.index.audit(tenant_id, &listing).await?;
+        let items = self.0.index.audit.list(tenant_id, &listing).await?;
         self.page_of(identity, items, limit, audit_position).await
     }
 

@@ -52,7 +52,7 @@ use std::time::Duration;
 use keepsake_blobs::{BlobStore, MeasuredBlobs};
 use keepsake_core::sensitive::Scanner;
 use keepsake_core::{Limits, Timestamp};
-use keepsake_index::{DiskState, Index, IndexError, MeasuredIndex};
+use keepsake_index::{DiskState, Index, IndexError};
 use keepsake_telemetry::{Cache, Metrics};
 use keepsake_tokens::{Issuers, Vault};
 use tokio_util::sync::CancellationToken;
@@ -152,7 +152,7 @@ pub struct Engine(Arc<Parts>);
 
 #[derive(Debug)]
 struct Parts {
-    index: Arc<dyn Index>,
+    index: Index,
     blobs: Arc<dyn BlobStore>,
     limits: Limits,
     scanner: Scanner,
@@ -193,15 +193,15 @@ struct Parts {
 
 impl Engine {
     /// Puts an engine together.
-    pub fn new(index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>, options: EngineOptions) -> Self {
+    pub fn new(index: Index, blobs: Arc<dyn BlobStore>, options: EngineOptions) -> Self {
         let now = options.clock.now();
         let metrics = options.metrics;
-        let index = MeasuredIndex::new(index, metrics.clone());
+        let index = index.measured(metrics.clone());
         let access = Arc::new(access::Log::new(now));
         access.tell_lag(&metrics, Arc::clone(&options.clock));
         let engine = Self(Arc::new(Parts {
             disk: Arc::clone(index.disk()),
-            index: Arc::new(index),
+            index,
             blobs: Arc::new(MeasuredBlobs::new(blobs, metrics.clone())),
             metrics,
             replica: options.ids.uuid(now),

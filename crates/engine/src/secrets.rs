@@ -34,7 +34,7 @@ impl Engine {
     }
 
     async fn latest_secret(&self, purpose: &str) -> Result<Option<ServerSecret>, EngineError> {
-        let secrets = self.0.index.server_secrets(purpose).await?;
+        let secrets = self.0.index.secrets.list(purpose).await?;
         Ok(secrets.into_iter().rfind(|secret| secret.retired_at.is_none()))
     }
 
@@ -46,7 +46,7 @@ impl Engine {
         not_before: Timestamp,
     ) -> Result<bool, EngineError> {
         let secret = self.new_secret(purpose, kid, not_before)?;
-        Ok(self.0.index.add_server_secret(&secret).await?)
+        Ok(self.0.index.secrets.add(&secret).await?)
     }
 
     /// A secret that no index has yet.
@@ -75,7 +75,8 @@ impl Engine {
             // Another replica may have done it already.
             self.0
                 .index
-                .rewrap_server_secret(kid, &stored.wrapped_key, &sealed)
+                .secrets
+                .rewrap(kid, &stored.wrapped_key, &sealed)
                 .await?;
         }
         Ok(opened.secret)

@@ -313,7 +313,7 @@ impl Engine {
         let (audited, object) = (self.audited_by(principal), AuditObject::new(session_id.uuid()));
         self.run_to_end(async move {
             let (index, action) = (&engine.0.index, AuditAction::SessionTokenIssued);
-            let recorded = index.record(tenant_id, &audited, action, object).await?;
+            let recorded = index.audit.record(tenant_id, &audited, action, object).await?;
             recorded.map_err(|refusal| engine.over_quota(refusal))
         })
         .await?;

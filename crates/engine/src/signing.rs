@@ -137,10 +137,10 @@ impl Engine {
             Rotation::Compromised => (now, Some(now)),
         };
         for _ in 0..NAMING_TRIES {
-            let keys = self.0.index.server_secrets(PURPOSE).await?;
+            let keys = self.0.index.secrets.list(PURPOSE).await?;
             let secret = self.new_secret(PURPOSE, &name_after(&keys), not_before)?;
             let index = &self.0.index;
-            if index.rotate_server_secret(&secret, others_until, audited).await? {
+            if index.secrets.rotate(&secret, others_until, audited).await? {
                 self.0.signing.forget();
                 return Ok(RotatedKey {
                     name: secret.kid,
@@ -189,22 +189,22 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Index`].
     pub(crate) async fn drop_outlived_keys(&self, is_dry: bool) -> Result<u64, EngineError> {
-        let stored = self.0.index.server_secrets(PURPOSE).await?;
+        let stored = self.0.index.secrets.list(PURPOSE).await?;
         let old = outlived(&stored, self.now());
         for kid in old.iter().filter(|_| !is_dry) {
-            self.0.index.remove_server_secret(kid).await?;
+            self.0.index.secrets.remove(kid).await?;
         }
         Ok(old.len() as u64)
     }
 
     async fn read_keys(&self, now: Timestamp) -> Result<Arc<KeyRing>, EngineError> {
-        let mut stored = self.0.index.server_secrets(PURPOSE).await?;
+        let mut stored = self.0.index.secrets.list(PURPOSE).await?;
         if let Some(not_before) = self.next_key_at(&stored, now) {
             self.add_secret(PURPOSE, &name_after(&stored), not_before).await?;
-            stored = self.0.index.server_secrets(PURPOSE).await?;
+            stored = self.0.index.secrets.list(PURPOSE).await?;
         }
         for old in outlived(&stored, now) {
-            self.0.index.remove_server_secret(&old).await?;
+            self.0.index.secrets.remove(&old).await?;
             stored.retain(|key| key.kid != old);
         }
         let mut keys = Vec::with_capacity(stored.len());

@@ -69,6 +69,11 @@ impl IndexError {
         }
     }
 
+    /// Whether a row with the same key exists.
+    pub(crate) fn is_unique_violation(&self) -> bool {
+        matches!(self, Self::Database(sqlx::Error::Database(answer)) if answer.is_unique_violation())
+    }
+
     /// Whether a lost connection was the cause, so that another one may serve.
     pub(crate) fn is_connection_lost(&self) -> bool {
         let (Self::Unavailable(cause) | Self::OutcomeUnknown(cause)) = self else {

@@ -7,17 +7,23 @@
 //! [`MaintenanceIndex`], [`UpkeepIndex`], [`ExpiryIndex`], [`RetentionIndex`],
 //! [`SearchUpkeepIndex`], [`JobIndex`]) is for the operator and the jobs.
 
+mod audit;
+mod calls;
+mod change_feed;
 mod commit;
+mod credentials;
+mod database;
 mod directories;
 mod erasure;
 mod error;
 mod expiry;
 mod grants;
+mod keys;
 mod listing;
 mod measured;
 pub mod migrations;
 mod model;
-mod operator;
+mod numbers;
 pub mod postgres;
 mod retention;
 mod search;
@@ -25,21 +31,30 @@ mod secrets;
 mod sessions;
 pub mod sqlite;
 mod statements;
+mod tenant_deletions;
+mod tenants;
 mod updates;
 mod upkeep;
 mod usage;
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use keepsake_core::{
     BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
 };
+use keepsake_telemetry::Metrics;
 use uuid::Uuid;
 
+pub use audit::AuditLog;
 pub use commit::{
     Change, Commit, CommitOutcome, CommitPlan, DirectoryDelta, Guard, HeadChange, Idempotency, Refusal,
 };
+pub use credentials::Credentials;
+pub use database::DiskState;
+use database::{Backend, Database};
 pub use erasure::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureIndex, ErasureListing, ErasureState, ErasureStep,
     MOST_OPEN_ERASURES, NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
@@ -48,7 +63,8 @@ pub use error::IndexError;
 pub use expiry::{
     AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
 };
-pub use measured::{DiskState, MeasuredIndex};
+pub use keys::{ApiKeys, REVOKED_KEYS_COUNT_FOR};
+use measured::MeasuredIndex;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor,
     Claim, Credential, DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, Expiry,
@@ -59,14 +75,13 @@ pub use model::{
     TenantDeletion, TenantName, TenantPurge, TenantStanding, TenantStatus, TenantUpdate, TenantUsage,
     UnknownAuditor, Version, VersionCounts, VersionListing, VersionPage,
 };
-pub use operator::{AuditIndex, KeyIndex, OperatorIndex, REVOKED_KEYS_COUNT_FOR, TenantDeletionIndex};
 pub use postgres::PostgresIndex;
 pub use retention::{History, Outdated, RetentionIndex, VersionBatch, VersionsTaken};
 pub use search::{
     MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchPlace, SearchRow, SearchSince,
     SearchUpkeepIndex, Unindexed, UnindexedPage,
 };
-pub use secrets::{SecretIndex, ServerSecret};
+pub use secrets::{ServerSecret, ServerSecrets};
 pub use sessions::{
     Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace,
     MOST_ATTACHMENTS, NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
@@ -74,6 +89,8 @@ pub use sessions::{
     sees_session_of,
 };
 pub use sqlite::SqliteIndex;
+pub use tenant_deletions::TenantDeletions;
+pub use tenants::Tenants;
 pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
 pub use usage::{StoreUsage, UsageIndex, UsedMemory};
 
@@ -320,16 +337,6 @@ pub trait StoreIndex: Send + Sync {
     ) -> Result<Grant, IndexError>;
 }
 
-/// Who a credential belongs to.
-#[async_trait]
-pub trait CredentialIndex: Send + Sync {
-    /// Finds an API key by the SHA-256 of its secret, in one query.
-    async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError>;
-
-    /// Finds the tenant that a token names, in one query.
-    async fn tenant_standing(&self, name: &TenantName) -> Result<Option<TenantStanding>, IndexError>;
-}
-
 /// How long a replica is believed to live after its last sign of life: three
 /// of them, which come half-minutely.
 pub const LIVES_FOR: Duration = Duration::from_secs(90);
@@ -472,9 +479,93 @@ pub trait JobIndex: Send + Sync {
     ) -> Result<Vec<JobRun>, IndexError>;
 }
 
-/// The whole index, as the engine holds it.
+/// Metadata of every tenant on one of the databases; cheap to clone.
+///
+/// Each part is for one kind of object. The methods of [`IndexMethods`] are reached
+/// through this struct directly.
+#[derive(Debug, Clone)]
+pub struct Index {
+    /// API keys.
+    pub keys: ApiKeys,
+    /// The audit.
+    pub audit: AuditLog,
+    /// Who a credential belongs to.
+    pub credentials: Credentials,
+    /// Secrets of the server itself.
+    pub secrets: ServerSecrets,
+    /// The deletion of tenants.
+    pub tenant_deletions: TenantDeletions,
+    /// Tenants, for the operator.
+    pub tenants: Tenants,
+    database: Database,
+    methods: Arc<dyn IndexMethods>,
+}
+
+impl From<PostgresIndex> for Index {
+    fn from(postgres: PostgresIndex) -> Self {
+        let database = Database::new(Backend::Postgres(postgres.clone()), Metrics::default());
+        Self::new(Arc::new(postgres), database)
+    }
+}
+
+impl From<SqliteIndex> for Index {
+    fn from(sqlite: SqliteIndex) -> Self {
+        let database = Database::new(Backend::Sqlite(sqlite.clone()), Metrics::default());
+        Self::new(Arc::new(sqlite), database)
+    }
+}
+
+impl Index {
+    fn new(methods: Arc<dyn IndexMethods>, database: Database) -> Self {
+        Self {
+            keys: ApiKeys::new(database.clone()),
+            audit: AuditLog::new(database.clone()),
+            credentials: Credentials::new(database.clone()),
+            secrets: ServerSecrets::new(database.clone()),
+            tenant_deletions: TenantDeletions::new(database.clone()),
+            tenants: Tenants::new(database.clone()),
+            database,
+            methods,
+        }
+    }
+
+    /// The same index, whose calls are recorded in `metrics`.
+    #[must_use]
+    pub fn measured(self, metrics: Metrics) -> Self {
+        let database = Database::new(self.database.backend().clone(), metrics.clone());
+        let disk = Arc::clone(database.disk());
+        Self::new(
+            Arc::new(MeasuredIndex::new(self.methods, metrics, disk)),
+            database,
+        )
+    }
+
+    /// The same index with other methods, so that a test can plant a bug.
+    #[must_use]
+    pub fn with_methods(self, methods: impl FnOnce(Arc<dyn IndexMethods>) -> Arc<dyn IndexMethods>) -> Self {
+        Self {
+            methods: methods(Arc::clone(&self.methods)),
+            ..self
+        }
+    }
+
+    /// What the calls found about the database's disk.
+    pub fn disk(&self) -> &Arc<DiskState> {
+        self.database.disk()
+    }
+}
+
+impl Deref for Index {
+    type Target = dyn IndexMethods;
+
+    fn deref(&self) -> &Self::Target {
+        self.methods.as_ref()
+    }
+}
+
+/// Methods that each database still implements by itself.
 #[async_trait]
-pub trait Index:
+pub trait IndexMethods:
     MemoryIndex
     + VersionIndex
     + PurgeIndex
@@ -482,12 +573,6 @@ pub trait Index:
     + StoreIndex
     + SessionIndex
     + UsageIndex
-    + CredentialIndex
-    + SecretIndex
-    + OperatorIndex
-    + KeyIndex
-    + AuditIndex
-    + TenantDeletionIndex
     + MaintenanceIndex
     + UpkeepIndex
     + ExpiryIndex

@@ -4,109 +4,45 @@
 //! in a trait is not there for the engine before it has its line here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use async_trait::async_trait;
 use keepsake_core::{
-    ApiKeyId, BlobKey, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, SessionId, StoreId, TenantId,
-    Timestamp, VersionId,
+    BlobKey, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, SessionId, StoreId, TenantId, Timestamp,
+    VersionId,
 };
 use keepsake_telemetry::{Metrics, Outcome};
 use tracing::Instrument;
 use uuid::Uuid;
 
+use crate::database::{DiskState, Effect, is_repeated, outcome_of};
 use crate::{
-    AccessFlush, AccessRow, ApiKey, AuditAction, AuditEntry, AuditIndex, AuditListing, AuditObject,
-    AuditPlace, Audited, CallKey, Commit, CommitOutcome, Credential, CredentialIndex, Directory, DueDeletion,
-    ErasedBlobs, Erasure, ErasureCreation, ErasureIndex, ErasureListing, EventListing, Expiration,
-    ExpiryIndex, FoundMemory, FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, Index,
-    IndexError, IssuedKey, JobIndex, JobRun, KeyCreation, KeyIndex, KeyUse, Life, Lookup, MaintenanceIndex,
-    MemoryIndex, MemoryListing, MemoryPage, MemoryPlace, NamedBlob, NewErasure, NewSession, NewStore,
-    OperatorIndex, OverQuota, Pin, PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction,
-    RedactionOutcome, Replayed, RetentionIndex, RowsErased, RunFence, RunPlace, SearchChanges, SearchIndex,
-    SearchRow, SearchSince, SearchUpkeepIndex, SecretIndex, ServerSecret, Session, SessionChange,
+    AccessFlush, AccessRow, Audited, CallKey, Commit, CommitOutcome, Directory, DueDeletion, ErasedBlobs,
+    Erasure, ErasureCreation, ErasureIndex, ErasureListing, EventListing, Expiration, ExpiryIndex,
+    FoundMemory, FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, IndexError,
+    IndexMethods, JobIndex, JobRun, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing,
+    MemoryPage, MemoryPlace, NamedBlob, NewErasure, NewSession, NewStore, Pin, PinOutcome, Prunable,
+    PrunedCalls, PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex, RowsErased, RunFence,
+    RunPlace, SearchChanges, SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex, Session, SessionChange,
     SessionCreation, SessionEvent, SessionIndex, SessionLimits, SessionListing, SessionPage, SessionUpdate,
     SessionUse, Store, StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing, StorePurge,
-    StoreUpdate, StoreUsage, Tenant, TenantChange, TenantCount, TenantDeletion, TenantDeletionIndex,
-    TenantName, TenantPurge, TenantStanding, TenantUpdate, TenantUsage, UnindexedPage, UpkeepIndex,
-    UsageIndex, Version, VersionBatch, VersionCounts, VersionIndex, VersionListing, VersionPage,
-    VersionsTaken,
+    StoreUpdate, StoreUsage, TenantCount, UnindexedPage, UpkeepIndex, UsageIndex, Version, VersionBatch,
+    VersionIndex, VersionListing, VersionPage, VersionsTaken,
 };
 
 /// Measures every call of the index that it passes on.
 #[derive(Debug)]
-pub struct MeasuredIndex {
-    inner: Arc<dyn Index>,
+pub(crate) struct MeasuredIndex {
+    inner: Arc<dyn IndexMethods>,
     metrics: Metrics,
     disk: Arc<DiskState>,
 }
 
 impl MeasuredIndex {
     /// Puts itself around an index.
-    pub fn new(inner: Arc<dyn Index>, metrics: Metrics) -> Self {
-        Self {
-            inner,
-            metrics,
-            disk: Arc::default(),
-        }
+    pub(crate) fn new(inner: Arc<dyn IndexMethods>, metrics: Metrics, disk: Arc<DiskState>) -> Self {
+        Self { inner, metrics, disk }
     }
-
-    /// What the calls found of the database's disk.
-    pub const fn disk(&self) -> &Arc<DiskState> {
-        &self.disk
-    }
-}
-
-/// Whether the database's disk takes writes, as the last calls found.
-#[derive(Debug, Default)]
-pub struct DiskState {
-    is_full: AtomicBool,
-}
-
-impl DiskState {
-    /// Whether a write met a full, read-only or failing disk and no heartbeat was
-    /// written since.
-    pub fn is_full(&self) -> bool {
-        self.is_full.load(Ordering::Relaxed)
-    }
-
-    fn observe<T>(&self, call: &str, result: &Result<T, IndexError>) {
-        match result {
-            Err(IndexError::DiskFull(_) | IndexError::DiskFailed(_)) => {
-                self.is_full.store(true, Ordering::Relaxed);
-            }
-            // The one call that always writes.
-            Ok(_) if call == "heartbeat" => self.is_full.store(false, Ordering::Relaxed),
-            _ => {}
-        }
-    }
-}
-
-const fn outcome<T>(result: &Result<T, IndexError>) -> Outcome {
-    match result {
-        Ok(_) => Outcome::Ok,
-        Err(IndexError::Unavailable(_) | IndexError::OutcomeUnknown(_)) => Outcome::Unavailable,
-        Err(IndexError::DiskFull(_) | IndexError::DiskFailed(_)) => Outcome::DiskFull,
-        Err(_) => Outcome::Error,
-    }
-}
-
-/// Whether a call can change something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Read,
-    Write,
-}
-
-/// Whether a call that failed is made once more: it met a connection that had
-/// broken meanwhile, and has certainly changed nothing.
-fn is_repeated<T>(effect: Effect, result: &Result<T, IndexError>) -> bool {
-    let Err(error) = result else {
-        return false;
-    };
-    let changed_nothing = effect == Effect::Read || matches!(error, IndexError::Unavailable(_));
-    changed_nothing && error.is_connection_lost()
 }
 
 /// Passes a call on in a span of its own, and records it.
@@ -122,8 +58,9 @@ macro_rules! pass_on {
             result = result.map_err(IndexError::of_read);
         }
         let took = began_at.elapsed();
-        $index.disk.observe(stringify!($method), &result);
-        $index.metrics.index_called(stringify!($method), outcome(&result), took);
+        let outcome = result.as_ref().err().map_or(Outcome::Ok, outcome_of);
+        $index.disk.observe(stringify!($method), outcome);
+        $index.metrics.index_called(stringify!($method), outcome, took);
         result
     }};
 }
@@ -222,12 +159,6 @@ $implement! {
 }
 
 $implement! {
-    CredentialIndex:
-    read authenticate(secret_sha256: &[u8; 32]) -> Option<Credential>;
-    read tenant_standing(name: &TenantName) -> Option<TenantStanding>;
-}
-
-$implement! {
     SearchIndex:
     read search_changes(tenant_id: TenantId, store_id: StoreId, since: &SearchSince) -> Option<SearchChanges>;
 }
@@ -267,16 +198,6 @@ $implement! {
 }
 
 $implement! {
-    SecretIndex:
-    read server_secrets(purpose: &str) -> Vec<ServerSecret>;
-    write add_server_secret(secret: &ServerSecret) -> bool;
-    write rewrap_server_secret(kid: &str, from: &[u8], to: &[u8]) -> bool;
-    write retire_server_secret(kid: &str, at: Timestamp) -> bool;
-    write rotate_server_secret(secret: &ServerSecret, others_until: Option<Timestamp>, audited: &Audited) -> bool;
-    write remove_server_secret(kid: &str) -> bool;
-}
-
-$implement! {
     ErasureIndex:
     write create_erasure(
         tenant_id: TenantId, erasure: &NewErasure, idempotency: Option<&Idempotency>
@@ -298,47 +219,6 @@ $implement! {
         tenant_id: TenantId, erasure_id: ErasureId, error: &'static str, retry_at: Timestamp
     ) -> ();
     write finish_erasure(tenant_id: TenantId, erasure_id: ErasureId, audited: &Audited) -> bool;
-}
-
-$implement! {
-    OperatorIndex:
-    write create_tenant(tenant: &Tenant, audited: &Audited) -> bool;
-    read tenant(tenant_id: TenantId) -> Option<Tenant>;
-    read tenants(external_id: Option<&str>, before: Option<TenantId>, limit: u32) -> Vec<Tenant>;
-    write update_tenant(tenant_id: TenantId, change: &TenantChange, audited: &Audited) -> TenantUpdate;
-    read usage(tenant_id: TenantId) -> Option<TenantUsage>;
-}
-
-$implement! {
-    KeyIndex:
-    write create_api_key(
-        key: &ApiKey, secret_sha256: &[u8; 32], keys_limit: u64, idempotency: Option<&Idempotency>,
-        audited: &Audited
-    ) -> KeyCreation;
-    read api_key(tenant_id: TenantId, api_key_id: ApiKeyId) -> Option<IssuedKey>;
-    read api_keys(tenant_id: TenantId, before: Option<ApiKeyId>, limit: u32) -> Vec<IssuedKey>;
-    write revoke_api_key(tenant_id: TenantId, api_key_id: ApiKeyId, audited: &Audited) -> Option<IssuedKey>;
-}
-
-$implement! {
-    AuditIndex:
-    read audit(tenant_id: TenantId, listing: &AuditListing) -> Vec<AuditEntry>;
-    write record(
-        tenant_id: TenantId, audited: &Audited, action: AuditAction, object: AuditObject
-    ) -> Result<(), OverQuota>;
-    read operator_audit(before: Option<AuditPlace>, limit: u32) -> Vec<AuditEntry>;
-}
-
-$implement! {
-    TenantDeletionIndex:
-    write delete_tenant(tenant_id: TenantId, audited: &Audited) -> Option<TenantDeletion>;
-    read tenant_deletion(tenant_id: TenantId) -> Option<TenantDeletion>;
-    read due_tenant_deletions(now: Timestamp, limit: u32) -> Vec<TenantDeletion>;
-    write purge_tenant(tenant_id: TenantId, now: Timestamp, limit: u32) -> TenantPurge;
-    write count_blobs(tenant_id: TenantId, last: &BlobKey, blobs: u64, bytes: u64) -> ();
-    write note_object_versions(tenant_id: TenantId, versions: &VersionCounts) -> ();
-    write settle_tenant(tenant_id: TenantId, settles_at: Timestamp) -> ();
-    write finish_tenant(tenant_id: TenantId, now: Timestamp) -> bool;
 }
 
 $implement! {
@@ -379,7 +259,7 @@ $implement! {
 for_each_index_trait!(measured);
 
 #[async_trait]
-impl Index for MeasuredIndex {
+impl IndexMethods for MeasuredIndex {
     async fn check(&self) -> Result<(), IndexError> {
         pass_on!(self, Effect::Read, check())
     }

@@ -1,23 +1,42 @@
 //! Secrets that every replica of the server shares.
 
-use async_trait::async_trait;
 use keepsake_core::Timestamp;
 
 use crate::IndexError;
-use crate::model::Audited;
+use crate::audit::record_of_operator;
+use crate::database::{Database, Query, Role, Tx};
+use crate::model::{AuditAction, Audited};
 
-/// A secret as it is stored: wrapped, where the operator has a key for it.
+const LIST: &str = "SELECT kid, wrapped_key, not_before, retired_at FROM server_secret \
+    WHERE purpose = $1 ORDER BY not_before, kid";
+
+const INSERT: &str = "INSERT INTO server_secret (kid, purpose, wrapped_key, not_before, retired_at) \
+    VALUES ($1, $2, $3, $4, $5) ON CONFLICT (kid) DO NOTHING";
+
+const REWRAP: &str = "UPDATE server_secret SET wrapped_key = $3 WHERE kid = $1 AND wrapped_key = $2";
+
+/// An earlier end stays.
+const RETIRE: &str = "UPDATE server_secret SET retired_at = \
+    CASE WHEN retired_at <= $2 THEN retired_at ELSE $2 END WHERE kid = $1";
+
+/// An earlier end stays.
+const RETIRE_OTHERS: &str = "UPDATE server_secret SET retired_at = \
+    CASE WHEN retired_at <= $3 THEN retired_at ELSE $3 END WHERE purpose = $1 AND kid <> $2";
+
+const REMOVE: &str = "DELETE FROM server_secret WHERE kid = $1";
+
+/// A secret as it is stored: wrapped where the operator configured a key for that.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerSecret {
-    /// Its own name.
+    /// Key id, unique among all secrets.
     pub kid: String,
     /// What it is for.
     pub purpose: String,
     /// Its bytes, as they are stored.
     pub wrapped_key: Vec<u8>,
-    /// From when on it is to be used.
+    /// When it comes into use.
     pub not_before: Timestamp,
-    /// From when on it is not to be believed any more.
+    /// When it stops being trusted.
     pub retired_at: Option<Timestamp>,
 }
 
@@ -32,39 +51,145 @@ impl std::fmt::Debug for ServerSecret {
     }
 }
 
-/// Secrets of the server itself; no tenant has any.
-#[async_trait]
-pub trait SecretIndex: Send + Sync {
-    /// Every secret of a purpose, in the order of their times, then names.
-    async fn server_secrets(&self, purpose: &str) -> Result<Vec<ServerSecret>, IndexError>;
+/// Secrets of the server itself, which belong to no tenant.
+#[derive(Debug, Clone)]
+pub struct ServerSecrets {
+    database: Database,
+}
 
-    /// Records a secret; `false`, recording nothing, where its name is taken.
+#[derive(sqlx::FromRow)]
+struct SecretRow {
+    kid: String,
+    wrapped_key: Vec<u8>,
+    not_before: i64,
+    retired_at: Option<i64>,
+}
+
+impl ServerSecrets {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// All secrets of a purpose, ordered by `not_before`, then by key id.
     ///
-    /// Of replicas that bring one of the same name, one alone is answered
-    /// `true`.
-    async fn add_server_secret(&self, secret: &ServerSecret) -> Result<bool, IndexError>;
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn list(&self, purpose: &str) -> Result<Vec<ServerSecret>, IndexError> {
+        let mut tx = self
+            .database
+            .read_one("server_secrets", Role::Shared(None))
+            .await?;
+        let rows = tx.query(LIST).bind(purpose).all::<SecretRow>().await?;
+        let secrets = rows.into_iter().map(|row| ServerSecret {
+            kid: row.kid,
+            purpose: purpose.to_owned(),
+            wrapped_key: row.wrapped_key,
+            not_before: Timestamp::from_micros(row.not_before),
+            retired_at: row.retired_at.map(Timestamp::from_micros),
+        });
+        Ok(secrets.collect())
+    }
 
-    /// Stores the same secret in another form; `false` when its form is not
-    /// `from` any more.
-    async fn rewrap_server_secret(&self, kid: &str, from: &[u8], to: &[u8]) -> Result<bool, IndexError>;
-
-    /// Lets a secret not be believed from a time on; never later than it was.
+    /// Adds a secret; `false` and no change when its key id is taken.
     ///
-    /// Answers `false` where there is none of this name.
-    async fn retire_server_secret(&self, kid: &str, at: Timestamp) -> Result<bool, IndexError>;
-
-    /// Records a secret that the operator asked for, with the operator's audit;
-    /// `false`, changing nothing, where its name is taken.
+    /// When several replicas add the same key id, exactly one gets `true`.
     ///
-    /// From `others_until` on, where it is given, no other secret of the purpose is
-    /// to be believed.
-    async fn rotate_server_secret(
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn add(&self, secret: &ServerSecret) -> Result<bool, IndexError> {
+        let mut tx = self
+            .database
+            .write("add_server_secret", Role::Shared(None))
+            .await?;
+        let added = insert(&mut tx, secret).execute().await?;
+        tx.commit().await?;
+        Ok(added > 0)
+    }
+
+    /// Stores the same secret in another form; `false` when the stored form is not
+    /// `from`.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn rewrap(&self, kid: &str, from: &[u8], to: &[u8]) -> Result<bool, IndexError> {
+        let mut tx = self
+            .database
+            .write("rewrap_server_secret", Role::Shared(None))
+            .await?;
+        let changed = tx.query(REWRAP).bind(kid).bind(from).bind(to).execute().await?;
+        tx.commit().await?;
+        Ok(changed > 0)
+    }
+
+    /// Stops trusting a secret from a time on; an earlier end stays.
+    ///
+    /// Answers `false` when there is no such secret.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn retire(&self, kid: &str, at: Timestamp) -> Result<bool, IndexError> {
+        let mut tx = self
+            .database
+            .write("retire_server_secret", Role::Shared(None))
+            .await?;
+        let changed = tx.query(RETIRE).bind(kid).bind(at.as_micros()).execute().await?;
+        tx.commit().await?;
+        Ok(changed > 0)
+    }
+
+    /// Adds a secret that the operator asked for, and records it in the operator's
+    /// audit; `false` and no change when its key id is taken.
+    ///
+    /// With `others_until`, all other secrets of the purpose end then.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn rotate(
         &self,
         secret: &ServerSecret,
         others_until: Option<Timestamp>,
         audited: &Audited,
-    ) -> Result<bool, IndexError>;
+    ) -> Result<bool, IndexError> {
+        let mut tx = self
+            .database
+            .write("rotate_server_secret", Role::Shared(None))
+            .await?;
+        if insert(&mut tx, secret).execute().await? == 0 {
+            return Ok(false);
+        }
+        if let Some(until) = others_until {
+            let retire = tx.query(RETIRE_OTHERS).bind(&secret.purpose).bind(&secret.kid);
+            retire.bind(until.as_micros()).execute().await?;
+        }
+        let action = match others_until {
+            None => AuditAction::TokenKeyRotated,
+            Some(_) => AuditAction::TokenKeysDistrusted,
+        };
+        record_of_operator(&mut tx, audited, action.name(), None).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
 
-    /// Removes a secret; `false` where there is none of this name.
-    async fn remove_server_secret(&self, kid: &str) -> Result<bool, IndexError>;
+    /// Removes a secret; `false` when there is no such secret.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn remove(&self, kid: &str) -> Result<bool, IndexError> {
+        let mut tx = self
+            .database
+            .write("remove_server_secret", Role::Shared(None))
+            .await?;
+        let removed = tx.query(REMOVE).bind(kid).execute().await?;
+        tx.commit().await?;
+        Ok(removed > 0)
+    }
+}
+
+fn insert<'t>(tx: &'t mut Tx, secret: &ServerSecret) -> Query<'t> {
+    tx.query(INSERT)
+        .bind(&secret.kid)
+        .bind(&secret.purpose)
+        .bind(&secret.wrapped_key)
+        .bind(secret.not_before.as_micros())
+        .bind(secret.retired_at.map(Timestamp::as_micros))
 }

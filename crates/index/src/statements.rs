@@ -200,33 +200,3 @@ pub(crate) const CALLS_THROUGH: &str = "SELECT scope_sha256 FROM idempotency \
 /// Forgets what the request of a call was.
 pub(crate) const FORGET_REQUEST: &str =
     "UPDATE idempotency SET request_sha256 = $3 WHERE tenant_id = $1 AND scope_sha256 = $2";
-
-/// Every secret of a purpose.
-pub(crate) const SERVER_SECRETS: &str = "SELECT kid, wrapped_key, not_before, retired_at FROM server_secret \
-    WHERE purpose = $1 ORDER BY not_before, kid";
-
-/// A new secret.
-pub(crate) const ADD_SERVER_SECRET: &str = "INSERT INTO server_secret (kid, purpose, wrapped_key, not_before, retired_at) \
-    VALUES ($1, $2, $3, $4, $5) ON CONFLICT (kid) DO NOTHING";
-
-/// The same secret in another form.
-pub(crate) const REWRAP_SERVER_SECRET: &str =
-    "UPDATE server_secret SET wrapped_key = $3 WHERE kid = $1 AND wrapped_key = $2";
-
-/// The end of a secret; one that was to end earlier does.
-pub(crate) const RETIRE_SERVER_SECRET: &str = "UPDATE server_secret SET retired_at = \
-    CASE WHEN retired_at <= $2 THEN retired_at ELSE $2 END WHERE kid = $1";
-
-/// The end of the other secrets of a purpose; one that was to end earlier does.
-pub(crate) const RETIRE_OTHER_SECRETS: &str = "UPDATE server_secret SET retired_at = \
-    CASE WHEN retired_at <= $3 THEN retired_at ELSE $3 END WHERE purpose = $1 AND kid <> $2";
-
-/// A secret that nothing needs any more.
-pub(crate) const REMOVE_SERVER_SECRET: &str = "DELETE FROM server_secret WHERE kid = $1";
-
-/// What a tenant may do at the moment.
-pub(crate) const STANDING: &str = "SELECT tenant_id, status, limits FROM tenant WHERE tenant_id = $1";
-
-/// The same, by the operator's own name for it.
-pub(crate) const STANDING_BY_EXTERNAL_ID: &str =
-    "SELECT tenant_id, status, limits FROM tenant WHERE external_id = $1";

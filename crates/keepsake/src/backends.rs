@@ -21,7 +21,7 @@ const MAX_BLOB_CALL: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Backends {
     /// The metadata.
-    pub(crate) index: Arc<dyn Index>,
+    pub(crate) index: Index,
     /// The content.
     pub(crate) blobs: Arc<dyn BlobStore>,
     _lock: Option<FolderLock>,
@@ -72,7 +72,7 @@ impl Backends {
             metrics,
             ..EngineOptions::default()
         };
-        Engine::new(Arc::clone(&self.index), Arc::clone(&self.blobs), options)
+        Engine::new(self.index.clone(), Arc::clone(&self.blobs), options)
     }
 }
 
@@ -117,11 +117,11 @@ pub(crate) async fn open_blobs(
         .map_err(Failure::of(format_args!("blobs.url {}", settings.blobs.url)))
 }
 
-async fn open_index(settings: &IndexSettings) -> Result<(Arc<dyn Index>, Option<FolderLock>), Failure> {
+async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLock>), Failure> {
     match &settings.url {
         IndexUrl::Sqlite { url, file } => {
             let (index, lock) = open_sqlite(url, file).await?;
-            Ok((Arc::new(index), Some(lock)))
+            Ok((index.into(), Some(lock)))
         }
         IndexUrl::Postgres(url) => {
             let options = PostgresOptions {
@@ -136,7 +136,7 @@ async fn open_index(settings: &IndexSettings) -> Result<(Arc<dyn Index>, Option<
             let index = PostgresIndex::connect(&options)
                 .await
                 .map_err(Failure::of(format_args!("index.url {}", settings.url)))?;
-            Ok((Arc::new(index), None))
+            Ok((index.into(), None))
         }
     }
 }
@@ -158,7 +158,7 @@ pub(crate) async fn migrate(url: &IndexUrl) -> Result<(), Failure> {
     match url {
         IndexUrl::Sqlite { url, file } => {
             let (index, _lock) = open_sqlite(url, file).await?;
-            index.close().await;
+            Index::from(index).close().await;
             Ok(())
         }
         IndexUrl::Postgres(secret) => PostgresIndex::migrate(secret.expose_secret())

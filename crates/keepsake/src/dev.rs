@@ -95,7 +95,7 @@ async fn find_valid(backends: &Backends, path: &Path) -> Result<Option<Credentia
     let Some(credentials) = read::<Credentials>(path)? else {
         return Ok(None);
     };
-    let is_valid = is_valid(backends.index.as_ref(), &credentials)
+    let is_valid = is_valid(&backends.index, &credentials)
         .await
         .map_err(Failure::of("the index"))?;
     Ok(is_valid.then_some(credentials))
@@ -108,7 +108,7 @@ async fn create(
     folder: &Path,
     base_url: &str,
 ) -> Result<Credentials, Failure> {
-    let tenant = find_or_create_tenant(engine, backends.index.as_ref(), folder).await?;
+    let tenant = find_or_create_tenant(engine, &backends.index, folder).await?;
     let new = NewKey {
         tenant_id: tenant.workspace_id,
         name: NAME.to_owned(),
@@ -132,11 +132,11 @@ async fn create(
 }
 
 /// Whether the index still knows the key, its tenant and the store.
-async fn is_valid(index: &dyn Index, credentials: &Credentials) -> Result<bool, IndexError> {
+async fn is_valid(index: &Index, credentials: &Credentials) -> Result<bool, IndexError> {
     let Ok(secret) = ApiKeySecret::parse(&credentials.api_key) else {
         return Ok(false);
     };
-    let Some(found) = index.authenticate(&secret.sha256()).await? else {
+    let Some(found) = index.credentials.authenticate(&secret.sha256()).await? else {
         return Ok(false);
     };
     let is_of_tenant = found.tenant_id == credentials.workspace_id && !found.is_revoked;
@@ -147,17 +147,14 @@ async fn is_valid(index: &dyn Index, credentials: &Credentials) -> Result<bool, 
             .is_some())
 }
 
-async fn find_or_create_tenant(
-    engine: &Engine,
-    index: &dyn Index,
-    folder: &Path,
-) -> Result<DevTenant, Failure> {
+async fn find_or_create_tenant(engine: &Engine, index: &Index, folder: &Path) -> Result<DevTenant, Failure> {
     let path = folder.join(TENANT_FILE);
     let known = read::<DevTenant>(&path)?;
     let workspace_id = match known {
         Some(known)
             if index
-                .tenant(known.workspace_id)
+                .tenants
+                .find(known.workspace_id)
                 .await
                 .map_err(Failure::of("the index"))?
                 .is_some_and(|tenant| tenant.status != TenantStatus::Deleting) =>
@@ -289,7 +286,7 @@ mod tests {
             let credentials = read::<Credentials>(&self.file(CREDENTIALS_FILE))
                 .unwrap()
                 .unwrap();
-            assert!(is_valid(backends.index.as_ref(), &credentials).await.unwrap());
+            assert!(is_valid(&backends.index, &credentials).await.unwrap());
             backends.index.close().await;
             credentials
         }

@@ -212,7 +212,7 @@ mod tests {
     use http_body_util::BodyExt;
     use keepsake_blobs::FileBlobs;
     use keepsake_engine::EngineOptions;
-    use keepsake_index::SqliteIndex;
+    use keepsake_index::{Index, SqliteIndex};
     use serde_json::Value;
     use tower::ServiceExt;
 
@@ -222,7 +222,7 @@ mod tests {
     async fn answered(router: Router<()>) -> (u16, Value) {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
-        let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
+        let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
         let engine = Engine::new(index, blobs, EngineOptions::default());
         let deadline = Duration::from_millis(50);

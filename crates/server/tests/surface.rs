@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use keepsake_blobs::FileBlobs;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
-use keepsake_index::{Scope, SqliteIndex};
+use keepsake_index::{Index, Scope, SqliteIndex};
 use keepsake_server::{Lifecycle, ServerOptions, openapi, router};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ impl Server {
     async fn with(limits: LimitOverrides, options: &ServerOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
-        let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
+        let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
         let engine = Engine::new(index, blobs, EngineOptions::default());
         let tenant = NewTenant {

@@ -183,7 +183,7 @@ impl Engine {
         secret_sha256: &[u8; 32],
         now: Timestamp,
     ) -> Result<Option<Credential>, EngineError> {
-        let found = self.0.index.authenticate(secret_sha256).await?;
+        let found = self.0.index.credentials.authenticate(secret_sha256).await?;
         if found.is_none() {
             self.0.keys.unknown.insert(*secret_sha256, now).await;
         }

@@ -160,7 +160,7 @@ impl Engine {
         let found = if let Some(known) = known {
             known.found
         } else {
-            let found = self.0.index.api_key(tenant_id, api_key_id).await?.map(Arc::new);
+            let found = self.0.index.keys.find(tenant_id, api_key_id).await?.map(Arc::new);
             let key = IssuingKey {
                 looked_up_at: now,
                 found: found.clone(),
@@ -261,7 +261,7 @@ impl Engine {
                 if entry.is_some_and(|entry| is_fresh(entry.value())) {
                     return Ok(Op::Nop);
                 }
-                let found = self.0.index.tenant_standing(tenant).await?;
+                let found = self.0.index.credentials.tenant_standing(tenant).await?;
                 Ok::<_, EngineError>(Op::Put(Standing {
                     looked_up_at: now,
                     found: found.map(Arc::new),

@@ -53,7 +53,7 @@ impl Job for DeleteTenants {
         let mut removed = Removed::default();
         loop {
             let limit = TENANTS.saturating_add(removed.failed_count());
-            let due = engine.0.index.due_tenant_deletions(engine.now(), limit).await?;
+            let due = engine.0.index.tenant_deletions.due(engine.now(), limit).await?;
             let before = removed.tried();
             for deletion in due {
                 if removed.failed.contains(&deletion.tenant_id) {
@@ -133,11 +133,11 @@ async fn remove(
     match deletion.state {
         DeletionState::Removing => {
             let settles_at = engine.now().plus(SETTLES_AFTER);
-            index.settle_tenant(tenant_id, settles_at).await?;
+            index.tenant_deletions.settle(tenant_id, settles_at).await?;
             removed.settling += 1;
         }
         DeletionState::Settling => {
-            removed.done += u64::from(index.finish_tenant(tenant_id, engine.now()).await?);
+            removed.done += u64::from(index.tenant_deletions.finish(tenant_id, engine.now()).await?);
         }
         DeletionState::Done => {}
     }
@@ -154,7 +154,8 @@ async fn remove_rows(
         let batch = engine
             .0
             .index
-            .purge_tenant(deletion.tenant_id, engine.now(), BATCH_ROWS)
+            .tenant_deletions
+            .purge(deletion.tenant_id, engine.now(), BATCH_ROWS)
             .await?;
         removed.rows += batch.rows;
         if !lease.renew(None).await? {
@@ -190,7 +191,12 @@ async fn remove_blobs(
             .filter(is_new)
             .fold((0, 0), |(many, bytes), blob| (many + 1, bytes + blob.size_bytes));
         if many > 0 {
-            engine.0.index.count_blobs(tenant_id, &last, many, bytes).await?;
+            engine
+                .0
+                .index
+                .tenant_deletions
+                .count_blobs(tenant_id, &last, many, bytes)
+                .await?;
         }
         removed.blobs += batch.len() as u64;
         let became: Vec<_> = stream::iter(batch)
@@ -205,7 +211,12 @@ async fn remove_blobs(
                 Erased::OlderVersionsKept => versions.kept += 1,
             }
         }
-        engine.0.index.note_object_versions(tenant_id, versions).await?;
+        engine
+            .0
+            .index
+            .tenant_deletions
+            .note_object_versions(tenant_id, versions)
+            .await?;
         after = Some(last);
         if !lease.renew(None).await? {
             return Ok(false);
@@ -237,7 +248,10 @@ async fn remove_versions(
         if after.is_none() {
             break;
         }
-        index.note_object_versions(tenant_id, &versions).await?;
+        index
+            .tenant_deletions
+            .note_object_versions(tenant_id, &versions)
+            .await?;
         if !lease.renew(None).await? {
             return Ok(false);
         }
@@ -248,7 +262,10 @@ async fn remove_versions(
         0 => versions.kept.max(1),
         kept => kept,
     };
-    index.note_object_versions(tenant_id, &versions).await?;
+    index
+        .tenant_deletions
+        .note_object_versions(tenant_id, &versions)
+        .await?;
     removed.kept += versions.kept;
     lease.renew(None).await
 }

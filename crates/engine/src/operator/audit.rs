@@ -33,7 +33,13 @@ impl Operator<'_> {
         let limit = request.limit(false)?;
         let identity = Query::of(&[b"operator_audit"]);
         let before = self.engine.audit_place(identity, request).await?;
-        let items = self.engine.0.index.operator_audit(before, limit + 1).await?;
+        let items = self
+            .engine
+            .0
+            .index
+            .audit
+            .list_of_operator(before, limit + 1)
+            .await?;
         self.engine.page_of(identity, items, limit, audit_position).await
     }
 }

@@ -180,7 +180,7 @@ impl Operator<'_> {
     ) -> Result<IssuedKey, EngineError> {
         self.change(|engine, audited| async move {
             let index = &engine.0.index;
-            let revoked = index.revoke_api_key(tenant_id, api_key_id, &audited).await?;
+            let revoked = index.keys.revoke(tenant_id, api_key_id, &audited).await?;
             revoked.ok_or(EngineError::KeyNotFound)
         })
         .await
@@ -259,7 +259,7 @@ impl Engine {
         let mut before = self.key_before(identity, page).await?;
         let mut seen = Vec::new();
         while seen.len() <= limit as usize {
-            let read = self.0.index.api_keys(tenant_id, before, READ_AT_ONCE).await?;
+            let read = self.0.index.keys.list(tenant_id, before, READ_AT_ONCE).await?;
             before = read.last().map(|issued| issued.key.api_key_id);
             let is_last = read.len() < READ_AT_ONCE as usize;
             seen.extend(read.into_iter().filter(|issued| sees(principal, issued)));
@@ -289,7 +289,7 @@ impl Engine {
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         self.run_to_end(async move {
             let index = &engine.0.index;
-            let revoked = index.revoke_api_key(tenant_id, api_key_id, &audited).await?;
+            let revoked = index.keys.revoke(tenant_id, api_key_id, &audited).await?;
             revoked.ok_or(EngineError::KeyNotFound)
         })
         .await
@@ -358,7 +358,8 @@ impl Engine {
         };
         let index = &self.0.index;
         match index
-            .create_api_key(&key, &secret.sha256(), keys_limit, idempotency, audited)
+            .keys
+            .create(&key, &secret.sha256(), keys_limit, idempotency, audited)
             .await?
         {
             KeyCreation::Created => Ok(MadeKey {
@@ -383,7 +384,7 @@ impl Engine {
     }
 
     async fn find_key(&self, tenant_id: TenantId, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
-        let found = self.0.index.api_key(tenant_id, api_key_id).await?;
+        let found = self.0.index.keys.find(tenant_id, api_key_id).await?;
         found.ok_or(EngineError::KeyNotFound)
     }
 
@@ -410,7 +411,7 @@ impl Engine {
         let identity = keys_of(tenant_id);
         let before = self.key_before(identity, request).await?;
         // One more tells whether there is another page.
-        let items = self.0.index.api_keys(tenant_id, before, limit + 1).await?;
+        let items = self.0.index.keys.list(tenant_id, before, limit + 1).await?;
         self.page_of(identity, items, limit, key_position).await
     }
 }

@@ -95,7 +95,7 @@ impl Operator<'_> {
                 limits: new.limits.replacing(&LimitOverrides::default(), audited.at),
                 created_at: audited.at,
             };
-            if engine.0.index.create_tenant(&tenant, &audited).await? {
+            if engine.0.index.tenants.create(&tenant, &audited).await? {
                 Ok(tenant)
             } else {
                 Err(EngineError::TenantExists)
@@ -110,7 +110,7 @@ impl Operator<'_> {
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.tenant", level = "debug", skip_all)]
     pub async fn tenant(&self, tenant_id: TenantId) -> Result<Tenant, EngineError> {
-        let found = self.engine.0.index.tenant(tenant_id).await?;
+        let found = self.engine.0.index.tenants.find(tenant_id).await?;
         found.ok_or(EngineError::TenantNotFound)
     }
 
@@ -126,7 +126,13 @@ impl Operator<'_> {
         let before = self.engine.after_id(identity, &query.page).await?;
         let before = before.map(TenantId::from_uuid);
         // One more tells whether there is another page.
-        let items = self.engine.0.index.tenants(called, before, limit + 1).await?;
+        let items = self
+            .engine
+            .0
+            .index
+            .tenants
+            .list(called, before, limit + 1)
+            .await?;
         let position = |tenant: &Tenant| tenant.tenant_id.uuid().as_bytes().to_vec();
         self.engine.page_of(identity, items, limit, position).await
     }
@@ -183,7 +189,13 @@ impl Operator<'_> {
 
     async fn change_tenant(&self, tenant_id: TenantId, change: TenantChange) -> Result<Tenant, EngineError> {
         self.change(|engine, audited| async move {
-            match engine.0.index.update_tenant(tenant_id, &change, &audited).await? {
+            match engine
+                .0
+                .index
+                .tenants
+                .update(tenant_id, &change, &audited)
+                .await?
+            {
                 TenantUpdate::Done(tenant) => Ok(*tenant),
                 TenantUpdate::ExternalIdTaken => Err(EngineError::TenantExists),
                 TenantUpdate::Deleting => Err(EngineError::Conflict("the tenant is being deleted")),
@@ -203,7 +215,7 @@ impl Operator<'_> {
     #[tracing::instrument(name = "engine.delete_tenant", level = "debug", skip_all)]
     pub async fn delete_tenant(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
         self.change(|engine, audited| async move {
-            let begun = engine.0.index.delete_tenant(tenant_id, &audited).await?;
+            let begun = engine.0.index.tenant_deletions.begin(tenant_id, &audited).await?;
             begun.ok_or(EngineError::TenantNotFound)
         })
         .await
@@ -215,7 +227,7 @@ impl Operator<'_> {
     /// [`EngineError::DeletionNotFound`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.tenant_deletion", level = "debug", skip_all)]
     pub async fn tenant_deletion(&self, tenant_id: TenantId) -> Result<TenantDeletion, EngineError> {
-        let found = self.engine.0.index.tenant_deletion(tenant_id).await?;
+        let found = self.engine.0.index.tenant_deletions.find(tenant_id).await?;
         found.ok_or(EngineError::DeletionNotFound)
     }
 }

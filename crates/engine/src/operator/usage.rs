@@ -23,7 +23,7 @@ impl Operator<'_> {
     #[tracing::instrument(name = "engine.usage", level = "debug", skip_all)]
     pub async fn usage(&self, tenant_id: TenantId) -> Result<UsageReport, EngineError> {
         let tenant = self.tenant(tenant_id).await?;
-        let usage = self.engine.0.index.usage(tenant_id).await?;
+        let usage = self.engine.0.index.tenants.usage(tenant_id).await?;
         Ok(UsageReport {
             usage: usage.ok_or(EngineError::TenantNotFound)?,
             limits: self.engine.0.limits.with(&tenant.limits),

@@ -51,7 +51,7 @@ impl Bucket {
 }
 
 pub(crate) struct Bed {
-    pub(crate) index: Arc<dyn Index>,
+    pub(crate) index: Index,
     pub(crate) blobs: Arc<HookedBlobs>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) engine: Engine,
@@ -64,7 +64,7 @@ impl Bed {
     pub(crate) async fn sqlite_and_files() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
-        let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
+        let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
         Self::new(index, blobs, Ground::Folder(folder)).await
     }
@@ -78,7 +78,7 @@ impl Bed {
     pub(crate) async fn sqlite_and_s3() -> (Self, Bucket) {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
-        let index = Arc::new(SqliteIndex::open(&url).await.unwrap());
+        let index = Index::from(SqliteIndex::open(&url).await.unwrap());
         let (blobs, bucket): (Arc<dyn BlobStore>, _) = match versioned_s3().await {
             Some(place) => {
                 let blobs = S3Blobs::connect(place.options.clone()).await.unwrap();
@@ -96,11 +96,11 @@ impl Bed {
             max_connections,
             ..PostgresOptions::new(database.url())
         };
-        let index = Arc::new(PostgresIndex::connect(&options).await.unwrap());
+        let index = Index::from(PostgresIndex::connect(&options).await.unwrap());
         Self::new(index, fresh_s3().await, Ground::Database(database)).await
     }
 
-    async fn new(index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>, ground: Ground) -> Self {
+    async fn new(index: Index, blobs: Arc<dyn BlobStore>, ground: Ground) -> Self {
         let blobs = HookedBlobs::new(blobs);
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
         let engine = engine_on(&index, &blobs, &clock, |_| {});
@@ -304,7 +304,7 @@ impl Bed {
 }
 
 fn engine_on(
-    index: &Arc<dyn Index>,
+    index: &Index,
     blobs: &Arc<HookedBlobs>,
     clock: &Arc<ManualClock>,
     change: impl FnOnce(&mut EngineOptions),
@@ -314,7 +314,7 @@ fn engine_on(
         ..EngineOptions::default()
     };
     change(&mut options);
-    Engine::new(Arc::clone(index), blobs.clone(), options)
+    Engine::new(index.clone(), blobs.clone(), options)
 }
 
 async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> TenantId {

@@ -108,7 +108,8 @@ async fn key_that_came_late_is_found_however_often_it_was_tried(bed: Bed) {
     };
     let made = bed
         .index
-        .create_api_key(&key, &secret.sha256(), u64::MAX, None, &audited)
+        .keys
+        .create(&key, &secret.sha256(), u64::MAX, None, &audited)
         .await;
     assert_eq!(made.unwrap(), KeyCreation::Created);
     let mut seconds = 0;
@@ -487,14 +488,14 @@ impl Bed {
     }
 
     async fn key_names(&self) -> Vec<String> {
-        let secrets = self.index.server_secrets("token").await.unwrap();
+        let secrets = self.index.secrets.list("token").await.unwrap();
         secrets.into_iter().map(|secret| secret.kid).collect()
     }
 
     async fn stored(&self) -> Vec<Vec<u8>> {
         let mut stored = Vec::new();
         for purpose in ["cursor", "token"] {
-            let secrets = self.index.server_secrets(purpose).await.unwrap();
+            let secrets = self.index.secrets.list(purpose).await.unwrap();
             stored.extend(secrets.into_iter().map(|secret| secret.wrapped_key));
         }
         stored

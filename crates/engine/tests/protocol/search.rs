@@ -180,12 +180,12 @@ async fn hit_shows_the_best_passage_and_counts_as_a_read(bed: Bed) {
 async fn hit_that_changes_meanwhile_shows_the_content_that_was_found(bed: Bed) {
     let other = bed.replica();
     bed.create("/memories/a.txt", "an apple\n").await;
-    let (index, blobs) = (Arc::clone(&bed.index), Arc::clone(bed.blobs.inner()));
+    let (index, blobs) = (bed.index.clone(), Arc::clone(bed.blobs.inner()));
     let (tenant_id, store_id) = (bed.principal.tenant_id, bed.store_id);
     bed.blobs.before_get(move |_| {
-        let (index, blobs) = (Arc::clone(&index), Arc::clone(&blobs));
+        let (index, blobs) = (index.clone(), Arc::clone(&blobs));
         async move {
-            move_head(&*index, &*blobs, tenant_id, store_id).await;
+            move_head(&index, &*blobs, tenant_id, store_id).await;
             Ok(())
         }
     });
@@ -455,7 +455,7 @@ async fn run_index(bed: &Bed, dry_run: bool) -> Value {
 
 /// Writes the only memory as a release without search does.
 async fn move_the_head(bed: &Bed) {
-    let (index, blobs) = (&*bed.index, &**bed.blobs.inner());
+    let (index, blobs) = (&bed.index, &**bed.blobs.inner());
     move_head(index, blobs, bed.principal.tenant_id, bed.store_id).await;
 }
 

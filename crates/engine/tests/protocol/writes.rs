@@ -30,10 +30,10 @@ crate::on_both_pairs! {
 }
 
 async fn blob_is_there_before_the_row_that_names_it(bed: Bed) {
-    let (index, tenant_id, store_id) = (Arc::clone(&bed.index), bed.principal.tenant_id, bed.store_id);
+    let (index, tenant_id, store_id) = (bed.index.clone(), bed.principal.tenant_id, bed.store_id);
     let steps = Arc::new(AtomicU32::new(0));
     let is_unnamed = move |_: &_| {
-        let (index, steps) = (Arc::clone(&index), Arc::clone(&steps));
+        let (index, steps) = (index.clone(), Arc::clone(&steps));
         async move {
             let path = MemoryPath::parse("/a.txt").unwrap();
             let found = index
@@ -95,10 +95,10 @@ async fn refused_commit_leaves_no_object_version() {
     bed.blobs.clear_hooks();
     assert_eq!(bucket.objects(&bed).await, 1, "the put was not known to be done");
 
-    let (index, clock) = (Arc::clone(&bed.index), Arc::clone(&bed.clock));
+    let (index, clock) = (bed.index.clone(), Arc::clone(&bed.clock));
     let (tenant_id, store_id) = (bed.principal.tenant_id, bed.store_id);
     bed.blobs.before_put(move |_| {
-        let (index, clock) = (Arc::clone(&index), Arc::clone(&clock));
+        let (index, clock) = (index.clone(), Arc::clone(&clock));
         async move {
             use keepsake_engine::Clock;
             let by_job = Audited {
@@ -172,16 +172,16 @@ async fn edit_that_lost_the_race_is_retried_from_a_fresh_read(bed: Bed) {
 
 async fn edit_that_keeps_losing_ends_in_a_conflict(bed: Bed) {
     bed.create("/memories/a.txt", "one\n").await;
-    let (blobs, index) = (Arc::clone(&bed.blobs), Arc::clone(&bed.index));
+    let (blobs, index) = (Arc::clone(&bed.blobs), bed.index.clone());
     let (tenant_id, store_id) = (bed.principal.tenant_id, bed.store_id);
     let races = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&races);
     bed.blobs.before_put(move |_| {
-        let (blobs, index, races) = (Arc::clone(&blobs), Arc::clone(&index), Arc::clone(&counted));
+        let (blobs, index, races) = (Arc::clone(&blobs), index.clone(), Arc::clone(&counted));
         async move {
             // One that heeds no claim moves the memory between each read and commit.
             races.fetch_add(1, Ordering::SeqCst);
-            crate::writes::move_head(&*index, &**blobs.inner(), tenant_id, store_id).await;
+            crate::writes::move_head(&index, &**blobs.inner(), tenant_id, store_id).await;
             Ok(())
         }
     });
@@ -202,7 +202,7 @@ async fn edit_that_keeps_losing_ends_in_a_conflict(bed: Bed) {
 
 /// Commits a new version of `/a.txt` behind the engine's back.
 pub(crate) async fn move_head(
-    index: &dyn Index,
+    index: &Index,
     blobs: &dyn BlobStore,
     tenant_id: keepsake_core::TenantId,
     store_id: keepsake_core::StoreId,
@@ -287,15 +287,11 @@ async fn replica_that_lost_once_goes_first_next(bed: Bed) {
 }
 
 async fn blob_condemned_before_its_commit_is_written_anew(bed: Bed) {
-    let (index, clock) = (Arc::clone(&bed.index), Arc::clone(&bed.clock));
+    let (index, clock) = (bed.index.clone(), Arc::clone(&bed.clock));
     let condemned = Arc::new(AtomicU32::new(0));
     bed.blobs.after_put(move |key| {
-        let (index, clock, key, condemned) = (
-            Arc::clone(&index),
-            Arc::clone(&clock),
-            *key,
-            Arc::clone(&condemned),
-        );
+        let (index, clock, key, condemned) =
+            (index.clone(), Arc::clone(&clock), *key, Arc::clone(&condemned));
         async move {
             if condemned.fetch_add(1, Ordering::SeqCst) == 0 {
                 use keepsake_engine::Clock;
@@ -457,11 +453,11 @@ async fn directory_is_deleted_as_a_whole_or_not_at_all(bed: Bed) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_connection_is_held_across_a_blob_call() {
     let bed = Bed::postgres_with_connections(1).await;
-    let (index, tenant_id, store_id) = (Arc::clone(&bed.index), bed.principal.tenant_id, bed.store_id);
+    let (index, tenant_id, store_id) = (bed.index.clone(), bed.principal.tenant_id, bed.store_id);
     let looks = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&looks);
     let look = move |_: &_| {
-        let (index, looks) = (Arc::clone(&index), Arc::clone(&counted));
+        let (index, looks) = (index.clone(), Arc::clone(&counted));
         async move {
             index.head(tenant_id, store_id, None, 0).await.unwrap().unwrap();
             looks.fetch_add(1, Ordering::SeqCst);

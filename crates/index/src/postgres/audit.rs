@@ -1,92 +1,12 @@
 //! The audit: written beside what it tells of, read newest first.
 
-use async_trait::async_trait;
-use keepsake_core::{StoreId, TenantId, Timestamp};
-use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Row};
-use uuid::Uuid;
+use keepsake_core::{StoreId, TenantId};
 
-use super::PostgresIndex;
 use super::pool::Tx;
 use super::reads::unsigned;
-use crate::model::{AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, OverQuota};
-use crate::statements::operator::{
-    COUNT_AUDIT, INSERT_AUDIT, INSERT_OPERATOR_AUDIT, OPERATOR_AUDIT, list_audit,
-};
-use crate::{AuditIndex, IndexError};
-
-#[async_trait]
-impl AuditIndex for PostgresIndex {
-    async fn audit(
-        &self,
-        tenant_id: TenantId,
-        listing: &AuditListing,
-    ) -> Result<Vec<AuditEntry>, IndexError> {
-        let (at, id) = bound(listing.before);
-        let [actor, other_actor] = listing.actors();
-        let query = sqlx::query(AssertSqlSafe(list_audit(listing)))
-            .bind(tenant_id.uuid())
-            .bind(at)
-            .bind(id)
-            .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
-            .bind(listing.to.map_or(i64::MAX, Timestamp::as_micros))
-            .bind(listing.action.map(AuditAction::name))
-            .bind(actor)
-            .bind(other_actor)
-            .bind(listing.object_id)
-            .bind(i64::from(listing.limit));
-        let mut transaction = self.begin(tenant_id).await?;
-        let rows = query.fetch_all(&mut *transaction).await?;
-        transaction.commit().await?;
-        rows.iter().map(entry_of).collect()
-    }
-
-    async fn record(
-        &self,
-        tenant_id: TenantId,
-        audited: &Audited,
-        action: AuditAction,
-        object: AuditObject,
-    ) -> Result<Result<(), OverQuota>, IndexError> {
-        let mut transaction = self.begin(tenant_id).await?;
-        let recorded = audit_within_quota(&mut transaction, tenant_id, audited, action, object).await?;
-        if recorded.is_ok() {
-            transaction.commit().await?;
-        }
-        Ok(recorded)
-    }
-
-    async fn operator_audit(
-        &self,
-        before: Option<AuditPlace>,
-        limit: u32,
-    ) -> Result<Vec<AuditEntry>, IndexError> {
-        let (at, id) = bound(before);
-        let rows = sqlx::query(OPERATOR_AUDIT)
-            .bind(at)
-            .bind(id)
-            .bind(i64::from(limit))
-            .fetch_all(&self.shared)
-            .await?;
-        rows.iter().map(entry_of).collect()
-    }
-}
-
-/// Where a page ends: before a place, or at the end of time.
-fn bound(before: Option<AuditPlace>) -> (i64, Uuid) {
-    before.map_or((i64::MAX, Uuid::max()), |(at, id)| (at.as_micros(), id))
-}
-
-fn entry_of(row: &PgRow) -> Result<AuditEntry, IndexError> {
-    Ok(AuditEntry {
-        id: row.try_get(0)?,
-        at: Timestamp::from_micros(row.try_get(1)?),
-        actor: row.try_get(2)?,
-        action: row.try_get(3)?,
-        object_id: row.try_get(4)?,
-        store_id: row.try_get::<Option<Uuid>, _>(5)?.map(StoreId::from_uuid),
-    })
-}
+use crate::IndexError;
+use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
+use crate::statements::operator::{COUNT_AUDIT, INSERT_AUDIT, INSERT_OPERATOR_AUDIT};
 
 /// Writes the audit entry of an action in its transaction: to the tenant's audit,
 /// and for an action of the operator to the operator's audit too.

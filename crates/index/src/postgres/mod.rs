@@ -10,19 +10,16 @@ mod audit;
 mod commit;
 mod erasure;
 mod expiry;
-mod keys;
 mod maintenance;
 mod memories;
-mod pool;
+pub(crate) mod pool;
 mod purge;
 mod put;
 mod reads;
 mod retention;
 mod search;
-mod secrets;
 mod sessions;
 mod stores;
-mod tenant_deletions;
 mod tenants;
 mod upkeep;
 mod usage;
@@ -35,13 +32,14 @@ use async_trait::async_trait;
 use keepsake_core::TenantId;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions, Connection, Executor, PgExecutor};
+use sqlx::{ConnectOptions, Connection as _, Executor, PgExecutor};
 
-use crate::{Index, IndexError, migrations};
+use crate::database::Role;
+use crate::{IndexError, IndexMethods, migrations};
 
 pub use pool::Pool;
+use pool::{Connection, PoolOptions, Tx};
 pub(crate) use pool::{Failure, is_connection_lost};
-use pool::{PoolOptions, Tx};
 
 /// How to reach the database.
 #[derive(Clone)]
@@ -171,6 +169,26 @@ impl PostgresIndex {
         }
     }
 
+    /// Begins a transaction on the pool of a role.
+    pub(crate) async fn begin_as(&self, role: Role) -> Result<Tx, IndexError> {
+        let (pool, tenant_id) = self.pool_of(role);
+        Ok(pool.begin(tenant_id).await?)
+    }
+
+    /// Takes a connection of the pool of a role, outside any transaction.
+    pub(crate) async fn acquire_as(&self, role: Role) -> Result<Connection, IndexError> {
+        Ok(self.pool_of(role).0.acquire().await?)
+    }
+
+    const fn pool_of(&self, role: Role) -> (&Pool, Option<TenantId>) {
+        match role {
+            Role::Tenant(tenant_id) => (&self.app, Some(tenant_id)),
+            Role::Anonymous => (&self.app, None),
+            Role::Shared(tenant_id) => (&self.shared, tenant_id),
+            Role::Job(tenant_id) => (&self.jobs, tenant_id),
+        }
+    }
+
     /// Begins a transaction of a request, which sees one tenant.
     async fn begin(&self, tenant_id: TenantId) -> Result<Tx, IndexError> {
         Ok(self.app.begin(Some(tenant_id)).await?)
@@ -267,7 +285,7 @@ fn require_schema(found: i64) -> Result<(), IndexError> {
 }
 
 #[async_trait]
-impl Index for PostgresIndex {
+impl IndexMethods for PostgresIndex {
     async fn check(&self) -> Result<(), IndexError> {
         require_schema(schema_version(&self.app).await?)
     }

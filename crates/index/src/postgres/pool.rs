@@ -27,7 +27,7 @@ use keepsake_core::TenantId;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{AssertSqlSafe, Either, Execute, Executor, Postgres, SqlStr};
 
-pub(super) use connection::{Connection, Tx};
+pub(crate) use connection::{Connection, Tx};
 
 use manager::Manager;
 

@@ -1,22 +1,15 @@
 //! Reads of the request path.
 
-use async_trait::async_trait;
-use keepsake_core::{
-    ApiKeyId, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
-};
+use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::postgres::PgRow;
-use sqlx::types::Json;
 use sqlx::{PgExecutor, Row};
 use uuid::Uuid;
 
 use super::PostgresIndex;
+use crate::IndexError;
 use crate::listing::end_of;
-use crate::model::{
-    Claim, Credential, Directory, Entry, Head, Lookup, Replayed, StoreState, Target, TenantName,
-    TenantStanding, TenantStatus,
-};
-use crate::statements::{EARLIER_CALL, STANDING, STANDING_BY_EXTERNAL_ID};
-use crate::{CredentialIndex, IndexError};
+use crate::model::{Claim, Directory, Entry, Head, Lookup, Replayed, StoreState, Target};
+use crate::statements::EARLIER_CALL;
 
 impl PostgresIndex {
     pub(super) async fn read_head(
@@ -152,66 +145,6 @@ pub(super) async fn earlier_call(
         })
     })
     .transpose()
-}
-
-#[async_trait]
-impl CredentialIndex for PostgresIndex {
-    async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError> {
-        let row = sqlx::query(
-            "SELECT tenant_id, api_key_id, scopes, store_ids, expires_at, revoked_at, tenant_status, limits \
-             FROM authenticate($1)",
-        )
-        .bind(secret_sha256.as_slice())
-        .fetch_optional(&self.app)
-        .await?;
-        row.map(|row| {
-            let store_ids: Option<Json<Vec<StoreId>>> = row.try_get(3)?;
-            let revoked_at: Option<i64> = row.try_get(5)?;
-            let status: &str = row.try_get(6)?;
-            Ok(Credential {
-                tenant_id: TenantId::from_uuid(row.try_get(0)?),
-                api_key_id: ApiKeyId::from_uuid(row.try_get(1)?),
-                scopes: row.try_get::<Json<_>, _>(2)?.0,
-                store_ids: store_ids.map(|ids| ids.0),
-                expires_at: row.try_get::<Option<i64>, _>(4)?.map(Timestamp::from_micros),
-                is_revoked: revoked_at.is_some(),
-                tenant_status: TenantStatus::parse(status).ok_or(IndexError::Corrupt {
-                    table: "tenant",
-                    what: "unknown status",
-                })?,
-                limits: row.try_get::<Json<_>, _>(7)?.0,
-            })
-        })
-        .transpose()
-    }
-
-    async fn tenant_standing(&self, name: &TenantName) -> Result<Option<TenantStanding>, IndexError> {
-        let row = match name {
-            TenantName::Id(tenant_id) => {
-                let query = sqlx::query(STANDING).bind(tenant_id.uuid());
-                let mut transaction = self.begin(*tenant_id).await?;
-                let row = query.fetch_optional(&mut *transaction).await?;
-                transaction.commit().await?;
-                row
-            }
-            // Whose the name is, is to be found among all tenants.
-            TenantName::External(external_id) => {
-                let query = sqlx::query(STANDING_BY_EXTERNAL_ID).bind(external_id);
-                query.fetch_optional(&self.shared).await?
-            }
-        };
-        row.map(|row| {
-            Ok(TenantStanding {
-                tenant_id: TenantId::from_uuid(row.try_get(0)?),
-                status: TenantStatus::parse(row.try_get(1)?).ok_or(IndexError::Corrupt {
-                    table: "tenant",
-                    what: "unknown status",
-                })?,
-                limits: row.try_get::<Json<_>, _>(2)?.0,
-            })
-        })
-        .transpose()
-    }
 }
 
 /// Reads a head; `columns` are the places of path, size, memory, version, seq,

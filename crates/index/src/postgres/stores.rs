@@ -12,6 +12,7 @@ use super::audit::{audit, audit_within_quota};
 use super::pool::Tx;
 use super::reads::{earlier_call, unsigned};
 use crate::commit::{CallMade, Idempotency};
+use crate::database::Role;
 use crate::model::{
     AuditAction, AuditObject, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing,
     StoreUpdate,
@@ -47,7 +48,7 @@ impl StoreIndex for PostgresIndex {
         idempotency: Option<&Idempotency>,
         audited: &Audited,
     ) -> Result<StoreCreation, IndexError> {
-        let mut transaction = self.begin_by(tenant_id, &audited.by).await?;
+        let mut transaction = self.begin_as(Role::of_auditor(tenant_id, &audited.by)).await?;
         let count: Option<i64> = sqlx::query_scalar(LOCK_COUNT)
             .bind(tenant_id.uuid())
             .fetch_optional(&mut *transaction)

@@ -10,7 +10,6 @@ mod audit;
 mod commit;
 mod erasure;
 mod expiry;
-mod keys;
 mod maintenance;
 mod memories;
 #[cfg(test)]
@@ -19,10 +18,8 @@ mod purge;
 mod reads;
 mod retention;
 mod search;
-mod secrets;
 mod sessions;
 mod stores;
-mod tenant_deletions;
 mod tenants;
 mod upkeep;
 mod usage;
@@ -33,14 +30,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
-use tokio::sync::Mutex;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Sqlite, Transaction};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::{Index, IndexError, migrations};
+use crate::{IndexError, IndexMethods, migrations};
 
 /// Connections that read.
 const READERS: u32 = 4;
@@ -62,7 +60,7 @@ pub struct SqliteIndex {
 
 /// The one connection that writes.
 #[derive(Debug)]
-struct Writer {
+pub(crate) struct Writer {
     connection: SqliteConnection,
     /// Whether a transaction was begun and not seen to its end.
     is_open: bool,
@@ -88,7 +86,12 @@ impl Writer {
         &mut self.connection
     }
 
-    async fn commit(&mut self) -> Result<(), IndexError> {
+    /// The connection, inside the transaction that was begun.
+    pub(crate) const fn connection(&mut self) -> &mut SqliteConnection {
+        &mut self.connection
+    }
+
+    pub(crate) async fn commit(&mut self) -> Result<(), IndexError> {
         sqlx::query("COMMIT").execute(&mut self.connection).await?;
         self.is_open = false;
         Ok(())
@@ -149,6 +152,23 @@ impl SqliteIndex {
         looked
     }
 
+    /// Takes a connection that reads.
+    pub(crate) async fn reader(&self) -> Result<PoolConnection<Sqlite>, IndexError> {
+        Ok(self.readers.acquire().await?)
+    }
+
+    /// Begins a transaction that reads one snapshot.
+    pub(crate) async fn snapshot(&self) -> Result<Transaction<'static, Sqlite>, IndexError> {
+        Ok(self.readers.begin().await?)
+    }
+
+    /// Waits for the connection that writes, and begins a transaction on it.
+    pub(crate) async fn begin_write(&self) -> Result<OwnedMutexGuard<Writer>, IndexError> {
+        let mut writer = Arc::clone(&self.writer).lock_owned().await;
+        writer.begin().await?;
+        Ok(writer)
+    }
+
     /// Limits the pages of the file, so that tests can fill it.
     ///
     /// # Errors
@@ -191,7 +211,7 @@ async fn check_schema(executor: impl SqliteExecutor<'_>) -> Result<(), IndexErro
 }
 
 #[async_trait]
-impl Index for SqliteIndex {
+impl IndexMethods for SqliteIndex {
     async fn check(&self) -> Result<(), IndexError> {
         check_schema(&self.readers).await
     }

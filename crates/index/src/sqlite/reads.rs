@@ -1,22 +1,16 @@
 //! Reads of the request path.
 
-use async_trait::async_trait;
-use keepsake_core::{
-    ApiKeyId, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
-};
+use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::types::Json;
 use sqlx::{Connection, Row};
 use uuid::Uuid;
 
 use super::SqliteIndex;
+use crate::IndexError;
 use crate::listing::end_of;
-use crate::model::{
-    Claim, Credential, Directory, Entry, Head, Lookup, Replayed, StoreState, Target, TenantName,
-    TenantStanding, TenantStatus,
-};
-use crate::statements::{EARLIER_CALL, STANDING, STANDING_BY_EXTERNAL_ID};
-use crate::{CredentialIndex, IndexError};
+use crate::model::{Claim, Directory, Entry, Head, Lookup, Replayed, StoreState, Target};
+use crate::statements::EARLIER_CALL;
 
 /// The store, and the memory or the directory at a path, in one query.
 const HEAD: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, \
@@ -244,58 +238,6 @@ async fn children(
         size_bytes: unsigned(size_bytes),
     };
     Ok(children.0.into_iter().map(entry).collect())
-}
-
-#[async_trait]
-impl CredentialIndex for SqliteIndex {
-    async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError> {
-        let row = sqlx::query(
-            "SELECT k.tenant_id, k.api_key_id, k.scopes, k.store_ids, k.expires_at, k.revoked_at, t.status, t.limits \
-             FROM credential c \
-             JOIN api_key k ON k.tenant_id = c.tenant_id AND k.api_key_id = c.api_key_id \
-             JOIN tenant t ON t.tenant_id = c.tenant_id WHERE c.secret_sha256 = $1",
-        )
-        .bind(secret_sha256.as_slice())
-        .fetch_optional(&self.readers)
-        .await?;
-        row.map(|row| {
-            let store_ids: Option<Json<Vec<StoreId>>> = row.try_get(3)?;
-            let revoked_at: Option<i64> = row.try_get(5)?;
-            Ok(Credential {
-                tenant_id: TenantId::from_uuid(row.try_get(0)?),
-                api_key_id: ApiKeyId::from_uuid(row.try_get(1)?),
-                scopes: row.try_get::<Json<_>, _>(2)?.0,
-                store_ids: store_ids.map(|ids| ids.0),
-                expires_at: row.try_get::<Option<i64>, _>(4)?.map(Timestamp::from_micros),
-                is_revoked: revoked_at.is_some(),
-                tenant_status: TenantStatus::parse(row.try_get(6)?).ok_or(IndexError::Corrupt {
-                    table: "tenant",
-                    what: "unknown status",
-                })?,
-                limits: row.try_get::<Json<_>, _>(7)?.0,
-            })
-        })
-        .transpose()
-    }
-
-    async fn tenant_standing(&self, name: &TenantName) -> Result<Option<TenantStanding>, IndexError> {
-        let query = match name {
-            TenantName::Id(tenant_id) => sqlx::query(STANDING).bind(tenant_id.uuid()),
-            TenantName::External(external_id) => sqlx::query(STANDING_BY_EXTERNAL_ID).bind(external_id),
-        };
-        let row = query.fetch_optional(&self.readers).await?;
-        row.map(|row| {
-            Ok(TenantStanding {
-                tenant_id: TenantId::from_uuid(row.try_get(0)?),
-                status: TenantStatus::parse(row.try_get(1)?).ok_or(IndexError::Corrupt {
-                    table: "tenant",
-                    what: "unknown status",
-                })?,
-                limits: row.try_get::<Json<_>, _>(2)?.0,
-            })
-        })
-        .transpose()
-    }
 }
 
 /// The hash that an idempotent call recorded of its request.

@@ -16,7 +16,7 @@ use crate::sessions::{UNLIMITED, attachment, change, new_session};
 use crate::subject::Subject;
 
 async fn listed(place: &Place, listing: &AuditListing) -> Vec<AuditEntry> {
-    place.index.audit(place.tenant_id, listing).await.unwrap()
+    place.index.audit.list(place.tenant_id, listing).await.unwrap()
 }
 
 fn all() -> AuditListing {
@@ -213,6 +213,7 @@ async fn record(place: &Place, by: Actor, seconds: i64, action: AuditAction, obj
     let audited = audited_by(Auditor::Credential(by), after_seconds(seconds));
     let recorded = place
         .index
+        .audit
         .record(place.tenant_id, &audited, action, AuditObject::new(object));
     recorded.await.unwrap().unwrap();
 }
@@ -307,7 +308,7 @@ pub(crate) async fn old_entries_are_pruned_and_no_others(subject: &Subject) {
     let horizon = "SELECT kept_from FROM audit_horizon";
     let horizon = subject.raw.numbers(horizon, &[]).await;
     assert_eq!(horizon, [[after_seconds(4).as_micros()]]);
-    let by_operator = subject.index.operator_audit(None, 100).await.unwrap();
+    let by_operator = subject.index.audit.list_of_operator(None, 100).await.unwrap();
     assert_eq!(by_operator.len(), 2, "the operator's audit is kept");
 }
 
@@ -316,6 +317,7 @@ pub(crate) async fn job_is_in_the_audit_of_no_credential(subject: &Subject) {
     let object = AuditObject::new(next_uuid());
     let index = &subject.index;
     let recorded = index
+        .audit
         .record(tenant_id, &by_nobody(NOW), AuditAction::ErasureFinished, object)
         .await;
     recorded.unwrap().unwrap();

@@ -1,14 +1,10 @@
 //! Connections to Postgres that break, go silent, or are left in the middle.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{
-    Index, IndexError, MaintenanceIndex as _, MeasuredIndex, OperatorIndex as _, PostgresIndex, Tenant,
-    TenantStatus,
-};
+use keepsake_index::{Index, IndexError, MaintenanceIndex as _, PostgresIndex, Tenant, TenantStatus};
 use keepsake_telemetry::Metrics;
 use keepsake_testkit::FaultProxy;
 use sqlx::postgres::PgPool;
@@ -25,7 +21,7 @@ const CONNECTIONS: usize = 6;
 /// An index behind a proxy, and a way past both.
 struct Proxied {
     index: PostgresIndex,
-    measured: MeasuredIndex,
+    measured: Index,
     proxy: FaultProxy,
     raw: PgPool,
     _database: OwnDatabase,
@@ -40,7 +36,7 @@ impl Proxied {
             ..PostgresOptions::new(url)
         };
         let index = PostgresIndex::connect(&options).await.unwrap();
-        let measured = MeasuredIndex::new(Arc::new(index.clone()), Metrics::default());
+        let measured = Index::from(index.clone()).measured(Metrics::default());
         Self {
             index,
             measured,
@@ -94,7 +90,7 @@ async fn cancelled_transactions_swallow_no_later_write() {
     proxied.proxy.delay(Duration::from_millis(75));
     let (tenant, audited) = (new_tenant(), audited());
     for millis in (30..1_000).step_by(40) {
-        let call = proxied.index.create_tenant(&tenant, &audited);
+        let call = proxied.measured.tenants.create(&tenant, &audited);
         // Whether it came to its end does not matter.
         drop(tokio::time::timeout(Duration::from_millis(millis), call).await);
     }
@@ -141,11 +137,12 @@ async fn calls_on_silent_connections_end_and_say_whether_they_may_have_landed() 
     // Silent before its COMMIT: nothing of it can have landed.
     proxied.beat(next_uuid()).await.unwrap();
     proxied.proxy.silence_connections();
-    let made = proxied.index.create_tenant(&new_tenant(), &audited()).await;
+    let made = proxied.measured.tenants.create(&new_tenant(), &audited()).await;
     assert!(matches!(made, Err(IndexError::Unavailable(_))), "{made:?}");
     proxied
-        .index
-        .create_tenant(&new_tenant(), &audited())
+        .measured
+        .tenants
+        .create(&new_tenant(), &audited())
         .await
         .unwrap();
 }
@@ -160,7 +157,7 @@ async fn broken_connections_cost_no_read_and_no_transaction() {
     }
     proxied.beat(next_uuid()).await.unwrap();
     proxied.proxy.reset_connections();
-    let made = proxied.measured.create_tenant(&new_tenant(), &audited()).await;
+    let made = proxied.measured.tenants.create(&new_tenant(), &audited()).await;
     assert!(made.unwrap());
 }
 
@@ -176,7 +173,7 @@ async fn no_call_waits_long_for_a_server_that_does_not_answer() {
     }
     let took = began_at.elapsed();
     assert!(took < Duration::from_secs(8), "{took:?}");
-    let close = tokio::time::timeout(Duration::from_secs(1), proxied.index.close());
+    let close = tokio::time::timeout(Duration::from_secs(1), proxied.measured.close());
     close.await.unwrap();
 }
 
@@ -190,7 +187,7 @@ async fn transactions_that_are_dropped_are_rolled_back() {
     proxied.proxy.delay(Duration::from_millis(20));
     for millis in (10..400).step_by(13) {
         let (tenant, audited) = (new_tenant(), audited());
-        let call = proxied.index.create_tenant(&tenant, &audited);
+        let call = proxied.measured.tenants.create(&tenant, &audited);
         drop(tokio::time::timeout(Duration::from_millis(millis), call).await);
     }
     let is_clean = async { while proxied.number(IDLE_IN_TRANSACTION, next_uuid()).await > 0 {} };

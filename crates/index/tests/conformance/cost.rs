@@ -243,7 +243,7 @@ async fn watched_postgres() -> (Watched, Place, OwnDatabase) {
         ..PostgresOptions::new(database.database.url())
     };
     let index = PostgresIndex::connect(&options).await.unwrap();
-    let place = Place::on(Arc::new(index.clone()), raw.clone()).await;
+    let place = Place::on(index.clone().into(), raw.clone()).await;
     let least = BTreeMap::new();
     (Watched { index, raw, least }, place, database)
 }
@@ -454,7 +454,7 @@ async fn watch(index: &SqliteIndex) -> Arc<AtomicU64> {
 #[tokio::test]
 async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
     let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Sqlite(raw)).await;
+    let place = Place::on(index.clone().into(), Raw::Sqlite(raw)).await;
     fill(&place).await;
     let hundreds_of_steps = watch(&index).await;
     assert_is_complete(&place.directory("/", SHOWN).await);
@@ -499,7 +499,7 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
 #[tokio::test]
 async fn sqlite_pages_of_a_million_memories_cost_the_same() {
     let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Sqlite(raw)).await;
+    let place = Place::on(index.clone().into(), Raw::Sqlite(raw)).await;
     fill_heads(&place, 1_000_000).await;
     let hundreds_of_steps = watch(&index).await;
     for (name, listing, shown) in memory_lists(1_000_000) {

@@ -27,17 +27,17 @@ pub(crate) async fn secrets_of_a_purpose_come_in_the_order_of_their_times(subjec
     };
     let other = secret("cursor", "cursor", 3, 0);
     for new in [&later, &retired, &other] {
-        assert!(index.add_server_secret(new).await.unwrap());
+        assert!(index.secrets.add(new).await.unwrap());
     }
     assert_eq!(
-        index.server_secrets("token").await.unwrap(),
+        index.secrets.list("token").await.unwrap(),
         [retired, later.clone()]
     );
-    assert_eq!(index.server_secrets("cursor").await.unwrap(), [other]);
-    assert_eq!(index.server_secrets("nothing").await.unwrap(), []);
-    assert!(index.remove_server_secret("token-1").await.unwrap());
-    assert!(!index.remove_server_secret("token-1").await.unwrap());
-    assert_eq!(index.server_secrets("token").await.unwrap(), [later]);
+    assert_eq!(index.secrets.list("cursor").await.unwrap(), [other]);
+    assert_eq!(index.secrets.list("nothing").await.unwrap(), []);
+    assert!(index.secrets.remove("token-1").await.unwrap());
+    assert!(!index.secrets.remove("token-1").await.unwrap());
+    assert_eq!(index.secrets.list("token").await.unwrap(), [later]);
 }
 
 pub(crate) async fn of_racing_secrets_of_one_name_one_is_kept(subject: &Subject) {
@@ -46,7 +46,7 @@ pub(crate) async fn of_racing_secrets_of_one_name_one_is_kept(subject: &Subject)
         .collect();
     let racing = candidates
         .iter()
-        .map(|candidate| subject.index.add_server_secret(candidate));
+        .map(|candidate| subject.index.secrets.add(candidate));
     let added = join_all(racing).await;
     let winners: Vec<_> = added
         .into_iter()
@@ -54,15 +54,15 @@ pub(crate) async fn of_racing_secrets_of_one_name_one_is_kept(subject: &Subject)
         .filter_map(|(added, candidate)| added.unwrap().then_some(candidate.clone()))
         .collect();
     assert_eq!(winners.len(), 1);
-    assert_eq!(subject.index.server_secrets("token").await.unwrap(), winners);
+    assert_eq!(subject.index.secrets.list("token").await.unwrap(), winners);
 }
 
 pub(crate) async fn secret_is_wrapped_anew_only_from_the_form_that_was_read(subject: &Subject) {
     let index = &subject.index;
     let old = secret("cursor", "cursor", 1, 0);
-    index.add_server_secret(&old).await.unwrap();
+    index.secrets.add(&old).await.unwrap();
     let rewrap = async |kid: &str, from: u8, to: u8| {
-        let rewrapped = index.rewrap_server_secret(kid, &[from; 61], &[to; 61]).await;
+        let rewrapped = index.secrets.rewrap(kid, &[from; 61], &[to; 61]).await;
         rewrapped.unwrap()
     };
     assert!(!rewrap("cursor", 9, 2).await);
@@ -70,26 +70,28 @@ pub(crate) async fn secret_is_wrapped_anew_only_from_the_form_that_was_read(subj
     assert!(rewrap("cursor", 1, 2).await);
     assert!(!rewrap("cursor", 1, 3).await);
     let new = secret("cursor", "cursor", 2, 0);
-    assert_eq!(index.server_secrets("cursor").await.unwrap(), [new]);
+    assert_eq!(index.secrets.list("cursor").await.unwrap(), [new]);
 }
 
 pub(crate) async fn secret_is_retired_no_later_than_it_was(subject: &Subject) {
     let index = &subject.index;
     index
-        .add_server_secret(&secret("token-1", "token", 1, 0))
+        .secrets
+        .add(&secret("token-1", "token", 1, 0))
         .await
         .unwrap();
-    let retired_at = async || index.server_secrets("token").await.unwrap()[0].retired_at;
+    let retired_at = async || index.secrets.list("token").await.unwrap()[0].retired_at;
     for (seconds, expected) in [(20, 20), (30, 20), (10, 10)] {
         assert!(
             index
-                .retire_server_secret("token-1", after_seconds(seconds))
+                .secrets
+                .retire("token-1", after_seconds(seconds))
                 .await
                 .unwrap()
         );
         assert_eq!(retired_at().await, Some(after_seconds(expected)));
     }
-    assert!(!index.retire_server_secret("token-9", NOW).await.unwrap());
+    assert!(!index.secrets.retire("token-9", NOW).await.unwrap());
 }
 
 fn tenant(external_id: Option<&str>, status: TenantStatus) -> Tenant {
@@ -111,7 +113,7 @@ pub(crate) async fn tenant_is_found_by_either_of_its_names(subject: &Subject) {
     let active = tenant(Some("acme"), TenantStatus::Active);
     let suspended = tenant(Some("Acme"), TenantStatus::Suspended);
     for tenant in [&active, &suspended] {
-        index.create_tenant(tenant, &audited()).await.unwrap();
+        index.tenants.create(tenant, &audited()).await.unwrap();
         let expected = TenantStanding {
             tenant_id: tenant.tenant_id,
             status: tenant.status,
@@ -119,7 +121,7 @@ pub(crate) async fn tenant_is_found_by_either_of_its_names(subject: &Subject) {
         };
         let external = tenant.external_id.clone().unwrap();
         for name in [TenantName::Id(tenant.tenant_id), TenantName::External(external)] {
-            let found = index.tenant_standing(&name).await.unwrap();
+            let found = index.credentials.tenant_standing(&name).await.unwrap();
             assert_eq!(found.as_ref(), Some(&expected), "{name:?}");
         }
     }
@@ -130,7 +132,11 @@ pub(crate) async fn tenant_is_found_by_either_of_its_names(subject: &Subject) {
         TenantName::External("acme' OR 1=1".to_owned()),
         TenantName::External("acme%".to_owned()),
     ] {
-        assert_eq!(index.tenant_standing(&name).await.unwrap(), None, "{name:?}");
+        assert_eq!(
+            index.credentials.tenant_standing(&name).await.unwrap(),
+            None,
+            "{name:?}"
+        );
     }
     assert_eq!(
         TenantName::parse(&active.tenant_id.to_string()),
@@ -169,7 +175,8 @@ pub(crate) async fn use_of_a_key_never_moves_back(subject: &Subject) {
         .collect();
     for (number, key) in (0..).zip(&keys) {
         index
-            .create_api_key(key, &[number; 32], PLENTY, None, &audited())
+            .keys
+            .create(key, &[number; 32], PLENTY, None, &audited())
             .await
             .unwrap();
     }

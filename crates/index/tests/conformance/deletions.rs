@@ -111,12 +111,12 @@ async fn tenant_with_everything(subject: &Subject) -> TenantId {
 }
 
 async fn mark(subject: &Subject, tenant_id: TenantId) -> TenantDeletion {
-    let marked = subject.index.delete_tenant(tenant_id, &audited()).await;
+    let marked = subject.index.tenant_deletions.begin(tenant_id, &audited()).await;
     marked.unwrap().unwrap()
 }
 
 async fn deletion(subject: &Subject, tenant_id: TenantId) -> TenantDeletion {
-    let found = subject.index.tenant_deletion(tenant_id).await;
+    let found = subject.index.tenant_deletions.find(tenant_id).await;
     found.unwrap().unwrap()
 }
 
@@ -124,7 +124,12 @@ async fn deletion(subject: &Subject, tenant_id: TenantId) -> TenantDeletion {
 async fn purge(subject: &Subject, tenant_id: TenantId, limit: u32) -> (u64, u64) {
     let (mut rows, mut batches) = (0, 0);
     loop {
-        let batch = subject.index.purge_tenant(tenant_id, NOW, limit).await.unwrap();
+        let batch = subject
+            .index
+            .tenant_deletions
+            .purge(tenant_id, NOW, limit)
+            .await
+            .unwrap();
         assert!(batch.rows <= u64::from(limit), "{batch:?}");
         (rows, batches) = (rows + batch.rows, batches + 1);
         if batch.is_done {
@@ -138,19 +143,21 @@ pub(crate) async fn marked_tenant_gets_nothing_new(subject: &Subject) {
     let index = &subject.index;
     let key = new_key(tenant_id);
     index
-        .create_api_key(&key, &[1; 32], PLENTY, None, &audited())
+        .keys
+        .create(&key, &[1; 32], PLENTY, None, &audited())
         .await
         .unwrap();
     let begun = mark(subject, tenant_id).await;
     assert_eq!((begun.state, begun.requested_at), (DeletionState::Removing, NOW));
-    let credential = index.authenticate(&[1; 32]).await.unwrap().unwrap();
+    let credential = index.credentials.authenticate(&[1; 32]).await.unwrap().unwrap();
     assert_eq!(credential.tenant_status, TenantStatus::Deleting);
     assert_eq!(
-        index.tenant(tenant_id).await.unwrap().unwrap().status,
+        index.tenants.find(tenant_id).await.unwrap().unwrap().status,
         TenantStatus::Deleting
     );
     let created = index
-        .create_api_key(&new_key(tenant_id), &[2; 32], PLENTY, None, &audited())
+        .keys
+        .create(&new_key(tenant_id), &[2; 32], PLENTY, None, &audited())
         .await;
     assert_eq!(created.unwrap(), KeyCreation::NoTenant);
     let created = index
@@ -161,9 +168,9 @@ pub(crate) async fn marked_tenant_gets_nothing_new(subject: &Subject) {
         status: Some(TenantStatus::Active),
         ..TenantChange::default()
     };
-    let resumed = index.update_tenant(tenant_id, &resumed, &audited()).await;
+    let resumed = index.tenants.update(tenant_id, &resumed, &audited()).await;
     assert_eq!(resumed.unwrap(), TenantUpdate::Deleting);
-    let revoked = index.revoke_api_key(tenant_id, key.api_key_id, &audited()).await;
+    let revoked = index.keys.revoke(tenant_id, key.api_key_id, &audited()).await;
     assert_eq!(revoked.unwrap(), None);
 }
 
@@ -171,21 +178,33 @@ pub(crate) async fn deletion_that_is_asked_for_twice_is_one(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
     let asked = join_all((0..4).map(|_| mark(subject, tenant_id))).await;
     assert!(asked.iter().all(|begun| *begun == asked[0]), "{asked:?}");
-    let by_operator = subject.index.operator_audit(None, 100).await.unwrap();
+    let by_operator = subject.index.audit.list_of_operator(None, 100).await.unwrap();
     let deletes = by_operator.iter().filter(|entry| entry.action == "tenant.delete");
     assert_eq!(deletes.count(), 1);
     purge(subject, tenant_id, 100).await;
-    assert!(subject.index.finish_tenant(tenant_id, NOW).await.unwrap());
+    assert!(
+        subject
+            .index
+            .tenant_deletions
+            .finish(tenant_id, NOW)
+            .await
+            .unwrap()
+    );
     let done = deletion(subject, tenant_id).await;
     assert_eq!(done.state, DeletionState::Done);
     assert_eq!(mark(subject, tenant_id).await, done);
-    assert_eq!(subject.index.tenant(tenant_id).await.unwrap(), None);
+    assert_eq!(subject.index.tenants.find(tenant_id).await.unwrap(), None);
     let nobody = TenantId::from_uuid(next_uuid());
     assert_eq!(
-        subject.index.delete_tenant(nobody, &audited()).await.unwrap(),
+        subject
+            .index
+            .tenant_deletions
+            .begin(nobody, &audited())
+            .await
+            .unwrap(),
         None
     );
-    assert_eq!(subject.index.tenant_deletion(nobody).await.unwrap(), None);
+    assert_eq!(subject.index.tenant_deletions.find(nobody).await.unwrap(), None);
 }
 
 pub(crate) async fn purge_leaves_no_row_in_any_table(subject: &Subject) {
@@ -200,7 +219,8 @@ pub(crate) async fn purge_leaves_no_row_in_any_table(subject: &Subject) {
     assert!(
         subject
             .index
-            .finish_tenant(tenant_id, after_seconds(9))
+            .tenant_deletions
+            .finish(tenant_id, after_seconds(9))
             .await
             .unwrap()
     );
@@ -214,7 +234,7 @@ pub(crate) async fn purge_leaves_no_row_in_any_table(subject: &Subject) {
     );
     assert_eq!(done.rows, there, "the report says what was there");
     assert_eq!(done.rows.values().sum::<u64>(), rows + 1);
-    let by_operator = subject.index.operator_audit(None, 100).await.unwrap();
+    let by_operator = subject.index.audit.list_of_operator(None, 100).await.unwrap();
     let of_tenant = by_operator
         .iter()
         .filter(|entry| entry.object_id == Some(tenant_id.uuid()));
@@ -251,7 +271,8 @@ pub(crate) async fn stores_end_before_their_rows(subject: &Subject) {
     place.change(vec![edited(&head, 2)]).await;
     let first = subject
         .index
-        .purge_tenant(place.tenant_id, NOW, 1000)
+        .tenant_deletions
+        .purge(place.tenant_id, NOW, 1000)
         .await
         .unwrap();
     assert_eq!((first.rows, first.is_done), (0, false));
@@ -281,9 +302,16 @@ pub(crate) async fn tenant_that_stays_is_not_purged(subject: &Subject) {
     let tenant_id = tenant_with_everything(subject).await;
     let before = rows_by_table(&subject.raw, tenant_id).await;
     assert_eq!(purge(subject, tenant_id, 1000).await, (0, 1));
-    assert!(!subject.index.finish_tenant(tenant_id, NOW).await.unwrap());
+    assert!(
+        !subject
+            .index
+            .tenant_deletions
+            .finish(tenant_id, NOW)
+            .await
+            .unwrap()
+    );
     assert_eq!(rows_by_table(&subject.raw, tenant_id).await, before);
-    assert_eq!(subject.index.due_tenant_deletions(NOW, 10).await.unwrap(), []);
+    assert_eq!(subject.index.tenant_deletions.due(NOW, 10).await.unwrap(), []);
 }
 
 pub(crate) async fn what_comes_late_is_removed_before_the_end(subject: &Subject) {
@@ -297,9 +325,23 @@ pub(crate) async fn what_comes_late_is_removed_before_the_end(subject: &Subject)
         Raw::Sqlite(_) => late.replace("'1', '2'", "x'01', x'02'"),
     };
     subject.raw.execute(&late, &[tenant_id.uuid()]).await;
-    assert!(!subject.index.finish_tenant(tenant_id, NOW).await.unwrap());
+    assert!(
+        !subject
+            .index
+            .tenant_deletions
+            .finish(tenant_id, NOW)
+            .await
+            .unwrap()
+    );
     assert_eq!(purge(subject, tenant_id, 1000).await.0, 1);
-    assert!(subject.index.finish_tenant(tenant_id, NOW).await.unwrap());
+    assert!(
+        subject
+            .index
+            .tenant_deletions
+            .finish(tenant_id, NOW)
+            .await
+            .unwrap()
+    );
 }
 
 pub(crate) async fn blobs_are_counted_until_the_end(subject: &Subject) {
@@ -310,6 +352,7 @@ pub(crate) async fn blobs_are_counted_until_the_end(subject: &Subject) {
     let counted = async || {
         subject
             .index
+            .tenant_deletions
             .count_blobs(tenant_id, &last, 3, 1 << 40)
             .await
             .unwrap();
@@ -324,7 +367,8 @@ pub(crate) async fn blobs_are_counted_until_the_end(subject: &Subject) {
     purge(subject, tenant_id, 1000).await;
     subject
         .index
-        .settle_tenant(tenant_id, after_seconds(60))
+        .tenant_deletions
+        .settle(tenant_id, after_seconds(60))
         .await
         .unwrap();
     assert_eq!(
@@ -332,7 +376,14 @@ pub(crate) async fn blobs_are_counted_until_the_end(subject: &Subject) {
         None,
         "what comes late is counted anew"
     );
-    assert!(subject.index.finish_tenant(tenant_id, NOW).await.unwrap());
+    assert!(
+        subject
+            .index
+            .tenant_deletions
+            .finish(tenant_id, NOW)
+            .await
+            .unwrap()
+    );
     counted().await;
     assert_eq!(deletion(subject, tenant_id).await.blobs, 6);
 }
@@ -349,7 +400,11 @@ pub(crate) async fn object_versions_are_noted_until_the_end(subject: &Subject) {
         kept,
     };
     let note = async |counts: VersionCounts| {
-        let noted = subject.index.note_object_versions(tenant_id, &counts).await;
+        let noted = subject
+            .index
+            .tenant_deletions
+            .note_object_versions(tenant_id, &counts)
+            .await;
         noted.unwrap();
         deletion(subject, tenant_id).await.object_versions
     };
@@ -357,18 +412,25 @@ pub(crate) async fn object_versions_are_noted_until_the_end(subject: &Subject) {
     let last = counts(1 << 40, 5, 0);
     assert_eq!(note(last).await, last, "each is in place of the one before");
     purge(subject, tenant_id, 1000).await;
-    let due = subject.index.due_tenant_deletions(NOW, 10).await.unwrap();
+    let due = subject.index.tenant_deletions.due(NOW, 10).await.unwrap();
     let of_due = |id| due.iter().find(|deletion| deletion.tenant_id == id).unwrap();
     assert_eq!(of_due(tenant_id).object_versions, last);
     assert_eq!(of_due(other).object_versions, VersionCounts::default());
-    assert!(subject.index.finish_tenant(tenant_id, NOW).await.unwrap());
+    assert!(
+        subject
+            .index
+            .tenant_deletions
+            .finish(tenant_id, NOW)
+            .await
+            .unwrap()
+    );
     assert_eq!(note(counts(9, 9, 9)).await, last);
 }
 
 pub(crate) async fn deletion_is_due_until_it_settles_and_then_once_more(subject: &Subject) {
     let (first, second) = (new_tenant(subject).await, new_tenant(subject).await);
     let due = async |seconds, limit| {
-        let due = subject.index.due_tenant_deletions(after_seconds(seconds), limit);
+        let due = subject.index.tenant_deletions.due(after_seconds(seconds), limit);
         let ids = due.await.unwrap().into_iter().map(|deletion| deletion.tenant_id);
         ids.collect::<Vec<_>>()
     };
@@ -379,13 +441,15 @@ pub(crate) async fn deletion_is_due_until_it_settles_and_then_once_more(subject:
     assert_eq!(due(0, 1).await.len(), 1);
     subject
         .index
-        .settle_tenant(first, after_seconds(60))
+        .tenant_deletions
+        .settle(first, after_seconds(60))
         .await
         .unwrap();
     // A second settling moves nothing: the time is that of the first.
     subject
         .index
-        .settle_tenant(first, after_seconds(90))
+        .tenant_deletions
+        .settle(first, after_seconds(90))
         .await
         .unwrap();
     let settling = deletion(subject, first).await;
@@ -399,7 +463,8 @@ pub(crate) async fn deletion_is_due_until_it_settles_and_then_once_more(subject:
     assert!(
         subject
             .index
-            .finish_tenant(first, after_seconds(60))
+            .tenant_deletions
+            .finish(first, after_seconds(60))
             .await
             .unwrap()
     );

@@ -215,7 +215,8 @@ pub(crate) async fn stores_are_looked_at_once_something_may_be_past_its_time(sub
     };
     place
         .index
-        .update_tenant(place.tenant_id, &change, &audited())
+        .tenants
+        .update(place.tenant_id, &change, &audited())
         .await
         .unwrap();
     assert_eq!(idle(PeriodOf::Tenant, late()).await, [of_tenant.store_id]);

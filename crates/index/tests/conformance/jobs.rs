@@ -176,7 +176,7 @@ pub(crate) async fn gateway_lives_until_it_ends_or_falls_silent(subject: &Subjec
 }
 
 /// Claims a slot at a time for a minute.
-async fn claim(index: &dyn Index, slot: i64, owner: Uuid, at: i64) -> Option<i64> {
+async fn claim(index: &Index, slot: i64, owner: Uuid, at: i64) -> Option<i64> {
     let slot = after_seconds(slot);
     index
         .claim_run(JOB, slot, owner, after_seconds(at), after_seconds(at + 60))
@@ -184,14 +184,14 @@ async fn claim(index: &dyn Index, slot: i64, owner: Uuid, at: i64) -> Option<i64
         .unwrap()
 }
 
-async fn finish(index: &dyn Index, slot: i64, fence: i64, at: i64) -> bool {
+async fn finish(index: &Index, slot: i64, fence: i64, at: i64) -> bool {
     let counts = json!({"removed": 3});
     let ended = index.finish_run(JOB, after_seconds(slot), fence, after_seconds(at), &counts, None);
     ended.await.unwrap()
 }
 
 pub(crate) async fn second_owner_is_refused_until_the_lease_ends(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let first = claim(index, 0, ONE, 0).await.unwrap();
     assert_eq!(claim(index, 0, OTHER, 59).await, None);
     assert_eq!(claim(index, 60, OTHER, 59).await, None);
@@ -201,7 +201,7 @@ pub(crate) async fn second_owner_is_refused_until_the_lease_ends(subject: &Subje
 }
 
 pub(crate) async fn slot_that_ended_is_not_run_again(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let first = claim(index, 0, ONE, 0).await.unwrap();
     assert!(finish(index, 0, first, 10).await);
     assert_eq!(claim(index, 0, OTHER, 11).await, None);
@@ -212,7 +212,7 @@ pub(crate) async fn slot_that_ended_is_not_run_again(subject: &Subject) {
 }
 
 pub(crate) async fn slot_whose_owner_died_is_run_again(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let first = claim(index, 0, ONE, 0).await.unwrap();
     let second = claim(index, 0, OTHER, 61).await.unwrap();
     assert!(!finish(index, 0, first, 62).await, "its lease was lost");
@@ -230,7 +230,7 @@ pub(crate) async fn slot_whose_owner_died_is_run_again(subject: &Subject) {
     assert_eq!(runs, [vec![micros(0), micros(61), micros(63), None]]);
 }
 
-async fn renew(index: &dyn Index, fence: i64, until: i64, cursor: Option<&str>) -> bool {
+async fn renew(index: &Index, fence: i64, until: i64, cursor: Option<&str>) -> bool {
     index
         .renew_run(JOB, fence, after_seconds(until), cursor)
         .await
@@ -238,7 +238,7 @@ async fn renew(index: &dyn Index, fence: i64, until: i64, cursor: Option<&str>) 
 }
 
 pub(crate) async fn renewed_lease_holds_longer(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let fence = claim(index, 0, ONE, 0).await.unwrap();
     assert!(renew(index, fence, 600, Some("store-17")).await);
     assert_eq!(claim(index, 60, OTHER, 599).await, None);
@@ -250,7 +250,7 @@ pub(crate) async fn renewed_lease_holds_longer(subject: &Subject) {
 }
 
 pub(crate) async fn lease_that_was_given_back_is_not_renewed(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let fence = claim(index, 0, ONE, 0).await.unwrap();
     assert!(finish(index, 0, fence, 5).await);
     assert!(!renew(index, fence, 600, None).await);
@@ -258,7 +258,7 @@ pub(crate) async fn lease_that_was_given_back_is_not_renewed(subject: &Subject) 
 }
 
 pub(crate) async fn run_records_what_it_did(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let fence = claim(index, 0, ONE, 0).await.unwrap();
     let counts = json!({"removed": 3, "errors": {"s3": 1}});
     let ended_at = after_seconds(9);
@@ -285,7 +285,7 @@ pub(crate) async fn run_records_what_it_did(subject: &Subject) {
 }
 
 pub(crate) async fn jobs_do_not_wait_for_each_other(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     assert!(claim(index, 0, ONE, 0).await.is_some());
     let other: Option<i64> = index
         .claim_run(
@@ -301,7 +301,7 @@ pub(crate) async fn jobs_do_not_wait_for_each_other(subject: &Subject) {
 }
 
 pub(crate) async fn one_of_many_claims_of_a_slot_wins(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     for round in 0..4_i64 {
         let at = round * 1000;
         let claims = join_all((10..18).map(|owner| claim(index, at, Uuid::from_u128(owner), at))).await;
@@ -311,7 +311,7 @@ pub(crate) async fn one_of_many_claims_of_a_slot_wins(subject: &Subject) {
 }
 
 pub(crate) async fn due_time_of_a_job_is_told_to_the_microsecond(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let just_before = Timestamp::from_micros(after_seconds(60).as_micros() - 1);
     assert!(claim(index, 0, ONE, 0).await.is_some());
     let early = index

@@ -23,11 +23,11 @@ fn object(value: &Value) -> Map<String, Value> {
 }
 
 async fn tenant(subject: &Subject, tenant_id: TenantId) -> Tenant {
-    subject.index.tenant(tenant_id).await.unwrap().unwrap()
+    subject.index.tenants.find(tenant_id).await.unwrap().unwrap()
 }
 
 async fn update(subject: &Subject, tenant_id: TenantId, change: &TenantChange) -> TenantUpdate {
-    let updated = subject.index.update_tenant(tenant_id, change, &audited()).await;
+    let updated = subject.index.tenants.update(tenant_id, change, &audited()).await;
     updated.unwrap()
 }
 
@@ -36,7 +36,7 @@ async fn audit_of(subject: &Subject, tenant_id: TenantId) -> Vec<AuditEntry> {
         limit: 100,
         ..AuditListing::default()
     };
-    subject.index.audit(tenant_id, &listing).await.unwrap()
+    subject.index.audit.list(tenant_id, &listing).await.unwrap()
 }
 
 pub(crate) async fn tenants_are_listed_newest_first_page_by_page(subject: &Subject) {
@@ -47,7 +47,7 @@ pub(crate) async fn tenants_are_listed_newest_first_page_by_page(subject: &Subje
     for limit in [1, 2, 5, 100] {
         let (mut listed, mut before) = (Vec::new(), None);
         loop {
-            let page = subject.index.tenants(None, before, limit).await.unwrap();
+            let page = subject.index.tenants.list(None, before, limit).await.unwrap();
             assert!(page.len() <= limit as usize);
             listed.extend(page.iter().map(|tenant| tenant.tenant_id));
             before = listed.last().copied();
@@ -64,12 +64,18 @@ pub(crate) async fn tenants_are_listed_newest_first_page_by_page(subject: &Subje
     update(subject, made[3], &change).await;
     let called = subject
         .index
-        .tenants(Some("customer-3"), None, 100)
+        .tenants
+        .list(Some("customer-3"), None, 100)
         .await
         .unwrap();
     assert_eq!(called, [tenant(subject, made[3]).await]);
     assert_eq!(
-        subject.index.tenants(Some("nobody"), None, 100).await.unwrap(),
+        subject
+            .index
+            .tenants
+            .list(Some("nobody"), None, 100)
+            .await
+            .unwrap(),
         []
     );
 }
@@ -170,7 +176,8 @@ pub(crate) async fn key_that_is_good_no_more_makes_none(subject: &Subject) {
         ..new_key(tenant_id)
     };
     let first = index
-        .create_api_key(&maker, &[1; 32], PLENTY, None, &audited())
+        .keys
+        .create(&maker, &[1; 32], PLENTY, None, &audited())
         .await;
     assert_eq!(first.unwrap(), KeyCreation::Created);
     let audited_maker = |seconds| {
@@ -179,7 +186,7 @@ pub(crate) async fn key_that_is_good_no_more_makes_none(subject: &Subject) {
     };
     let create = async |number: u8, seconds| {
         let (key, by) = (new_key(tenant_id), audited_maker(seconds));
-        let outcome = index.create_api_key(&key, &[number; 32], PLENTY, None, &by).await;
+        let outcome = index.keys.create(&key, &[number; 32], PLENTY, None, &by).await;
         outcome.unwrap()
     };
     assert_eq!(create(2, 9).await, KeyCreation::Created);
@@ -191,12 +198,10 @@ pub(crate) async fn key_that_is_good_no_more_makes_none(subject: &Subject) {
     update(subject, tenant_id, &status(TenantStatus::Suspended)).await;
     assert_eq!(create(4, 9).await, KeyCreation::MakerRevoked);
     update(subject, tenant_id, &status(TenantStatus::Active)).await;
-    let revoked = index
-        .revoke_api_key(tenant_id, maker.api_key_id, &audited())
-        .await;
+    let revoked = index.keys.revoke(tenant_id, maker.api_key_id, &audited()).await;
     assert!(revoked.unwrap().is_some());
     assert_eq!(create(5, 9).await, KeyCreation::MakerRevoked);
-    assert_eq!(index.api_keys(tenant_id, None, 10).await.unwrap().len(), 2);
+    assert_eq!(index.keys.list(tenant_id, None, 10).await.unwrap().len(), 2);
 }
 
 pub(crate) async fn keys_are_listed_newest_first_page_by_page(subject: &Subject) {
@@ -206,7 +211,8 @@ pub(crate) async fn keys_are_listed_newest_first_page_by_page(subject: &Subject)
         let key = new_key(tenant_id);
         let created = subject
             .index
-            .create_api_key(&key, &[number; 32], PLENTY, None, &audited())
+            .keys
+            .create(&key, &[number; 32], PLENTY, None, &audited())
             .await;
         assert_eq!(created.unwrap(), KeyCreation::Created);
         made.insert(0, key);
@@ -214,18 +220,19 @@ pub(crate) async fn keys_are_listed_newest_first_page_by_page(subject: &Subject)
     let foreign = new_key(other);
     let created = subject
         .index
-        .create_api_key(&foreign, &[9; 32], PLENTY, None, &audited())
+        .keys
+        .create(&foreign, &[9; 32], PLENTY, None, &audited())
         .await;
     created.unwrap();
     let (mut listed, mut before) = (Vec::new(), None);
     while listed.len() < made.len() {
-        let page = subject.index.api_keys(tenant_id, before, 2).await.unwrap();
+        let page = subject.index.keys.list(tenant_id, before, 2).await.unwrap();
         listed.extend(page.into_iter().map(|issued| issued.key));
         before = listed.last().map(|key| key.api_key_id);
     }
     assert_eq!(listed, made);
-    assert_eq!(subject.index.api_keys(tenant_id, before, 2).await.unwrap(), []);
-    let found = async |api_key_id| subject.index.api_key(tenant_id, api_key_id).await.unwrap();
+    assert_eq!(subject.index.keys.list(tenant_id, before, 2).await.unwrap(), []);
+    let found = async |api_key_id| subject.index.keys.find(tenant_id, api_key_id).await.unwrap();
     let issued = found(made[1].api_key_id).await.unwrap();
     assert_eq!(
         (issued.key, issued.revoked_at, issued.last_used_at),
@@ -239,14 +246,16 @@ pub(crate) async fn revoked_key_keeps_its_first_end(subject: &Subject) {
     let key = new_key(tenant_id);
     let created = subject
         .index
-        .create_api_key(&key, &[1; 32], PLENTY, None, &audited())
+        .keys
+        .create(&key, &[1; 32], PLENTY, None, &audited())
         .await;
     created.unwrap();
     let revoke = async |tenant_id, at| {
         let audited = audited_by(Auditor::Operator, after_seconds(at));
         let revoked = subject
             .index
-            .revoke_api_key(tenant_id, key.api_key_id, &audited)
+            .keys
+            .revoke(tenant_id, key.api_key_id, &audited)
             .await;
         revoked.unwrap()
     };
@@ -254,6 +263,7 @@ pub(crate) async fn revoked_key_keeps_its_first_end(subject: &Subject) {
     assert!(
         !subject
             .index
+            .credentials
             .authenticate(&[1; 32])
             .await
             .unwrap()
@@ -266,6 +276,7 @@ pub(crate) async fn revoked_key_keeps_its_first_end(subject: &Subject) {
     assert!(
         subject
             .index
+            .credentials
             .authenticate(&[1; 32])
             .await
             .unwrap()
@@ -273,7 +284,7 @@ pub(crate) async fn revoked_key_keeps_its_first_end(subject: &Subject) {
             .is_revoked
     );
     let nobody = ApiKeyId::from_uuid(next_uuid());
-    let revoked = subject.index.revoke_api_key(tenant_id, nobody, &audited()).await;
+    let revoked = subject.index.keys.revoke(tenant_id, nobody, &audited()).await;
     assert_eq!(revoked.unwrap(), None);
     assert_eq!(
         audit_of(subject, other).await.len(),
@@ -293,7 +304,8 @@ pub(crate) async fn key_call_that_is_sent_twice_makes_one_key(subject: &Subject)
         let (key, call) = (new_key(tenant_id), call(request));
         let made = subject
             .index
-            .create_api_key(&key, &[secret; 32], PLENTY, Some(&call), &audited())
+            .keys
+            .create(&key, &[secret; 32], PLENTY, Some(&call), &audited())
             .await;
         (key.api_key_id, made.unwrap())
     };
@@ -310,7 +322,7 @@ pub(crate) async fn key_call_that_is_sent_twice_makes_one_key(subject: &Subject)
     assert_eq!(replays.count(), 7);
     assert_eq!(create(20, 3).await.1, KeyCreation::KeyReused);
     assert_eq!(
-        subject.index.api_keys(tenant_id, None, 100).await.unwrap().len(),
+        subject.index.keys.list(tenant_id, None, 100).await.unwrap().len(),
         1
     );
 }
@@ -333,11 +345,12 @@ pub(crate) async fn usage_is_what_was_written(subject: &Subject) {
     for secret in [1, 2] {
         let key = new_key(tenant_id);
         let created = index
-            .create_api_key(&key, &[secret; 32], PLENTY, None, &audited())
+            .keys
+            .create(&key, &[secret; 32], PLENTY, None, &audited())
             .await;
         created.unwrap();
         if secret == 2 {
-            let revoked = index.revoke_api_key(tenant_id, key.api_key_id, &audited()).await;
+            let revoked = index.keys.revoke(tenant_id, key.api_key_id, &audited()).await;
             revoked.unwrap();
         }
     }
@@ -356,11 +369,14 @@ pub(crate) async fn usage_is_what_was_written(subject: &Subject) {
         session_bytes: 0,
     };
     assert!(expected.granted_bytes >= 30);
-    assert_eq!(index.usage(tenant_id).await.unwrap(), Some(expected));
+    assert_eq!(index.tenants.usage(tenant_id).await.unwrap(), Some(expected));
     let empty = new_tenant(subject).await;
-    assert_eq!(index.usage(empty).await.unwrap(), Some(TenantUsage::default()));
+    assert_eq!(
+        index.tenants.usage(empty).await.unwrap(),
+        Some(TenantUsage::default())
+    );
     let nobody = TenantId::from_uuid(next_uuid());
-    assert_eq!(index.usage(nobody).await.unwrap(), None);
+    assert_eq!(index.tenants.usage(nobody).await.unwrap(), None);
 }
 
 pub(crate) async fn every_action_is_in_the_audit(subject: &Subject) {
@@ -379,12 +395,14 @@ pub(crate) async fn every_action_is_in_the_audit(subject: &Subject) {
         (3, None),
     ] {
         let updated = index
-            .update_tenant(tenant_id, &by_status(status), &at(seconds))
+            .tenants
+            .update(tenant_id, &by_status(status), &at(seconds))
             .await;
         updated.unwrap();
         // Once more, it changes nothing.
         let again = index
-            .update_tenant(tenant_id, &by_status(status), &at(seconds))
+            .tenants
+            .update(tenant_id, &by_status(status), &at(seconds))
             .await;
         again.unwrap();
     }
@@ -394,16 +412,18 @@ pub(crate) async fn every_action_is_in_the_audit(subject: &Subject) {
     let key = new_key(tenant_id);
     let by_key = Auditor::Credential(Actor::ApiKey(key.api_key_id));
     index
-        .create_api_key(&key, &[1; 32], PLENTY, None, &at(5))
+        .keys
+        .create(&key, &[1; 32], PLENTY, None, &at(5))
         .await
         .unwrap();
     let revoked = index
-        .revoke_api_key(tenant_id, key.api_key_id, &audited_by(by_key, after_seconds(6)))
+        .keys
+        .revoke(tenant_id, key.api_key_id, &audited_by(by_key, after_seconds(6)))
         .await;
     revoked.unwrap();
-    let again = index.revoke_api_key(tenant_id, key.api_key_id, &at(6)).await;
+    let again = index.keys.revoke(tenant_id, key.api_key_id, &at(6)).await;
     again.unwrap();
-    index.delete_tenant(tenant_id, &at(7)).await.unwrap();
+    index.tenant_deletions.begin(tenant_id, &at(7)).await.unwrap();
 
     let key_id = key.api_key_id.uuid();
     let told = |entry: &AuditEntry| {
@@ -435,7 +455,7 @@ pub(crate) async fn every_action_is_in_the_audit(subject: &Subject) {
     let entries = audit_of(subject, tenant_id).await;
     assert_eq!(entries.iter().map(told).collect::<Vec<_>>(), expected);
     expected.remove(1);
-    let entries = index.operator_audit(None, 100).await.unwrap();
+    let entries = index.audit.list_of_operator(None, 100).await.unwrap();
     assert_eq!(entries.iter().map(told).collect::<Vec<_>>(), expected);
 }
 
@@ -448,7 +468,7 @@ pub(crate) async fn action_that_is_refused_leaves_nothing(subject: &Subject) {
     };
     update(subject, mine, &name).await;
     let before = [audit_of(subject, mine).await, audit_of(subject, theirs).await];
-    let by_operator = index.operator_audit(None, 100).await.unwrap();
+    let by_operator = index.audit.list_of_operator(None, 100).await.unwrap();
     assert_eq!(
         update(subject, theirs, &name).await,
         TenantUpdate::ExternalIdTaken
@@ -456,17 +476,20 @@ pub(crate) async fn action_that_is_refused_leaves_nothing(subject: &Subject) {
     let refused = index.create_store(mine, &new_store(), 0, None, &audited()).await;
     assert_eq!(refused.unwrap(), StoreCreation::TooMany { count: 0 });
     let nobody = TenantId::from_uuid(next_uuid());
-    index.delete_tenant(nobody, &audited()).await.unwrap();
+    index.tenant_deletions.begin(nobody, &audited()).await.unwrap();
     let taken = Tenant {
         tenant_id: nobody,
         ..tenant(subject, mine).await
     };
-    assert!(!index.create_tenant(&taken, &audited()).await.unwrap());
+    assert!(!index.tenants.create(&taken, &audited()).await.unwrap());
     assert_eq!(
         [audit_of(subject, mine).await, audit_of(subject, theirs).await],
         before
     );
-    assert_eq!(index.operator_audit(None, 100).await.unwrap(), by_operator);
+    assert_eq!(
+        index.audit.list_of_operator(None, 100).await.unwrap(),
+        by_operator
+    );
     assert_eq!(audit_of(subject, nobody).await, []);
 }
 
@@ -479,7 +502,7 @@ pub(crate) async fn audit_is_listed_newest_first_page_by_page(subject: &Subject)
             name: Some(format!("name {number}")),
             ..TenantChange::default()
         };
-        let updated = subject.index.update_tenant(tenant_id, &renaming, &audited).await;
+        let updated = subject.index.tenants.update(tenant_id, &renaming, &audited).await;
         updated.unwrap();
     }
     let all = audit_of(subject, tenant_id).await;
@@ -494,8 +517,8 @@ pub(crate) async fn audit_is_listed_newest_first_page_by_page(subject: &Subject)
                 limit,
                 ..AuditListing::default()
             };
-            listed.extend(subject.index.audit(tenant_id, &listing).await.unwrap());
-            let page = subject.index.operator_audit(before, limit).await.unwrap();
+            listed.extend(subject.index.audit.list(tenant_id, &listing).await.unwrap());
+            let page = subject.index.audit.list_of_operator(before, limit).await.unwrap();
             by_operator.extend(page);
         }
         assert_eq!(listed, all, "{limit}");
@@ -516,7 +539,7 @@ pub(crate) async fn operators_store_counts_and_is_limited(subject: &Subject) {
     .await;
     let created = made.iter().filter(|made| **made == StoreCreation::Created);
     assert_eq!(created.count(), 3, "{made:?}");
-    let usage = subject.index.usage(tenant_id).await.unwrap().unwrap();
+    let usage = subject.index.tenants.usage(tenant_id).await.unwrap().unwrap();
     assert_eq!(usage.stores, 3);
     let actions: BTreeSet<_> = audit_of(subject, tenant_id)
         .await

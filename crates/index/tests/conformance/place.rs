@@ -1,7 +1,6 @@
 //! A tenant with a store, and short ways to change and to see what it holds.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use keepsake_core::limits::LimitOverrides;
@@ -175,10 +174,10 @@ pub(crate) const NEVER: Expiry = Expiry {
 
 /// Makes a tenant.
 pub(crate) async fn new_tenant(subject: &Subject) -> TenantId {
-    new_tenant_of(subject.index.as_ref()).await
+    new_tenant_of(&subject.index).await
 }
 
-async fn new_tenant_of(index: &dyn Index) -> TenantId {
+async fn new_tenant_of(index: &Index) -> TenantId {
     let tenant = Tenant {
         tenant_id: TenantId::from_uuid(next_uuid()),
         external_id: None,
@@ -187,7 +186,7 @@ async fn new_tenant_of(index: &dyn Index) -> TenantId {
         limits: LimitOverrides::default(),
         created_at: NOW,
     };
-    assert!(index.create_tenant(&tenant, &audited()).await.unwrap());
+    assert!(index.tenants.create(&tenant, &audited()).await.unwrap());
     tenant.tenant_id
 }
 
@@ -207,7 +206,7 @@ pub(crate) fn new_store() -> NewStore {
 /// A store of a tenant.
 #[derive(Clone)]
 pub(crate) struct Place {
-    pub(crate) index: Arc<dyn Index>,
+    pub(crate) index: Index,
     pub(crate) raw: Raw,
     pub(crate) tenant_id: TenantId,
     pub(crate) store_id: StoreId,
@@ -216,21 +215,21 @@ pub(crate) struct Place {
 impl Place {
     /// A new store of a new tenant.
     pub(crate) async fn new(subject: &Subject) -> Self {
-        Self::on(Arc::clone(&subject.index), subject.raw.clone()).await
+        Self::on(subject.index.clone(), subject.raw.clone()).await
     }
 
     /// A new store of a tenant.
     pub(crate) async fn of_tenant(subject: &Subject, tenant_id: TenantId) -> Self {
-        Self::make(Arc::clone(&subject.index), subject.raw.clone(), tenant_id).await
+        Self::make(subject.index.clone(), subject.raw.clone(), tenant_id).await
     }
 
     /// A new store of a new tenant, in an index that is no subject's.
-    pub(crate) async fn on(index: Arc<dyn Index>, raw: Raw) -> Self {
-        let tenant_id = new_tenant_of(index.as_ref()).await;
+    pub(crate) async fn on(index: Index, raw: Raw) -> Self {
+        let tenant_id = new_tenant_of(&index).await;
         Self::make(index, raw, tenant_id).await
     }
 
-    async fn make(index: Arc<dyn Index>, raw: Raw, tenant_id: TenantId) -> Self {
+    async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {
         let store = new_store();
         let made = index
             .create_store(tenant_id, &store, PLENTY, None, &by_tenant(NOW))

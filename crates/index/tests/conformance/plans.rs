@@ -1,8 +1,6 @@
 //! How Postgres means to run the queries of the lists, asked of a session that
 //! serves requests. SQLite's plans are held to the same beside its queries.
 
-use std::sync::Arc;
-
 use keepsake_index::PostgresIndex;
 use sqlx::{AssertSqlSafe, Connection as _};
 
@@ -90,7 +88,7 @@ const SEARCH: [Variable; 5] = [
 async fn assert_plans(function: &str, variables: &[Variable], expected: &[&[&str]]) {
     let (index, raw, _database) = postgres_index().await;
     let raw = Raw::Postgres(raw);
-    let place = Place::on(Arc::new(index.clone()), raw.clone()).await;
+    let place = Place::on(index.clone().into(), raw.clone()).await;
     let queries = queries_of(&raw, function).await;
     assert_eq!(queries.len(), expected.len());
     for (query, parts) in queries.iter().zip(expected) {
@@ -131,7 +129,7 @@ async fn search_looks_terms_up_memory_by_memory() {
     let terms = "(tenant_id = $1) AND (store_id = $2) AND (memory_id = m.memory_id)";
     let whole = ["Index Scan using search_doc_pkey", terms];
     let (index, raw, _database) = postgres_index().await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw)).await;
+    let place = Place::on(index.clone().into(), Raw::Postgres(raw)).await;
     let variables = [
         ("$1", "uuid", "NULL"),
         ("$2", "uuid", "NULL"),
@@ -190,7 +188,7 @@ fn statement(name: &str) -> String {
 #[tokio::test]
 async fn expiry_reads_ranges_of_indexes_in_their_order() {
     let (index, raw, _database) = postgres_index().await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw)).await;
+    let place = Place::on(index.clone().into(), Raw::Postgres(raw)).await;
     let ids: [Variable; 2] = [("$1", "uuid", "NULL"), ("$2", "uuid", "NULL")];
     let number = |name: &'static str| (name, "bigint", "1");
     for (name, others, parts) in [

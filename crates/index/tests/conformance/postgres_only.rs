@@ -1,13 +1,12 @@
 //! What Postgres does besides: row-level security, roles, migrations.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use futures::future::join_all;
 use keepsake_core::{BlobKey, TenantId, Timestamp, VersionId};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{
-    AccessRow, Idempotency, Index as _, IndexError, KeyCreation, MaintenanceIndex as _, PostgresIndex,
+    AccessRow, Idempotency, IndexError, IndexMethods as _, KeyCreation, MaintenanceIndex as _, PostgresIndex,
     PurgeIndex as _,
 };
 use keepsake_testkit::fresh_database;
@@ -35,7 +34,7 @@ async fn tenant_tables(raw: &PgPool) -> Vec<String> {
 
 /// A tenant with a row in every table that tenants have.
 async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
-    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
+    let place = Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
     let mut commit = place.commit_of(vec![created("/d/a", 1)]);
     let (scope_sha256, request_sha256) = ([1; 32], [2; 32]);
     commit.idempotency = Some(Idempotency {
@@ -49,7 +48,8 @@ async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
     secret[..16].copy_from_slice(place.tenant_id.uuid().as_bytes());
     let made = place
         .index
-        .create_api_key(&key, &secret, PLENTY, None, &audited())
+        .keys
+        .create(&key, &secret, PLENTY, None, &audited())
         .await;
     assert_eq!(made.unwrap(), KeyCreation::Created);
     let memory_id = place.memory("/d/a").await.memory_id;
@@ -290,7 +290,7 @@ async fn migrations_run_at_once_and_again() {
     PostgresIndex::migrate(&url).await.unwrap();
     let index = PostgresIndex::connect(&PostgresOptions::new(&url)).await.unwrap();
     let raw = postgres_pool(&url).await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
+    let place = Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
     let head = place.create("/a", 1).await;
     PostgresIndex::migrate(&url).await.unwrap();
     assert_eq!(place.memory("/a").await, head);
@@ -415,7 +415,7 @@ async fn owner_without_superpowers_migrates_and_serves() {
     PostgresIndex::migrate(&url).await.unwrap();
     let index = PostgresIndex::connect(&PostgresOptions::new(&url)).await.unwrap();
     let as_owner = postgres_pool(&url).await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(as_owner)).await;
+    let place = Place::on(index.clone().into(), Raw::Postgres(as_owner)).await;
     place.create("/d/a", 1).await;
     assert_eq!(place.directory("/", 10).await.total_entries, 2);
     // The login is in both roles; what serves has the rights of one.
@@ -467,7 +467,7 @@ const WAITING_FOR_LOCKS: &str = "SELECT count(*) FROM pg_stat_activity \
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     let (index, raw, database) = postgres_index().await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
+    let place = Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
     let memory_id = place.create("/a", 1).await.memory_id;
     let watching = postgres_pool(&database.database.url()).await;
@@ -529,7 +529,7 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
 #[tokio::test]
 async fn full_disk_is_told_from_a_database_that_is_away() {
     let (index, raw, _database) = postgres_index().await;
-    let place = Place::on(Arc::new(index), Raw::Postgres(raw.clone())).await;
+    let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
     place.create("/there", 1).await;
     // What Postgres answers when it cannot extend a table's file.
     let fill = "CREATE FUNCTION disk_is_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \

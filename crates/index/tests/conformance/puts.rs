@@ -1,7 +1,5 @@
 //! The short commit of Postgres beside the whole one.
 
-use std::sync::Arc;
-
 use keepsake_core::{ContentHash, DirPath, Timestamp, VersionId};
 use keepsake_index::{Change, CommitOutcome, Guard, Idempotency, IndexError, MemoryIndex as _, SearchRow};
 use sqlx::postgres::PgPool;
@@ -20,7 +18,7 @@ async fn rename_commit(raw: &PgPool, from: &str, to: &str) {
 #[tokio::test]
 async fn new_content_at_one_path_is_one_call_of_put() {
     let (index, raw, _database) = postgres_index().await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
+    let place = Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
     let first = place.create("/d/a", 10).await;
     rename_commit(&raw, "commit_changes", "commit_changes_away").await;
     place.create("/b", 1).await;
@@ -102,7 +100,7 @@ async fn everything(raw: &PgPool, place: &Place) -> Vec<String> {
 #[tokio::test]
 async fn put_writes_what_the_whole_commit_writes() {
     let (index, raw, _database) = postgres_index().await;
-    let place_of = async || Place::on(Arc::new(index.clone()), Raw::Postgres(raw.clone())).await;
+    let place_of = async || Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
     let (by_put, by_commit) = (place_of().await, place_of().await);
     for place in [&by_put, &by_commit] {
         place.create("/d/before", 3).await;

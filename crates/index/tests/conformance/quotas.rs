@@ -174,7 +174,7 @@ pub(crate) async fn racing_keys_do_not_pass_the_limit(subject: &Subject) {
         let mut secret = [0; 32];
         secret[..16].copy_from_slice(keys[number].api_key_id.uuid().as_bytes());
         let by = by_nobody(at);
-        let made = index.create_api_key(&keys[number], &secret, 3, None, &by).await;
+        let made = index.keys.create(&keys[number], &secret, 3, None, &by).await;
         made.unwrap()
     };
     let made = join_all((0..6).map(|number| create(number, NOW))).await;
@@ -182,9 +182,10 @@ pub(crate) async fn racing_keys_do_not_pass_the_limit(subject: &Subject) {
     let (created, others): (Vec<_>, Vec<_>) = made.iter().partition(|made| **made == KeyCreation::Created);
     assert_eq!((created.len(), others), (3, vec![&refused; 3]));
     // A key counts for a while after it was revoked.
-    let mine = index.api_keys(tenant_id, None, 10).await.unwrap();
+    let mine = index.keys.list(tenant_id, None, 10).await.unwrap();
     let revoked = index
-        .revoke_api_key(tenant_id, mine[0].key.api_key_id, &audited())
+        .keys
+        .revoke(tenant_id, mine[0].key.api_key_id, &audited())
         .await;
     revoked.unwrap().unwrap();
     let ends_at = NOW.plus(REVOKED_KEYS_COUNT_FOR);
@@ -230,9 +231,7 @@ pub(crate) async fn what_ends_something_is_done_when_the_day_is_used_up(subject:
     let place = Place::new(subject).await;
     let (index, tenant_id, store_id) = (&place.index, place.tenant_id, place.store_id);
     let key = new_key(tenant_id);
-    let made = index
-        .create_api_key(&key, &[7; 32], PLENTY, None, &audited())
-        .await;
+    let made = index.keys.create(&key, &[7; 32], PLENTY, None, &audited()).await;
     assert_eq!(made.unwrap(), KeyCreation::Created);
     let (first, second) = (new_session(&[store_id], NOW), new_session(&[], NOW));
     create(&place, &UNLIMITED, &first).await;
@@ -251,13 +250,14 @@ pub(crate) async fn what_ends_something_is_done_when_the_day_is_used_up(subject:
         SessionCreation::OverQuota(OverQuota::AuditEntries { limit: 0 })
     ));
     let refused = index
-        .create_api_key(&new_key(tenant_id), &[8; 32], PLENTY, None, &again())
+        .keys
+        .create(&new_key(tenant_id), &[8; 32], PLENTY, None, &again())
         .await;
     assert!(matches!(
         refused.unwrap(),
         KeyCreation::OverQuota(OverQuota::AuditEntries { limit: 0 })
     ));
-    let revoked = index.revoke_api_key(tenant_id, key.api_key_id, &again()).await;
+    let revoked = index.keys.revoke(tenant_id, key.api_key_id, &again()).await;
     assert!(revoked.unwrap().unwrap().revoked_at.is_some());
     assert!(
         index

@@ -1,11 +1,10 @@
 //! What SQLite does besides: transactions shared by commits, one file.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{join_all, poll_immediate};
-use keepsake_index::{CommitOutcome, Index as _, IndexError, Refusal, SqliteIndex};
+use keepsake_index::{CommitOutcome, IndexError, IndexMethods as _, Refusal, SqliteIndex};
 use tokio::time::timeout;
 
 use crate::place::{NOW, Place, by_tenant, committed, created, edited};
@@ -17,7 +16,7 @@ const FOR_EVER: Duration = Duration::from_mins(1);
 #[tokio::test]
 async fn audit_is_append_only() {
     let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(Arc::new(index), Raw::Sqlite(raw.clone())).await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
     for statement in [
         "UPDATE audit SET actor = 'nobody'",
         "DELETE FROM audit",
@@ -38,7 +37,7 @@ async fn audit_is_append_only() {
         limit: 10,
         ..Default::default()
     };
-    let entries = place.index.audit(place.tenant_id, &listing).await.unwrap();
+    let entries = place.index.audit.list(place.tenant_id, &listing).await.unwrap();
     assert_eq!(entries.len(), 2);
 }
 
@@ -48,7 +47,7 @@ const MAX_PAGES: u32 = 1_073_741_823;
 #[tokio::test]
 async fn full_disk_refuses_every_commit_of_a_transaction_and_serves_reads() {
     let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Sqlite(raw.clone())).await;
+    let place = Place::on(index.clone().into(), Raw::Sqlite(raw.clone())).await;
     let there = place.create("/there", 1).await;
     let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
         .fetch_one(&raw)
@@ -83,7 +82,7 @@ async fn full_disk_refuses_every_commit_of_a_transaction_and_serves_reads() {
 #[tokio::test]
 async fn commits_that_share_a_transaction_do_not_harm_each_other() {
     let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(Arc::new(index), Raw::Sqlite(raw)).await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw)).await;
     let old = place.create("/old", 1).await;
     let there = place.create("/there", 1).await;
     place.change(vec![edited(&old, 2)]).await;
@@ -141,7 +140,7 @@ async fn commits_that_share_a_transaction_do_not_harm_each_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_commits_than_one_transaction_takes_are_all_answered() {
     let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(Arc::new(index), Raw::Sqlite(raw)).await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw)).await;
     place.create("/first", 1).await;
     let commits = (0..300).map(|number| {
         let place = place.clone();
@@ -159,7 +158,7 @@ async fn more_commits_than_one_transaction_takes_are_all_answered() {
 #[tokio::test]
 async fn commit_behind_many_abandoned_ones_is_answered() {
     let (index, raw, _folder) = sqlite_index().await;
-    let place = Place::on(Arc::new(index), Raw::Sqlite(raw)).await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw)).await;
     place.create("/room", 1).await;
     let running = place.commit_of(vec![created("/running", 1)]);
     let mut running = place.index.commit(place.tenant_id, &running);
@@ -197,7 +196,7 @@ async fn commit_behind_many_abandoned_ones_is_answered() {
 #[tokio::test]
 async fn data_survives_reopening() {
     let (index, raw, folder) = sqlite_index().await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Sqlite(raw.clone())).await;
+    let place = Place::on(index.clone().into(), Raw::Sqlite(raw.clone())).await;
     let head = place.create("/d/kept", 3).await;
     let before = place.rows().await;
     raw.close().await;
@@ -208,7 +207,7 @@ async fn data_survives_reopening() {
     reopened.check().await.unwrap();
     let raw = sqlx::SqlitePool::connect(&sqlite_url(&folder)).await.unwrap();
     let place = Place {
-        index: Arc::new(reopened),
+        index: reopened.into(),
         raw: Raw::Sqlite(raw),
         ..place
     };
@@ -221,7 +220,7 @@ async fn data_survives_reopening() {
 #[tokio::test]
 async fn closed_index_leaves_one_file() {
     let (index, raw, folder) = sqlite_index().await;
-    let place = Place::on(Arc::new(index.clone()), Raw::Sqlite(raw.clone())).await;
+    let place = Place::on(index.clone().into(), Raw::Sqlite(raw.clone())).await;
     place.create("/a", 1).await;
     // A refusal may have left something open.
     place

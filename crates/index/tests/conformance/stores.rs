@@ -27,7 +27,7 @@ fn everything() -> StoreListing {
     }
 }
 
-async fn create(index: &dyn Index, tenant_id: TenantId, seconds: i64) -> StoreId {
+async fn create(index: &Index, tenant_id: TenantId, seconds: i64) -> StoreId {
     let store = NewStore {
         created_at: after_seconds(seconds),
         ..new_store()
@@ -39,7 +39,7 @@ async fn create(index: &dyn Index, tenant_id: TenantId, seconds: i64) -> StoreId
     store.store_id
 }
 
-async fn listed(index: &dyn Index, tenant_id: TenantId, listing: &StoreListing) -> Vec<StoreId> {
+async fn listed(index: &Index, tenant_id: TenantId, listing: &StoreListing) -> Vec<StoreId> {
     let stores = index.list_stores(tenant_id, listing).await.unwrap();
     stores.iter().map(|store| store.store_id).collect()
 }
@@ -101,12 +101,7 @@ pub(crate) async fn call_that_is_sent_twice_makes_one_store(subject: &Subject) {
         .replayed(tenant_id, &[2; 32], after_seconds(-60))
         .await;
     assert_eq!(recorded.unwrap().unwrap().seq, None);
-    assert_eq!(
-        listed(subject.index.as_ref(), tenant_id, &everything())
-            .await
-            .len(),
-        3
-    );
+    assert_eq!(listed(&subject.index, tenant_id, &everything()).await.len(), 3);
 }
 
 pub(crate) async fn concurrent_duplicates_make_one_store(subject: &Subject) {
@@ -120,7 +115,7 @@ pub(crate) async fn concurrent_duplicates_make_one_store(subject: &Subject) {
             .await
     });
     let made: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
-    let there = listed(subject.index.as_ref(), tenant_id, &everything()).await;
+    let there = listed(&subject.index, tenant_id, &everything()).await;
     assert_eq!(there.len(), 1);
     let replayed = StoreCreation::Replayed { store_id: there[0] };
     assert_eq!(
@@ -170,7 +165,7 @@ pub(crate) async fn name_of_a_commits_call_is_not_one_of_a_store(subject: &Subje
 
 pub(crate) async fn stores_are_listed_newest_first_page_by_page(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let mut stores = Vec::new();
     // Some at the same time, and ids that do not follow the times.
     for seconds in [5, 1, 9, 5, 5, 3, 9, 0] {
@@ -200,7 +195,7 @@ pub(crate) async fn stores_are_listed_newest_first_page_by_page(subject: &Subjec
 
 pub(crate) async fn filters_of_stores_hold(subject: &Subject) {
     let tenant_id = new_tenant(subject).await;
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let mut stores = Vec::new();
     for seconds in 0..6 {
         stores.push(create(index, tenant_id, seconds).await);

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 /// The index that a test examines.
 pub(crate) struct Subject {
-    pub(crate) index: Arc<dyn Index>,
+    pub(crate) index: Index,
     pub(crate) raw: Raw,
     _home: Home,
 }
@@ -36,7 +36,7 @@ impl Subject {
     pub(crate) async fn sqlite() -> Self {
         let (index, raw, folder) = sqlite_index().await;
         Self {
-            index: Arc::new(index),
+            index: index.into(),
             raw: Raw::Sqlite(raw),
             _home: Home::Folder(folder),
         }
@@ -45,7 +45,7 @@ impl Subject {
     pub(crate) async fn postgres() -> Self {
         let (index, raw, database) = postgres_index().await;
         Self {
-            index: Arc::new(index),
+            index: index.into(),
             raw: Raw::Postgres(raw),
             _home: Home::Database(database),
         }

@@ -31,7 +31,8 @@ fn tenant_called(external_id: Option<&str>) -> Tenant {
 async fn create_key(subject: &Subject, key: &ApiKey, secret: [u8; 32]) -> KeyCreation {
     let made = subject
         .index
-        .create_api_key(key, &secret, PLENTY, None, &audited())
+        .keys
+        .create(key, &secret, PLENTY, None, &audited())
         .await;
     made.unwrap()
 }
@@ -55,16 +56,17 @@ pub(crate) async fn tenant_comes_back_as_it_was_made(subject: &Subject) {
             ..tenant_called(None)
         },
     ] {
-        assert!(subject.index.create_tenant(&tenant, &audited()).await.unwrap());
+        assert!(subject.index.tenants.create(&tenant, &audited()).await.unwrap());
         assert_eq!(
-            subject.index.tenant(tenant.tenant_id).await.unwrap(),
+            subject.index.tenants.find(tenant.tenant_id).await.unwrap(),
             Some(tenant)
         );
     }
     assert_eq!(
         subject
             .index
-            .tenant(TenantId::from_uuid(next_uuid()))
+            .tenants
+            .find(TenantId::from_uuid(next_uuid()))
             .await
             .unwrap(),
         None
@@ -74,16 +76,16 @@ pub(crate) async fn tenant_comes_back_as_it_was_made(subject: &Subject) {
 
 pub(crate) async fn external_id_that_is_taken_makes_no_tenant(subject: &Subject) {
     let (first, second) = (tenant_called(Some("same")), tenant_called(Some("same")));
-    assert!(subject.index.create_tenant(&first, &audited()).await.unwrap());
-    assert!(!subject.index.create_tenant(&second, &audited()).await.unwrap());
-    assert_eq!(subject.index.tenant(second.tenant_id).await.unwrap(), None);
-    assert!(!subject.index.create_tenant(&first, &audited()).await.unwrap());
+    assert!(subject.index.tenants.create(&first, &audited()).await.unwrap());
+    assert!(!subject.index.tenants.create(&second, &audited()).await.unwrap());
+    assert_eq!(subject.index.tenants.find(second.tenant_id).await.unwrap(), None);
+    assert!(!subject.index.tenants.create(&first, &audited()).await.unwrap());
     assert_eq!(told(subject).await, ["tenant"]);
 }
 
 pub(crate) async fn one_of_many_tenants_of_an_external_id_is_made(subject: &Subject) {
     let tenants: Vec<_> = (0..8).map(|_| tenant_called(Some("same"))).collect();
-    let create = async |tenant| subject.index.create_tenant(tenant, &audited()).await.unwrap();
+    let create = async |tenant| subject.index.tenants.create(tenant, &audited()).await.unwrap();
     let made = join_all(tenants.iter().map(create)).await;
     assert_eq!(made.into_iter().filter(|made| *made).count(), 1);
 }
@@ -237,7 +239,7 @@ pub(crate) async fn store_id_that_is_taken_makes_no_second_store(subject: &Subje
 
 pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
     let tenant = tenant_called(None);
-    subject.index.create_tenant(&tenant, &audited()).await.unwrap();
+    subject.index.tenants.create(&tenant, &audited()).await.unwrap();
     let bound = ApiKey {
         store_ids: Some(vec![
             StoreId::from_uuid(next_uuid()),
@@ -259,17 +261,31 @@ pub(crate) async fn secret_authenticates_its_key(subject: &Subject) {
             tenant_status: TenantStatus::Active,
             limits: tenant.limits.clone(),
         };
-        assert_eq!(subject.index.authenticate(&secret).await.unwrap(), Some(expected));
+        assert_eq!(
+            subject.index.credentials.authenticate(&secret).await.unwrap(),
+            Some(expected)
+        );
     }
-    assert_eq!(subject.index.authenticate(&[3; 32]).await.unwrap(), None);
+    assert_eq!(
+        subject.index.credentials.authenticate(&[3; 32]).await.unwrap(),
+        None
+    );
     assert_eq!(told(subject).await, ["tenant", "api_key", "api_key"]);
 }
 
 pub(crate) async fn credential_shows_what_became_of_key_and_tenant(subject: &Subject) {
     let tenant = tenant_called(None);
-    subject.index.create_tenant(&tenant, &audited()).await.unwrap();
+    subject.index.tenants.create(&tenant, &audited()).await.unwrap();
     create_key(subject, &new_key(tenant.tenant_id), [1; 32]).await;
-    let credential = async || subject.index.authenticate(&[1; 32]).await.unwrap().unwrap();
+    let credential = async || {
+        subject
+            .index
+            .credentials
+            .authenticate(&[1; 32])
+            .await
+            .unwrap()
+            .unwrap()
+    };
 
     let limits = LimitOverrides {
         max_view_chars: Some(9),
@@ -284,7 +300,8 @@ pub(crate) async fn credential_shows_what_became_of_key_and_tenant(subject: &Sub
     };
     let changed = subject
         .index
-        .update_tenant(tenant.tenant_id, &change, &audited())
+        .tenants
+        .update(tenant.tenant_id, &change, &audited())
         .await;
     assert!(matches!(changed.unwrap(), TenantUpdate::Done(_)));
     assert_eq!(credential().await.limits, limits);
@@ -308,7 +325,10 @@ pub(crate) async fn credential_shows_what_became_of_key_and_tenant(subject: &Sub
 pub(crate) async fn key_of_nobody_is_not_made(subject: &Subject) {
     let key = new_key(TenantId::from_uuid(next_uuid()));
     assert_eq!(create_key(subject, &key, [1; 32]).await, KeyCreation::NoTenant);
-    assert_eq!(subject.index.authenticate(&[1; 32]).await.unwrap(), None);
+    assert_eq!(
+        subject.index.credentials.authenticate(&[1; 32]).await.unwrap(),
+        None
+    );
     assert_eq!(told(subject).await, Vec::<String>::new());
 }
 
@@ -319,11 +339,18 @@ pub(crate) async fn secret_belongs_to_one_key_alone(subject: &Subject) {
     assert!(
         subject
             .index
-            .create_api_key(&new_key(theirs), &[1; 32], PLENTY, None, &audited())
+            .keys
+            .create(&new_key(theirs), &[1; 32], PLENTY, None, &audited())
             .await
             .is_err()
     );
-    let found = subject.index.authenticate(&[1; 32]).await.unwrap().unwrap();
+    let found = subject
+        .index
+        .credentials
+        .authenticate(&[1; 32])
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((found.tenant_id, found.api_key_id), (mine, first.api_key_id));
     let keys = subject.raw.numbers("SELECT count(*) FROM api_key", &[]).await;
     assert_eq!(keys, [[1]]);

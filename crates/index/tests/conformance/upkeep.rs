@@ -261,7 +261,14 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(subject: &Subject) {
     assert_eq!(found, expected);
     let leaving = new_tenant(subject).await;
     let audited = audited_by(Auditor::OperatorCli, NOW);
-    assert!(index.delete_tenant(leaving, &audited).await.unwrap().is_some());
+    assert!(
+        index
+            .tenant_deletions
+            .begin(leaving, &audited)
+            .await
+            .unwrap()
+            .is_some()
+    );
     let tenants = index.tenants_after(None, 100).await.unwrap();
     assert!(tenants.is_sorted() && tenants.len() == 5, "{tenants:?}");
     assert!(!tenants.contains(&leaving));
@@ -319,19 +326,19 @@ pub(crate) async fn old_records_of_calls_go_in_batches(subject: &Subject) {
     assert_eq!(place.raw.numbers(left, &[]).await, [[4]]);
 }
 
-async fn run(index: &dyn Index, slot: i64, at: i64) -> Option<i64> {
+async fn run(index: &Index, slot: i64, at: i64) -> Option<i64> {
     let (slot, at, until) = (after_seconds(slot), after_seconds(at), after_seconds(at + 60));
     index.claim_run(JOB, slot, ONE, at, until).await.unwrap()
 }
 
-async fn end(index: &dyn Index, slot: i64, fence: i64, at: i64) {
+async fn end(index: &Index, slot: i64, fence: i64, at: i64) {
     let (slot, at, counts) = (after_seconds(slot), after_seconds(at), json!({"done": fence}));
     let ended = index.finish_run(JOB, slot, fence, at, &counts, None);
     assert!(ended.await.unwrap());
 }
 
 pub(crate) async fn old_rows_of_the_fleet_go(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     for number in 0..5_i64 {
         let fence = run(index, number, number).await.unwrap();
         end(index, number, fence, number).await;
@@ -368,12 +375,12 @@ pub(crate) async fn old_rows_of_the_fleet_go(subject: &Subject) {
     assert_eq!(slots, [after_seconds(4), after_seconds(3)]);
 }
 
-async fn runs(index: &dyn Index, at: i64) -> Vec<JobRun> {
+async fn runs(index: &Index, at: i64) -> Vec<JobRun> {
     index.job_runs(JOB, None, after_seconds(at), 10).await.unwrap()
 }
 
 pub(crate) async fn runs_tell_how_they_stand(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     assert_eq!(runs(index, 0).await, []);
     let first = run(index, 0, 0).await.unwrap();
     let standing = &runs(index, 59).await[0];
@@ -404,7 +411,7 @@ pub(crate) async fn runs_tell_how_they_stand(subject: &Subject) {
 }
 
 pub(crate) async fn run_that_was_asked_for_is_in_the_audit(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     for (slot, is_dry_run, action) in [(1, true, "job.dry_run.sweep"), (2, false, "job.run.sweep")] {
         let fence = run(index, slot, slot).await.unwrap();
         let audited = audited_by(Auditor::Operator, after_seconds(slot));
@@ -413,14 +420,14 @@ pub(crate) async fn run_that_was_asked_for_is_in_the_audit(subject: &Subject) {
         end(index, slot, fence, slot).await;
         let noted = &runs(index, slot).await[0];
         assert_eq!((noted.by_hand, noted.is_dry_run), (true, is_dry_run));
-        let entry = &index.operator_audit(None, 1).await.unwrap()[0];
+        let entry = &index.audit.list_of_operator(None, 1).await.unwrap()[0];
         let told = (entry.actor.as_str(), entry.action.as_str(), entry.object_id);
         assert_eq!(told, ("operator", action, None));
     }
 }
 
 pub(crate) async fn run_that_is_given_back_is_gone_on_with(subject: &Subject) {
-    let index = subject.index.as_ref();
+    let index = &subject.index;
     let first = run(index, 0, 0).await.unwrap();
     assert_eq!(index.job_cursor(JOB).await.unwrap(), None);
     let renewed = index.renew_run(JOB, first, after_seconds(60), Some("half way"));

@@ -111,12 +111,10 @@ async fn restart_of_the_database_costs_no_read_and_no_probe() {
     let deployment = Deployment::new(Pair::PostgresS3).await;
     let mut postgres = OwnedPostgres::start().await;
     PostgresIndex::migrate(&postgres.url()).await.unwrap();
-    let index = Arc::new(
-        PostgresIndex::connect(&PostgresOptions::new(postgres.url()))
-            .await
-            .unwrap(),
-    );
-    let provision = deployment.provision_on(index.clone()).await;
+    let index = PostgresIndex::connect(&PostgresOptions::new(postgres.url()))
+        .await
+        .unwrap();
+    let provision = deployment.provision_on(index.into()).await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
     provision.close().await;
     let config = ServerConfig::default();

@@ -299,7 +299,7 @@ async fn remove(deployment: &Deployment, id: &str) -> Value {
         ..EngineOptions::default()
     };
     let index = deployment.index().await;
-    let engine = Engine::new(Arc::clone(&index), deployment.blobs().await, options);
+    let engine = Engine::new(index.clone(), deployment.blobs().await, options);
     let tenant_id: TenantId = id.parse().unwrap();
     for _ in 0..2 {
         let ran = run_job(

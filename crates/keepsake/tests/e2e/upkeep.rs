@@ -158,7 +158,7 @@ async fn sweep(deployment: &Deployment, expected: usize) {
         ..EngineOptions::default()
     };
     let index = deployment.index().await;
-    let engine = Engine::new(Arc::clone(&index), deployment.blobs().await, options);
+    let engine = Engine::new(index.clone(), deployment.blobs().await, options);
     let swept = run_once(&engine, SweepBlobs::default()).await;
     assert_eq!(
         (&swept["condemned"], &swept["missing"]),

@@ -50,7 +50,7 @@ struct TestFolder {
 struct Servers {
     urls: Vec<String>,
     engines: Vec<Engine>,
-    index: Arc<dyn Index>,
+    index: Index,
     lifecycle: Lifecycle,
 }
 
@@ -58,7 +58,7 @@ impl TestFolder {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (index, blobs) = open(&dir).await;
-        let engine = Engine::new(Arc::clone(&index), blobs, EngineOptions::default());
+        let engine = Engine::new(index.clone(), blobs, EngineOptions::default());
         let tenant = NewTenant {
             name: "planted".to_owned(),
             external_id: None,
@@ -92,7 +92,7 @@ impl TestFolder {
 
     /// Runs clients on servers with a bug, crashes the servers, and returns the
     /// violations.
-    async fn violations_of(&self, index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>) -> Vec<String> {
+    async fn violations_of(&self, index: Index, blobs: Arc<dyn BlobStore>) -> Vec<String> {
         let servers = Servers::start(index, blobs, &EngineOptions::default()).await;
         let logs = work(&servers, &self.key).await;
         servers.stop().await;
@@ -101,11 +101,11 @@ impl TestFolder {
 }
 
 impl Servers {
-    async fn start(index: Arc<dyn Index>, blobs: Arc<dyn BlobStore>, options: &EngineOptions) -> Self {
+    async fn start(index: Index, blobs: Arc<dyn BlobStore>, options: &EngineOptions) -> Self {
         let lifecycle = Lifecycle::default();
         let (mut urls, mut engines) = (Vec::new(), Vec::new());
         for _ in 0..2 {
-            let engine = Engine::new(Arc::clone(&index), Arc::clone(&blobs), options.clone());
+            let engine = Engine::new(index.clone(), Arc::clone(&blobs), options.clone());
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             urls.push(format!("http://{}", listener.local_addr().unwrap()));
             engines.push(engine.clone());
@@ -140,11 +140,11 @@ impl Servers {
     }
 }
 
-async fn open(folder: &TempDir) -> (Arc<dyn Index>, Arc<dyn BlobStore>) {
+async fn open(folder: &TempDir) -> (Index, Arc<dyn BlobStore>) {
     let url = format!("sqlite://{}", folder.path().join("index.db").display());
     let index = SqliteIndex::open(&url).await.unwrap();
     let blobs = FileBlobs::open(folder.path().join("blobs")).await.unwrap();
-    (Arc::new(index), Arc::new(blobs))
+    (index.into(), Arc::new(blobs))
 }
 
 /// Runs a group of clients for [`CALLS`]; their logs.

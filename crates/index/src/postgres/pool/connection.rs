@@ -25,7 +25,7 @@ const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(1);
 /// closed. Dropping it gives it back; in the middle of a statement or of a
 /// transaction, once it was cleaned up.
 #[derive(Debug)]
-pub(in crate::postgres) struct Connection {
+pub(crate) struct Connection {
     /// Gone only while this is dropped.
     object: Option<Object<Manager>>,
     call_timeout: Duration,
@@ -232,7 +232,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
 
 /// A transaction. Dropping it rolls it back, or closes its connection.
 #[derive(Debug)]
-pub(in crate::postgres) struct Tx(Connection);
+pub(crate) struct Tx(Connection);
 
 impl Tx {
     pub(super) async fn begin(mut connection: Connection, tenant_id: Option<TenantId>) -> sqlx::Result<Self> {
@@ -249,7 +249,7 @@ impl Tx {
     /// # Errors
     /// [`sqlx::Error`]. After a lost connection or a timeout it may or may not
     /// have been committed.
-    pub(in crate::postgres) async fn commit(mut self) -> sqlx::Result<()> {
+    pub(crate) async fn commit(mut self) -> sqlx::Result<()> {
         let (raw, status, limit) = self.0.parts();
         status.bounded(limit, raw.execute("COMMIT")).await?;
         (status.is_busy, status.is_in_transaction) = (false, false);

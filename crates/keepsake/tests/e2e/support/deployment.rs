@@ -179,16 +179,16 @@ impl Deployment {
     }
 
     /// Opens the index; a SQLite one only while no server has it.
-    pub(crate) async fn index(&self) -> Arc<dyn Index> {
+    pub(crate) async fn index(&self) -> Index {
         let url = self.index_url();
         if self.pair.has_postgres() {
             let options = PostgresOptions {
                 max_connections: 2,
                 ..PostgresOptions::new(url)
             };
-            Arc::new(PostgresIndex::connect(&options).await.unwrap())
+            Index::from(PostgresIndex::connect(&options).await.unwrap())
         } else {
-            Arc::new(SqliteIndex::open(&url).await.unwrap())
+            Index::from(SqliteIndex::open(&url).await.unwrap())
         }
     }
 

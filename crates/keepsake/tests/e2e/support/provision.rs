@@ -1,7 +1,5 @@
 //! Tenants, keys and stores, made in process: fast, and many at once.
 
-use std::sync::Arc;
-
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant, TenantEdit};
@@ -21,7 +19,7 @@ pub(crate) struct Tenant {
 /// An engine on a deployment's stores that no server has yet.
 pub(crate) struct Provision {
     engine: Engine,
-    index: Arc<dyn Index>,
+    index: Index,
 }
 
 impl Deployment {
@@ -32,8 +30,8 @@ impl Deployment {
     }
 
     /// The same with another index.
-    pub(crate) async fn provision_on(&self, index: Arc<dyn Index>) -> Provision {
-        let engine = Engine::new(Arc::clone(&index), self.blobs().await, EngineOptions::default());
+    pub(crate) async fn provision_on(&self, index: Index) -> Provision {
+        let engine = Engine::new(index.clone(), self.blobs().await, EngineOptions::default());
         Provision { engine, index }
     }
 

@@ -33,7 +33,7 @@ const WAITING: usize = 3;
 
 /// Passes everything on, but for the bug.
 pub(super) struct BuggyIndex {
-    inner: Arc<dyn Index>,
+    inner: Arc<dyn IndexMethods>,
     bug: Bug,
     state: Mutex<State>,
 }
@@ -47,11 +47,13 @@ struct State {
 }
 
 impl BuggyIndex {
-    pub(super) fn new(inner: Arc<dyn Index>, bug: Bug) -> Arc<Self> {
-        Arc::new(Self {
-            inner,
-            bug,
-            state: Mutex::default(),
+    pub(super) fn new(index: Index, bug: Bug) -> Index {
+        index.with_methods(|inner| {
+            Arc::new(Self {
+                inner,
+                bug,
+                state: Mutex::default(),
+            })
         })
     }
 
@@ -180,7 +182,7 @@ macro_rules! buggy {
 keepsake_index::for_each_index_trait!(buggy);
 
 #[async_trait]
-impl Index for BuggyIndex {
+impl IndexMethods for BuggyIndex {
     async fn check(&self) -> Result<(), IndexError> {
         self.inner.check().await
     }

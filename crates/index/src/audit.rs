@@ -1,0 +1,251 @@
+//! The audit: written in the transaction of what it records, read newest first.
+
+use keepsake_core::{StoreId, TenantId, Timestamp};
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::database::{Database, Role, Tx};
+use crate::model::{AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, OverQuota};
+use crate::numbers::unsigned;
+
+const INSERT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, object_id, store_id) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+const INSERT_OF_OPERATOR: &str =
+    "INSERT INTO operator_audit (id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5)";
+
+/// Counts an entry of a tenant's credential and answers the day's total. An entry
+/// from a slow clock counts towards the latest day.
+const COUNT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, session_bytes, audit_day, \
+        audit_entries) VALUES ($1, 0, 0, $2, 1) \
+    ON CONFLICT (tenant_id) DO UPDATE SET \
+        audit_entries = CASE WHEN excluded.audit_day > c.audit_day THEN 1 ELSE c.audit_entries + 1 END, \
+        audit_day = CASE WHEN excluded.audit_day > c.audit_day THEN excluded.audit_day ELSE c.audit_day END \
+    RETURNING audit_entries";
+
+const LIST_OF_OPERATOR: &str = "SELECT id, at, actor, action, object_id, NULL AS store_id FROM operator_audit \
+    WHERE (at, id) < ($1, $2) ORDER BY at DESC, id DESC LIMIT $3";
+
+/// What tenants and the operator did; no method changes an entry.
+#[derive(Debug, Clone)]
+pub struct AuditLog {
+    database: Database,
+}
+
+#[derive(sqlx::FromRow)]
+struct EntryRow {
+    id: Uuid,
+    at: i64,
+    actor: String,
+    action: String,
+    object_id: Option<Uuid>,
+    store_id: Option<Uuid>,
+}
+
+impl AuditLog {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// What concerns one tenant, newest first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn list(
+        &self,
+        tenant_id: TenantId,
+        listing: &AuditListing,
+    ) -> Result<Vec<AuditEntry>, IndexError> {
+        let (at, id) = bound(listing.before);
+        let [actor, other_actor] = listing.actors();
+        let mut tx = self.database.read("audit", Role::Tenant(tenant_id)).await?;
+        let rows = tx
+            .query(AssertSqlSafe(list_of_tenant(listing)))
+            .bind(tenant_id.uuid())
+            .bind(at)
+            .bind(id)
+            .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
+            .bind(listing.to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(listing.action.map(AuditAction::name))
+            .bind(actor.as_deref())
+            .bind(other_actor.as_deref())
+            .bind(listing.object_id)
+            .bind(i64::from(listing.limit))
+            .all::<EntryRow>()
+            .await?;
+        tx.commit().await?;
+        Ok(rows.into_iter().map(AuditEntry::from).collect())
+    }
+
+    /// Records an action that writes nothing else, unless the tenant's quota of
+    /// entries is used up.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn record(
+        &self,
+        tenant_id: TenantId,
+        audited: &Audited,
+        action: AuditAction,
+        object: AuditObject,
+    ) -> Result<Result<(), OverQuota>, IndexError> {
+        let mut tx = self.database.write("record", Role::Tenant(tenant_id)).await?;
+        let recorded = record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
+        if recorded.is_ok() {
+            tx.commit().await?;
+        }
+        Ok(recorded)
+    }
+
+    /// What the operator did before a place, newest first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn list_of_operator(
+        &self,
+        before: Option<AuditPlace>,
+        limit: u32,
+    ) -> Result<Vec<AuditEntry>, IndexError> {
+        let (at, id) = bound(before);
+        let mut tx = self
+            .database
+            .read_one("operator_audit", Role::Shared(None))
+            .await?;
+        let query = tx.query(LIST_OF_OPERATOR).bind(at).bind(id);
+        let rows = query.bind(i64::from(limit)).all::<EntryRow>().await?;
+        Ok(rows.into_iter().map(AuditEntry::from).collect())
+    }
+}
+
+impl From<EntryRow> for AuditEntry {
+    fn from(row: EntryRow) -> Self {
+        Self {
+            id: row.id,
+            at: Timestamp::from_micros(row.at),
+            actor: row.actor,
+            action: row.action,
+            object_id: row.object_id,
+            store_id: row.store_id.map(StoreId::from_uuid),
+        }
+    }
+}
+
+/// Where a page ends: before a place, or at the end of time.
+fn bound(before: Option<AuditPlace>) -> (i64, Uuid) {
+    before.map_or((i64::MAX, Uuid::max()), |(at, id)| (at.as_micros(), id))
+}
+
+/// A tenant's audit before a place, newest first. Only the filters that are set are
+/// in the text, so that each combination uses its index.
+fn list_of_tenant(listing: &AuditListing) -> String {
+    let action = if listing.action.is_some() {
+        "action = $6"
+    } else {
+        "$6 IS NULL"
+    };
+    let actor = if listing.actor_id.is_some() {
+        "actor IN ($7, $8)"
+    } else {
+        "$7 IS NULL AND $8 IS NULL"
+    };
+    let object = if listing.object_id.is_some() {
+        "object_id = $9"
+    } else {
+        "$9 IS NULL"
+    };
+    format!(
+        "SELECT id, at, actor, action, object_id, store_id FROM audit \
+         WHERE tenant_id = $1 AND (at, id) < ($2, $3) AND at >= $4 AND at <= $5 AND {action} AND {actor} AND {object} \
+         ORDER BY at DESC, id DESC LIMIT $10"
+    )
+}
+
+/// Writes the audit entry of an action in its transaction: to the tenant's audit,
+/// and for an action of the operator to the operator's audit too.
+///
+/// Locks the tenant's counters: nothing else may be locked after it.
+pub(crate) async fn record(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    audited: &Audited,
+    action: AuditAction,
+    object: AuditObject,
+) -> Result<(), IndexError> {
+    count(tx, tenant_id, audited).await?;
+    insert(tx, tenant_id, audited, action, object).await
+}
+
+/// Writes the audit entry of an action, unless the tenant's credentials have used
+/// up the entries of the day.
+///
+/// For actions that create or change an object. Actions that end or remove one use
+/// [`record`] and are never refused: a leaked key must be revocable at any time, and
+/// each object is ended once, so its creation has already been counted.
+pub(crate) async fn record_within_quota(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    audited: &Audited,
+    action: AuditAction,
+    object: AuditObject,
+) -> Result<Result<(), OverQuota>, IndexError> {
+    let entries = count(tx, tenant_id, audited).await?;
+    if let Some(limit) = audited.entries_per_day
+        && entries > limit
+    {
+        return Ok(Err(OverQuota::AuditEntries { limit }));
+    }
+    insert(tx, tenant_id, audited, action, object).await?;
+    Ok(Ok(()))
+}
+
+/// Counts an entry of a tenant's credential and answers the day's total; 0 for the
+/// operator and jobs.
+async fn count(tx: &mut Tx, tenant_id: TenantId, audited: &Audited) -> Result<u64, IndexError> {
+    if audited.by.actor().is_none() {
+        return Ok(0);
+    }
+    let query = tx.query(COUNT).bind(tenant_id.uuid()).bind(audited.day());
+    Ok(unsigned(query.scalar().await?))
+}
+
+async fn insert(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    audited: &Audited,
+    action: AuditAction,
+    object: AuditObject,
+) -> Result<(), IndexError> {
+    tx.query(INSERT)
+        .bind(tenant_id.uuid())
+        .bind(audited.id)
+        .bind(audited.at.as_micros())
+        .bind(audited.by.to_string())
+        .bind(action.name())
+        .bind(object.id)
+        .bind(object.store_id.map(StoreId::uuid))
+        .execute()
+        .await?;
+    if audited.by.is_operator() {
+        record_of_operator(tx, audited, action.name(), Some(object.id)).await?;
+    }
+    Ok(())
+}
+
+/// Writes an entry to the operator's audit only.
+pub(crate) async fn record_of_operator(
+    tx: &mut Tx,
+    audited: &Audited,
+    action: &str,
+    object_id: Option<Uuid>,
+) -> Result<(), IndexError> {
+    tx.query(INSERT_OF_OPERATOR)
+        .bind(audited.id)
+        .bind(audited.at.as_micros())
+        .bind(audited.by.to_string())
+        .bind(action)
+        .bind(object_id)
+        .execute()
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! The change feed: what replicas must drop from their caches.
+
+use keepsake_core::{TenantId, Timestamp};
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::database::Tx;
+
+const INSERT: &str = "INSERT INTO change_feed (at, kind, tenant_id, object_id) VALUES ($1, $2, $3, $4)";
+
+/// Announces a change in its transaction.
+pub(crate) async fn announce(
+    tx: &mut Tx,
+    kind: &str,
+    tenant_id: TenantId,
+    object_id: Option<Uuid>,
+    at: Timestamp,
+) -> Result<(), IndexError> {
+    let query = tx.query(INSERT).bind(at.as_micros()).bind(kind);
+    query.bind(tenant_id.uuid()).bind(object_id).execute().await?;
+    Ok(())
+}

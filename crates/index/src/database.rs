@@ -1,0 +1,281 @@
+//! The database under the index: one interface for Postgres and SQLite.
+//!
+//! A method of the index names its call and the [`Role`] it acts in, and gets a
+//! [`Tx`] to run statements on. Here is the one place where calls are measured,
+//! become spans, and are repeated after a broken connection.
+
+mod tx;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use keepsake_core::TenantId;
+use keepsake_telemetry::{Metrics, Outcome};
+use tracing::{Instrument, Span};
+
+use tx::Connection;
+pub(crate) use tx::{Query, RowLock, Tx};
+
+use crate::model::Auditor;
+use crate::{IndexError, PostgresIndex, SqliteIndex};
+
+/// Whom a call serves. On Postgres it selects the connection pool and what
+/// row-level security shows; SQLite has neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A request of one tenant.
+    Tenant(TenantId),
+    /// A request whose tenant is not known yet.
+    Anonymous,
+    /// A short call that may cross tenants: the operator's requests, credential
+    /// look-ups, leases, heartbeats. With a tenant, it sees that tenant only.
+    Shared(Option<TenantId>),
+    /// A batch of a job. With a tenant, it sees that tenant only.
+    Job(Option<TenantId>),
+}
+
+impl Role {
+    /// The role of whoever is in the audit. What the operator changes is written to
+    /// the operator's audit too, which the role of a tenant does not see.
+    pub(crate) const fn of_auditor(tenant_id: TenantId, by: &Auditor) -> Self {
+        if by.is_operator() {
+            Self::Shared(Some(tenant_id))
+        } else {
+            Self::Tenant(tenant_id)
+        }
+    }
+}
+
+/// Which database it is.
+#[derive(Debug, Clone)]
+pub(crate) enum Backend {
+    Postgres(PostgresIndex),
+    Sqlite(SqliteIndex),
+}
+
+/// A database with the metrics of its calls; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Database(Arc<Inner>);
+
+struct Inner {
+    backend: Backend,
+    metrics: Metrics,
+    disk: Arc<DiskState>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Database").field(&self.0.backend).finish()
+    }
+}
+
+impl Database {
+    pub(crate) fn new(backend: Backend, metrics: Metrics) -> Self {
+        Self(Arc::new(Inner {
+            backend,
+            metrics,
+            disk: Arc::default(),
+        }))
+    }
+
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.0.backend
+    }
+
+    /// What the calls found about the database's disk.
+    pub(crate) fn disk(&self) -> &Arc<DiskState> {
+        &self.0.disk
+    }
+
+    /// Begins a transaction that reads one snapshot.
+    ///
+    /// Commit it at its end: on Postgres that is cheaper than dropping it.
+    pub(crate) async fn read(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
+        self.begin(call, role, Mode::Snapshot).await
+    }
+
+    /// Takes a connection for one statement that reads, without a transaction.
+    ///
+    /// On Postgres the statement sees what the pool's role sees, so in the role of
+    /// a tenant it must be a function that sets the tenant.
+    pub(crate) async fn read_one(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
+        self.begin(call, role, Mode::Statement).await
+    }
+
+    /// Begins a transaction that writes. Dropping it rolls it back.
+    pub(crate) async fn write(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
+        self.begin(call, role, Mode::Write).await
+    }
+
+    async fn begin(&self, call: &'static str, role: Role, mode: Mode) -> Result<Tx, IndexError> {
+        let mut call = Call::new(self.clone(), call, role, mode);
+        // Boxed, so that the types of the callers' futures stay small.
+        let connection = Box::pin(call.connect()).await?;
+        Ok(Tx::new(call, connection))
+    }
+}
+
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Snapshot,
+    Statement,
+    Write,
+}
+
+impl Mode {
+    const fn effect(self) -> Effect {
+        match self {
+            Self::Snapshot | Self::Statement => Effect::Read,
+            Self::Write => Effect::Write,
+        }
+    }
+}
+
+/// One call of the index: its span, and what becomes of it. Dropping it records how
+/// long it took and how it ended.
+#[derive(Debug)]
+pub(crate) struct Call {
+    database: Database,
+    name: &'static str,
+    role: Role,
+    mode: Mode,
+    began_at: Instant,
+    span: Span,
+    outcome: Outcome,
+}
+
+impl Call {
+    fn new(database: Database, name: &'static str, role: Role, mode: Mode) -> Self {
+        let span = tracing::debug_span!(
+            "index",
+            otel.name = format_args!("index.{name}"),
+            otel.kind = "client"
+        );
+        Self {
+            database,
+            name,
+            role,
+            mode,
+            began_at: Instant::now(),
+            span,
+            outcome: Outcome::Ok,
+        }
+    }
+
+    /// Runs a part of the call in its span, and notes a failure.
+    async fn run<T>(&mut self, part: impl Future<Output = Result<T, IndexError>>) -> Result<T, IndexError> {
+        let result = part.instrument(self.span.clone()).await;
+        result.map_err(|error| self.note(error))
+    }
+
+    /// Takes a connection and begins its transaction. A connection that broke while
+    /// it was unused is replaced once: nothing was changed yet.
+    async fn connect(&mut self) -> Result<Connection, IndexError> {
+        let (database, role, mode) = (self.database.clone(), self.role, self.mode);
+        let begin = async move {
+            match database.connect(role, mode).await {
+                Err(error) if error.is_connection_lost() => database.connect(role, mode).await,
+                begun => begun,
+            }
+        };
+        self.run(begin).await.map_err(IndexError::of_read)
+    }
+
+    /// Whether the first statement, which failed, is sent again on another
+    /// connection: its own was broken, and it has certainly changed nothing.
+    fn is_repeatable(&self, error: &IndexError) -> bool {
+        let changed_nothing =
+            self.mode.effect() == Effect::Read || matches!(error, IndexError::Unavailable(_));
+        changed_nothing && error.is_connection_lost()
+    }
+
+    /// Notes an error, as the metrics and readiness show it.
+    fn note(&mut self, error: IndexError) -> IndexError {
+        let error = match self.mode.effect() {
+            Effect::Read => error.of_read(),
+            Effect::Write => error,
+        };
+        // The caller expects this refusal.
+        if !error.is_unique_violation() {
+            self.outcome = outcome_of(&error);
+        }
+        error
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let inner = &self.database.0;
+        inner.disk.observe(self.name, self.outcome);
+        inner
+            .metrics
+            .index_called(self.name, self.outcome, self.began_at.elapsed());
+    }
+}
+
+impl Database {
+    async fn connect(&self, role: Role, mode: Mode) -> Result<Connection, IndexError> {
+        Ok(match (self.backend(), mode) {
+            (Backend::Postgres(index), Mode::Statement) => {
+                Connection::PostgresStatement(index.acquire_as(role).await?)
+            }
+            (Backend::Postgres(index), Mode::Snapshot | Mode::Write) => {
+                Connection::Postgres(index.begin_as(role).await?)
+            }
+            (Backend::Sqlite(index), Mode::Statement) => Connection::SqliteStatement(index.reader().await?),
+            (Backend::Sqlite(index), Mode::Snapshot) => Connection::SqliteSnapshot(index.snapshot().await?),
+            (Backend::Sqlite(index), Mode::Write) => Connection::SqliteWriter(index.begin_write().await?),
+        })
+    }
+}
+
+/// Whether a call can change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Read,
+    Write,
+}
+
+/// Whether a failed call is repeated: its connection was broken, and it has
+/// certainly changed nothing.
+pub(crate) fn is_repeated<T>(effect: Effect, result: &Result<T, IndexError>) -> bool {
+    let Err(error) = result else {
+        return false;
+    };
+    let changed_nothing = effect == Effect::Read || matches!(error, IndexError::Unavailable(_));
+    changed_nothing && error.is_connection_lost()
+}
+
+pub(crate) const fn outcome_of(error: &IndexError) -> Outcome {
+    match error {
+        IndexError::Unavailable(_) | IndexError::OutcomeUnknown(_) => Outcome::Unavailable,
+        IndexError::DiskFull(_) | IndexError::DiskFailed(_) => Outcome::DiskFull,
+        _ => Outcome::Error,
+    }
+}
+
+/// Whether the database's disk takes writes, as the last calls found.
+#[derive(Debug, Default)]
+pub struct DiskState {
+    is_full: AtomicBool,
+}
+
+impl DiskState {
+    /// Whether a write met a full, read-only or failing disk, and no heartbeat was
+    /// written since.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn observe(&self, call: &str, outcome: Outcome) {
+        match outcome {
+            Outcome::DiskFull => self.is_full.store(true, Ordering::Relaxed),
+            // The one call that always writes.
+            Outcome::Ok if call == "heartbeat" => self.is_full.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! A transaction, and statements on it.
+
+use sqlx::error::BoxDynError;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{
+    Arguments, AssertSqlSafe, Encode, FromRow, Postgres, SqlSafeStr, SqlStr, Sqlite, Transaction, Type,
+};
+use tokio::sync::OwnedMutexGuard;
+use tracing::Instrument;
+
+use super::Call;
+use crate::IndexError;
+use crate::postgres::pool;
+use crate::sqlite::Writer;
+
+/// A transaction on either database, or a connection for one statement.
+///
+/// Dropping it rolls it back.
+#[derive(Debug)]
+pub(crate) struct Tx {
+    call: Call,
+    connection: Connection,
+    /// Whether a statement was answered on it.
+    is_used: bool,
+}
+
+/// Where the statements of a transaction go.
+#[derive(Debug)]
+pub(crate) enum Connection {
+    Postgres(pool::Tx),
+    /// Outside any transaction.
+    PostgresStatement(pool::Connection),
+    SqliteSnapshot(Transaction<'static, Sqlite>),
+    /// Outside any transaction.
+    SqliteStatement(PoolConnection<Sqlite>),
+    SqliteWriter(OwnedMutexGuard<Writer>),
+}
+
+/// How a query of Postgres locks the rows it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowLock {
+    /// Against every other lock.
+    Update,
+    /// Against other changes, but not against rows that refer to this one.
+    NoKeyUpdate,
+}
+
+/// A row that either database can fill.
+///
+/// `#[derive(sqlx::FromRow)]` on a struct implements both; a tuple has them too.
+pub(crate) trait RowOf:
+    for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin
+{
+}
+
+impl<T> RowOf for T where T: for<'r> FromRow<'r, PgRow> + for<'r> FromRow<'r, SqliteRow> + Send + Unpin {}
+
+/// A value that either database can store.
+pub(crate) trait Value<'q>:
+    Encode<'q, Postgres> + Type<Postgres> + Encode<'q, Sqlite> + Type<Sqlite>
+{
+}
+
+impl<'q, T> Value<'q> for T where T: Encode<'q, Postgres> + Type<Postgres> + Encode<'q, Sqlite> + Type<Sqlite> {}
+
+impl Tx {
+    pub(super) const fn new(call: Call, connection: Connection) -> Self {
+        Self {
+            call,
+            connection,
+            is_used: false,
+        }
+    }
+
+    /// A statement with `$1`, `$2` and so on for the values to bind.
+    pub(crate) fn query(&mut self, sql: impl SqlSafeStr) -> Query<'_> {
+        let sql = sql.into_sql_str();
+        let statement = if self.is_postgres() {
+            Statement::Postgres(sql, PgArguments::default())
+        } else {
+            Statement::Sqlite(sql, SqliteArguments::default())
+        };
+        Query {
+            tx: self,
+            statement,
+            failure: None,
+        }
+    }
+
+    /// A query that locks the rows it finds until the end of the transaction.
+    ///
+    /// SQLite needs no lock: a transaction that writes is the only one.
+    pub(crate) fn query_locking(&mut self, sql: &'static str, lock: RowLock) -> Query<'_> {
+        if self.is_postgres() {
+            let lock = match lock {
+                RowLock::Update => " FOR UPDATE",
+                RowLock::NoKeyUpdate => " FOR NO KEY UPDATE",
+            };
+            self.query(AssertSqlSafe([sql, lock].concat()))
+        } else {
+            self.query(sql)
+        }
+    }
+
+    pub(crate) const fn is_postgres(&self) -> bool {
+        matches!(
+            self.connection,
+            Connection::Postgres(_) | Connection::PostgresStatement(_)
+        )
+    }
+
+    /// Which of two texts this database understands.
+    pub(crate) const fn choose<'a>(&self, postgres: &'a str, sqlite: &'a str) -> &'a str {
+        if self.is_postgres() { postgres } else { sqlite }
+    }
+
+    /// Commits the transaction.
+    ///
+    /// # Errors
+    /// [`IndexError`]. After [`IndexError::OutcomeUnknown`] it may or may not have
+    /// been committed.
+    pub(crate) async fn commit(self) -> Result<(), IndexError> {
+        let Self {
+            mut call, connection, ..
+        } = self;
+        let commit = async {
+            match connection {
+                Connection::Postgres(tx) => Ok(tx.commit().await?),
+                Connection::SqliteSnapshot(tx) => Ok(tx.commit().await?),
+                Connection::SqliteWriter(mut writer) => writer.commit().await,
+                Connection::PostgresStatement(_) | Connection::SqliteStatement(_) => Ok(()),
+            }
+        };
+        call.run(commit).await
+    }
+
+    /// Sends a statement. The first one is sent once more, on another connection,
+    /// where its connection was broken and it has changed nothing.
+    async fn send(&mut self, statement: Statement, fetch: Fetch) -> Result<Fetched, IndexError> {
+        let again = (!self.is_used).then(|| statement.clone());
+        self.is_used = true;
+        let span = self.call.span.clone();
+        let sent = self
+            .connection
+            .send(statement, fetch)
+            .instrument(span.clone())
+            .await;
+        let sent = match (sent, again) {
+            (Err(error), Some(statement)) if self.call.is_repeatable(&error) => {
+                self.connection = self.call.connect().await?;
+                self.connection.send(statement, fetch).instrument(span).await
+            }
+            (sent, _) => sent,
+        };
+        sent.map_err(|error| self.call.note(error))
+    }
+}
+
+impl Connection {
+    async fn send(&mut self, statement: Statement, fetch: Fetch) -> Result<Fetched, IndexError> {
+        let fetched = match statement {
+            Statement::Postgres(sql, arguments) => {
+                let connection = match self {
+                    Self::Postgres(tx) => &mut **tx,
+                    Self::PostgresStatement(connection) => connection,
+                    _ => return Err(OTHER_DATABASE),
+                };
+                let query = sqlx::query_with(sql, arguments);
+                match fetch {
+                    Fetch::Changes => Fetched::Changes(query.execute(connection).await?.rows_affected()),
+                    Fetch::First => {
+                        let row = query.fetch_optional(connection).await?;
+                        Fetched::Postgres(row.into_iter().collect())
+                    }
+                    Fetch::All => Fetched::Postgres(query.fetch_all(connection).await?),
+                }
+            }
+            Statement::Sqlite(sql, arguments) => {
+                let connection = match self {
+                    Self::SqliteSnapshot(tx) => &mut **tx,
+                    Self::SqliteStatement(connection) => &mut **connection,
+                    Self::SqliteWriter(writer) => writer.connection(),
+                    _ => return Err(OTHER_DATABASE),
+                };
+                let query = sqlx::query_with(sql, arguments);
+                match fetch {
+                    Fetch::Changes => Fetched::Changes(query.execute(connection).await?.rows_affected()),
+                    Fetch::First => {
+                        let row = query.fetch_optional(connection).await?;
+                        Fetched::Sqlite(row.into_iter().collect())
+                    }
+                    Fetch::All => Fetched::Sqlite(query.fetch_all(connection).await?),
+                }
+            }
+        };
+        Ok(fetched)
+    }
+}
+
+/// Never happens: a statement is made for the transaction that sends it.
+const OTHER_DATABASE: IndexError = IndexError::Corrupt {
+    table: "none",
+    what: "a statement was made for the other database",
+};
+
+/// A statement for one of the databases, with the values bound to it.
+#[derive(Debug, Clone)]
+enum Statement {
+    Postgres(SqlStr, PgArguments),
+    Sqlite(SqlStr, SqliteArguments),
+}
+
+/// What is wanted of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fetch {
+    /// How many rows it changed.
+    Changes,
+    /// Its first row.
+    First,
+    /// All its rows.
+    All,
+}
+
+/// What a statement answered.
+enum Fetched {
+    Changes(u64),
+    Postgres(Vec<PgRow>),
+    Sqlite(Vec<SqliteRow>),
+}
+
+impl Fetched {
+    fn rows<R: RowOf>(self) -> Result<Vec<R>, IndexError> {
+        let rows: sqlx::Result<_> = match self {
+            Self::Changes(_) => Ok(Vec::new()),
+            Self::Postgres(rows) => rows.iter().map(R::from_row).collect(),
+            Self::Sqlite(rows) => rows.iter().map(R::from_row).collect(),
+        };
+        Ok(rows?)
+    }
+}
+
+/// A statement of a transaction, to which values are bound.
+#[must_use = "a statement does nothing before it is executed"]
+#[derive(Debug)]
+pub(crate) struct Query<'t> {
+    tx: &'t mut Tx,
+    statement: Statement,
+    /// The first value that could not be bound.
+    failure: Option<BoxDynError>,
+}
+
+impl Query<'_> {
+    /// Binds the next value.
+    pub(crate) fn bind<'q>(mut self, value: impl Value<'q>) -> Self {
+        let bound = match &mut self.statement {
+            Statement::Postgres(_, arguments) => arguments.add(value),
+            Statement::Sqlite(_, arguments) => arguments.add(value),
+        };
+        self.failure = self.failure.or(bound.err());
+        self
+    }
+
+    async fn send(self, fetch: Fetch) -> Result<Fetched, IndexError> {
+        if let Some(failure) = self.failure {
+            return Err(sqlx::Error::Encode(failure).into());
+        }
+        // Boxed, so that the types of the callers' futures stay small.
+        Box::pin(self.tx.send(self.statement, fetch)).await
+    }
+
+    /// Executes the statement; answers the number of rows it changed.
+    pub(crate) async fn execute(self) -> Result<u64, IndexError> {
+        match self.send(Fetch::Changes).await? {
+            Fetched::Changes(rows) => Ok(rows),
+            Fetched::Postgres(_) | Fetched::Sqlite(_) => Ok(0),
+        }
+    }
+
+    /// All rows.
+    pub(crate) async fn all<R: RowOf>(self) -> Result<Vec<R>, IndexError> {
+        self.send(Fetch::All).await?.rows()
+    }
+
+    /// The first row, if there is one.
+    pub(crate) async fn optional<R: RowOf>(self) -> Result<Option<R>, IndexError> {
+        Ok(self.send(Fetch::First).await?.rows()?.pop())
+    }
+
+    /// The first row, which is always there.
+    pub(crate) async fn one<R: RowOf>(self) -> Result<R, IndexError> {
+        let row = self.optional().await?;
+        row.ok_or(IndexError::Database(sqlx::Error::RowNotFound))
+    }
+
+    /// The first column of all rows.
+    pub(crate) async fn scalars<T>(self) -> Result<Vec<T>, IndexError>
+    where
+        (T,): RowOf,
+    {
+        let rows = self.all::<(T,)>().await?;
+        Ok(rows.into_iter().map(|(value,)| value).collect())
+    }
+
+    /// The first column of the first row, if there is one.
+    pub(crate) async fn optional_scalar<T>(self) -> Result<Option<T>, IndexError>
+    where
+        (T,): RowOf,
+    {
+        Ok(self.optional::<(T,)>().await?.map(|(value,)| value))
+    }
+
+    /// The first column of the first row, which is always there.
+    pub(crate) async fn scalar<T>(self) -> Result<T, IndexError>
+    where
+        (T,): RowOf,
+    {
+        Ok(self.one::<(T,)>().await?.0)
+    }
+}

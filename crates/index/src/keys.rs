@@ -1,0 +1,264 @@
+//! API keys of one tenant.
+
+use std::time::Duration;
+
+use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::calls::{earlier_call, record_call};
+use crate::change_feed::announce;
+use crate::commit::{CallMade, Idempotency};
+use crate::database::{Database, Role, Tx};
+use crate::model::{
+    ApiKey, AuditAction, AuditObject, Audited, Auditor, IssuedKey, KeyCreation, OverQuota, Scope,
+};
+use crate::numbers::unsigned;
+use crate::tenants::lock_live_tenant;
+use crate::{audit, model};
+
+const INSERT: &str = "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+/// A function on Postgres, where the app may add a credential but not change one.
+const INSERT_CREDENTIAL: [&str; 2] = [
+    "SELECT record_credential($1, $3), $2::uuid",
+    "INSERT INTO credential (secret_sha256, tenant_id, api_key_id) VALUES ($1, $2, $3)",
+];
+
+const FIND: &str = "SELECT api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
+    FROM api_key WHERE tenant_id = $1 AND api_key_id = $2";
+
+const LIST: &str = "SELECT api_key_id, name, scopes, store_ids, created_at, expires_at, last_used_at, revoked_at \
+    FROM api_key WHERE tenant_id = $1 AND api_key_id < $2 ORDER BY api_key_id DESC LIMIT $3";
+
+/// Whether a key may make another one: it is valid and its tenant is active.
+const MAY_MAKE_KEYS: &str = "SELECT count(*) > 0 FROM api_key k JOIN tenant t ON t.tenant_id = k.tenant_id \
+    WHERE k.tenant_id = $1 AND k.api_key_id = $2 AND k.revoked_at IS NULL \
+        AND (k.expires_at IS NULL OR k.expires_at > $3) AND t.status = 'active'";
+
+const COUNT: &str = "SELECT count(*) FROM api_key \
+    WHERE tenant_id = $1 AND (revoked_at IS NULL OR revoked_at > $2)";
+
+const REVOKE: &str = "UPDATE api_key SET revoked_at = $3 WHERE tenant_id = $1 AND api_key_id = $2";
+
+/// How long a key counts against its tenant's limit after it was revoked.
+pub const REVOKED_KEYS_COUNT_FOR: Duration = Duration::from_hours(30 * 24);
+
+/// API keys of one tenant.
+#[derive(Debug, Clone)]
+pub struct ApiKeys {
+    database: Database,
+}
+
+#[derive(sqlx::FromRow)]
+struct KeyRow {
+    api_key_id: Uuid,
+    name: String,
+    scopes: Json<Vec<Scope>>,
+    store_ids: Option<Json<Vec<StoreId>>>,
+    created_at: i64,
+    expires_at: Option<i64>,
+    last_used_at: Option<i64>,
+    revoked_at: Option<i64>,
+}
+
+impl ApiKeys {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Records an API key under the hash of its secret, unless the tenant has
+    /// `keys_limit` of them.
+    ///
+    /// Keys revoked within [`REVOKED_KEYS_COUNT_FOR`] count, so that a tenant cannot
+    /// make any number of keys by revoking them.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn create(
+        &self,
+        key: &ApiKey,
+        secret_sha256: &[u8; 32],
+        keys_limit: u64,
+        idempotency: Option<&Idempotency>,
+        audited: &Audited,
+    ) -> Result<KeyCreation, IndexError> {
+        let role = Role::of_auditor(key.tenant_id, &audited.by);
+        let mut tx = self.database.write("create_api_key", role).await?;
+        if let Some(refusal) = refuse(&mut tx, key.tenant_id, keys_limit, idempotency, audited).await? {
+            return Ok(refusal);
+        }
+        insert(&mut tx, key, secret_sha256).await?;
+        let made = CallMade::object(key.api_key_id.uuid());
+        record_call(&mut tx, key.tenant_id, made, idempotency, key.created_at).await?;
+        let (action, object) = (AuditAction::KeyCreated, AuditObject::new(key.api_key_id.uuid()));
+        let recorded = audit::record_within_quota(&mut tx, key.tenant_id, audited, action, object).await?;
+        if let Err(refusal) = recorded {
+            return Ok(KeyCreation::OverQuota(refusal));
+        }
+        tx.commit().await?;
+        Ok(KeyCreation::Created)
+    }
+
+    /// Finds a key, also a revoked one.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn find(
+        &self,
+        tenant_id: TenantId,
+        api_key_id: ApiKeyId,
+    ) -> Result<Option<IssuedKey>, IndexError> {
+        let mut tx = self.database.read("api_key", Role::Tenant(tenant_id)).await?;
+        let found = find(&mut tx, tenant_id, api_key_id).await?;
+        tx.commit().await?;
+        Ok(found)
+    }
+
+    /// Lists keys with ids before one, newest id first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn list(
+        &self,
+        tenant_id: TenantId,
+        before: Option<ApiKeyId>,
+        limit: u32,
+    ) -> Result<Vec<IssuedKey>, IndexError> {
+        let mut tx = self.database.read("api_keys", Role::Tenant(tenant_id)).await?;
+        let query = tx.query(LIST).bind(tenant_id.uuid());
+        let query = query.bind(before.map_or(Uuid::max(), ApiKeyId::uuid));
+        let rows = query.bind(i64::from(limit)).all::<KeyRow>().await?;
+        tx.commit().await?;
+        Ok(rows.into_iter().map(|row| row.into_key(tenant_id)).collect())
+    }
+
+    /// Revokes a key; `None`: there is no such key.
+    ///
+    /// Idempotent: a revoked key keeps the time at which it was revoked.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn revoke(
+        &self,
+        tenant_id: TenantId,
+        api_key_id: ApiKeyId,
+        audited: &Audited,
+    ) -> Result<Option<IssuedKey>, IndexError> {
+        let key_id = api_key_id.uuid();
+        let role = Role::of_auditor(tenant_id, &audited.by);
+        let mut tx = self.database.write("revoke_api_key", role).await?;
+        if !lock_live_tenant(&mut tx, tenant_id).await? {
+            return Ok(None);
+        }
+        let Some(before) = find(&mut tx, tenant_id, api_key_id).await? else {
+            return Ok(None);
+        };
+        if before.revoked_at.is_some() {
+            return Ok(Some(before));
+        }
+        let query = tx.query(REVOKE).bind(tenant_id.uuid()).bind(key_id);
+        query.bind(audited.at.as_micros()).execute().await?;
+        announce(&mut tx, "api_key", tenant_id, Some(key_id), audited.at).await?;
+        let (action, object) = (AuditAction::KeyRevoked, AuditObject::new(key_id));
+        audit::record(&mut tx, tenant_id, audited, action, object).await?;
+        tx.commit().await?;
+        Ok(Some(IssuedKey {
+            revoked_at: Some(audited.at),
+            ..before
+        }))
+    }
+}
+
+impl KeyRow {
+    fn into_key(self, tenant_id: TenantId) -> IssuedKey {
+        IssuedKey {
+            key: ApiKey {
+                api_key_id: ApiKeyId::from_uuid(self.api_key_id),
+                tenant_id,
+                name: self.name,
+                scopes: self.scopes.0,
+                store_ids: self.store_ids.map(|ids| ids.0),
+                created_at: Timestamp::from_micros(self.created_at),
+                expires_at: self.expires_at.map(Timestamp::from_micros),
+            },
+            last_used_at: self.last_used_at.map(Timestamp::from_micros),
+            revoked_at: self.revoked_at.map(Timestamp::from_micros),
+        }
+    }
+}
+
+async fn find(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    api_key_id: ApiKeyId,
+) -> Result<Option<IssuedKey>, IndexError> {
+    let query = tx.query(FIND).bind(tenant_id.uuid()).bind(api_key_id.uuid());
+    let row: Option<KeyRow> = query.optional().await?;
+    Ok(row.map(|row| row.into_key(tenant_id)))
+}
+
+/// Why a key is not created. Locks the tenant.
+async fn refuse(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    keys_limit: u64,
+    idempotency: Option<&Idempotency>,
+    audited: &Audited,
+) -> Result<Option<KeyCreation>, IndexError> {
+    if !lock_live_tenant(tx, tenant_id).await? {
+        return Ok(Some(KeyCreation::NoTenant));
+    }
+    if let Auditor::Credential(Actor::ApiKey(maker)) = &audited.by {
+        // Under the tenant's lock, which revoking takes too: a request that ends
+        // after its key was revoked makes no key.
+        let query = tx.query(MAY_MAKE_KEYS).bind(tenant_id.uuid()).bind(maker.uuid());
+        if !query.bind(audited.at.as_micros()).scalar::<bool>().await? {
+            return Ok(Some(KeyCreation::MakerRevoked));
+        }
+    }
+    if let Some(call) = idempotency
+        && let Some(earlier) = earlier_call(tx, tenant_id, &call.scope_sha256, call.since).await?
+    {
+        return Ok(Some(match earlier.same_key(call) {
+            Some(api_key_id) => KeyCreation::Replayed { api_key_id },
+            None => KeyCreation::KeyReused,
+        }));
+    }
+    let counted_from = audited.at.minus(REVOKED_KEYS_COUNT_FOR);
+    let query = tx
+        .query(COUNT)
+        .bind(tenant_id.uuid())
+        .bind(counted_from.as_micros());
+    let keys = unsigned(query.scalar().await?);
+    Ok(
+        (keys >= keys_limit).then_some(KeyCreation::OverQuota(OverQuota::ApiKeys {
+            count: keys + 1,
+            limit: keys_limit,
+        })),
+    )
+}
+
+async fn insert(tx: &mut Tx, key: &model::ApiKey, secret_sha256: &[u8; 32]) -> Result<(), IndexError> {
+    let (tenant_id, key_id) = (key.tenant_id, key.api_key_id.uuid());
+    tx.query(INSERT)
+        .bind(tenant_id.uuid())
+        .bind(key_id)
+        .bind(&key.name)
+        .bind(Json(&key.scopes))
+        .bind(key.store_ids.as_ref().map(Json))
+        .bind(key.created_at.as_micros())
+        .bind(key.expires_at.map(Timestamp::as_micros))
+        .execute()
+        .await?;
+    let [postgres, sqlite] = INSERT_CREDENTIAL;
+    tx.query(tx.choose(postgres, sqlite))
+        .bind(secret_sha256.as_slice())
+        .bind(tenant_id.uuid())
+        .bind(key_id)
+        .execute()
+        .await?;
+    announce(tx, "api_key", tenant_id, Some(key_id), key.created_at).await
+}

@@ -1,0 +1,373 @@
+//! The end of a tenant: marked at once, removed in batches.
+
+use std::collections::BTreeMap;
+
+use keepsake_core::{BlobKey, TenantId, Timestamp};
+use sqlx::AssertSqlSafe;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::change_feed::announce;
+use crate::database::{Database, Role, RowLock, Tx};
+use crate::model::{
+    AuditAction, AuditObject, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts,
+};
+use crate::numbers::{signed, unsigned};
+use crate::statements::DELETE_STORE;
+use crate::{IndexError, audit};
+
+/// On Postgres, batches find their rows by an index also where one tenant has most
+/// of a table.
+const PLAN_BY_KEYS: [&str; 4] = [
+    "SET LOCAL plan_cache_mode = force_custom_plan",
+    "SET LOCAL enable_seqscan = off",
+    "SET LOCAL enable_hashjoin = off",
+    "SET LOCAL enable_mergejoin = off",
+];
+
+const TENANT: &str = "SELECT tenant_id FROM tenant WHERE tenant_id = $1";
+
+const ROW_COUNTS: &str = "SELECT row_counts FROM tenant_deletion WHERE tenant_id = $1 AND ended_at IS NULL";
+
+/// Stores that commits still find, ordered by id like everything that locks several
+/// stores.
+const STORES: &str =
+    "SELECT store_id FROM store WHERE tenant_id = $1 AND deleted_at IS NULL ORDER BY store_id LIMIT $2";
+
+const FIND: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
+    blob_bytes, blob_cursor, versions_deleted, versions_not_kept, versions_kept FROM tenant_deletion WHERE tenant_id = $1";
+
+const DUE: &str = "SELECT tenant_id, state, requested_at, settles_at, ended_at, row_counts, blob_count, \
+    blob_bytes, blob_cursor, versions_deleted, versions_not_kept, versions_kept FROM tenant_deletion \
+    WHERE ended_at IS NULL AND coalesce(settles_at, 0) <= $1 ORDER BY requested_at LIMIT $2";
+
+const INSERT: &str = "INSERT INTO tenant_deletion (tenant_id, state, requested_at, row_counts, blob_count, blob_bytes, \
+    versions_deleted, versions_not_kept, versions_kept) VALUES ($1, 'removing', $2, '{}', 0, 0, 0, 0, 0)";
+
+const MARK_TENANT: &str = "UPDATE tenant SET status = 'deleting' WHERE tenant_id = $1";
+
+const COUNT_ROWS: &str = "UPDATE tenant_deletion SET row_counts = $2 WHERE tenant_id = $1";
+
+const COUNT_BLOBS: &str = "UPDATE tenant_deletion SET blob_count = blob_count + $3, \
+    blob_bytes = blob_bytes + $4, blob_cursor = $2 WHERE tenant_id = $1 AND ended_at IS NULL";
+
+const NOTE_VERSIONS: &str = "UPDATE tenant_deletion SET versions_deleted = $2, versions_not_kept = $3, \
+    versions_kept = $4 WHERE tenant_id = $1 AND ended_at IS NULL";
+
+/// The blobs are counted from the beginning when they are looked for again.
+const SETTLE: &str = "UPDATE tenant_deletion SET state = 'settling', settles_at = $2, blob_cursor = NULL \
+    WHERE tenant_id = $1 AND state = 'removing'";
+
+const FINISH: &str = "UPDATE tenant_deletion SET state = 'done', ended_at = $2, row_counts = $3 \
+    WHERE tenant_id = $1 AND ended_at IS NULL";
+
+const DELETE_TENANT: &str = "DELETE FROM tenant WHERE tenant_id = $1";
+
+/// Every table with rows of tenants, except `tenant` itself and the report of its
+/// deletion, with the rest of its key. The versions come first: they name the blobs.
+///
+/// A test compares the list with the tables of both databases.
+const TENANT_TABLES: [(&str, &str); 17] = [
+    ("version", "store_id, seq"),
+    ("memory", "store_id, memory_id"),
+    ("memory_access", "store_id, memory_id"),
+    ("search_doc", "store_id, memory_id"),
+    ("directory", "store_id, path"),
+    ("blob_deletion", "store_id, blob_id"),
+    ("session_event", "session_id, at, event_id"),
+    ("session_resource", "session_id, resource_id"),
+    ("session", "session_id"),
+    ("store", "store_id"),
+    ("idempotency", "scope_sha256"),
+    ("erasure", "id"),
+    ("credential", "api_key_id, secret_sha256"),
+    ("api_key", "api_key_id"),
+    ("change_feed", "seq"),
+    ("audit", "id"),
+    ("tenant_counter", "tenant_id"),
+];
+
+/// The deletion of tenants.
+#[derive(Debug, Clone)]
+pub struct TenantDeletions {
+    database: Database,
+}
+
+#[derive(sqlx::FromRow)]
+struct DeletionRow {
+    tenant_id: Uuid,
+    state: String,
+    requested_at: i64,
+    settles_at: Option<i64>,
+    ended_at: Option<i64>,
+    row_counts: Json<BTreeMap<String, u64>>,
+    blob_count: i64,
+    blob_bytes: i64,
+    blob_cursor: Option<String>,
+    versions_deleted: i64,
+    versions_not_kept: i64,
+    versions_kept: i64,
+}
+
+impl TenantDeletions {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Marks a tenant as being deleted; `None`: there is no such tenant.
+    ///
+    /// Costs the same whatever the tenant holds. Its keys stop working, and no store
+    /// or key can be created for it. Idempotent: a second call answers the deletion
+    /// that the first began, also when it has ended.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn begin(
+        &self,
+        tenant_id: TenantId,
+        audited: &Audited,
+    ) -> Result<Option<TenantDeletion>, IndexError> {
+        let mut tx = self.database.write("delete_tenant", Role::Shared(None)).await?;
+        // Waits for stores and keys that are being created.
+        let query = tx.query_locking(TENANT, RowLock::Update).bind(tenant_id.uuid());
+        let locked: Option<Uuid> = query.optional_scalar().await?;
+        let begun = find(&mut tx, tenant_id).await?;
+        if locked.is_none() || begun.is_some() {
+            return Ok(begun);
+        }
+        tx.query(MARK_TENANT).bind(tenant_id.uuid()).execute().await?;
+        let query = tx.query(INSERT).bind(tenant_id.uuid());
+        query.bind(audited.at.as_micros()).execute().await?;
+        announce(&mut tx, "tenant", tenant_id, None, audited.at).await?;
+        let (action, object) = (AuditAction::TenantDeleted, AuditObject::new(tenant_id.uuid()));
+        audit::record(&mut tx, tenant_id, audited, action, object).await?;
+        let begun = find(&mut tx, tenant_id).await?;
+        tx.commit().await?;
+        Ok(begun)
+    }
+
+    /// A tenant's deletion.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn find(&self, tenant_id: TenantId) -> Result<Option<TenantDeletion>, IndexError> {
+        let mut tx = self
+            .database
+            .read_one("tenant_deletion", Role::Shared(None))
+            .await?;
+        find(&mut tx, tenant_id).await
+    }
+
+    /// Deletions that have something to do now, oldest first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<TenantDeletion>, IndexError> {
+        let mut tx = self
+            .database
+            .read_one("due_tenant_deletions", Role::Job(None))
+            .await?;
+        let query = tx.query(DUE).bind(now.as_micros()).bind(i64::from(limit));
+        let rows = query.all::<DeletionRow>().await?;
+        rows.into_iter().map(DeletionRow::into_deletion).collect()
+    }
+
+    /// Removes one batch of a tenant's rows, and counts them.
+    ///
+    /// Deletes its stores first, each under its lock, so that a running commit finds
+    /// no store. Each call is one transaction of at most `limit` rows. Safe to run
+    /// twice and at the same time. The tenant's own row stays: it prevents new stores
+    /// and keys.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn purge(
+        &self,
+        tenant_id: TenantId,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<TenantPurge, IndexError> {
+        let mut tx = self.database.write("purge_tenant", Role::Job(None)).await?;
+        let mut purge = TenantPurge::default();
+        let Some(mut counts) = lock(&mut tx, tenant_id).await? else {
+            purge.is_done = true;
+            return Ok(purge);
+        };
+        let limit = i64::from(limit.max(1));
+        if end_stores(&mut tx, tenant_id, now, limit).await? {
+            tx.commit().await?;
+            return Ok(purge);
+        }
+        let mut left = limit;
+        for (table, key) in TENANT_TABLES {
+            let query = tx.query(AssertSqlSafe(purge_table(table, key)));
+            let removed = query.bind(tenant_id.uuid()).bind(left).execute().await?;
+            if removed > 0 {
+                *counts.entry(table.to_owned()).or_default() += removed;
+            }
+            purge.rows += removed;
+            left -= signed(removed);
+            if left <= 0 {
+                break;
+            }
+        }
+        purge.is_done = left > 0;
+        let query = tx.query(COUNT_ROWS).bind(tenant_id.uuid());
+        query.bind(Json(&counts)).execute().await?;
+        tx.commit().await?;
+        Ok(purge)
+    }
+
+    /// Counts blobs that are about to be removed, up to `last`.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn count_blobs(
+        &self,
+        tenant_id: TenantId,
+        last: &BlobKey,
+        blobs: u64,
+        bytes: u64,
+    ) -> Result<(), IndexError> {
+        let mut tx = self.database.write("count_blobs", Role::Job(None)).await?;
+        let query = tx
+            .query(COUNT_BLOBS)
+            .bind(tenant_id.uuid())
+            .bind(last.to_string());
+        query.bind(signed(blobs)).bind(signed(bytes)).execute().await?;
+        tx.commit().await
+    }
+
+    /// Notes what became of older object versions, replacing what was noted.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn note_object_versions(
+        &self,
+        tenant_id: TenantId,
+        versions: &VersionCounts,
+    ) -> Result<(), IndexError> {
+        let mut tx = self
+            .database
+            .write("note_object_versions", Role::Job(None))
+            .await?;
+        let query = tx.query(NOTE_VERSIONS).bind(tenant_id.uuid());
+        let query = query
+            .bind(signed(versions.deleted))
+            .bind(signed(versions.not_versioned));
+        query.bind(signed(versions.kept)).execute().await?;
+        tx.commit().await
+    }
+
+    /// Notes that everything was removed once, and when to look again for late
+    /// writes.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn settle(&self, tenant_id: TenantId, settles_at: Timestamp) -> Result<(), IndexError> {
+        let mut tx = self.database.write("settle_tenant", Role::Job(None)).await?;
+        let query = tx.query(SETTLE).bind(tenant_id.uuid());
+        query.bind(settles_at.as_micros()).execute().await?;
+        tx.commit().await
+    }
+
+    /// Removes the tenant's own row and ends its deletion, if it has no other row;
+    /// answers whether it did.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn finish(&self, tenant_id: TenantId, now: Timestamp) -> Result<bool, IndexError> {
+        let mut tx = self.database.write("finish_tenant", Role::Job(None)).await?;
+        let Some(mut counts) = lock(&mut tx, tenant_id).await? else {
+            return Ok(false);
+        };
+        for (table, _) in TENANT_TABLES {
+            let query = tx.query(AssertSqlSafe(has_rows(table))).bind(tenant_id.uuid());
+            if query.scalar::<bool>().await? {
+                return Ok(false);
+            }
+        }
+        let gone = tx.query(DELETE_TENANT).bind(tenant_id.uuid()).execute().await?;
+        counts.insert("tenant".to_owned(), gone);
+        let query = tx.query(FINISH).bind(tenant_id.uuid());
+        query.bind(now.as_micros()).bind(Json(&counts)).execute().await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+}
+
+impl DeletionRow {
+    fn into_deletion(self) -> Result<TenantDeletion, IndexError> {
+        let corrupt = |what| IndexError::Corrupt {
+            table: "tenant_deletion",
+            what,
+        };
+        let cursor = self.blob_cursor.map(|cursor| cursor.parse());
+        let cursor = cursor.transpose();
+        Ok(TenantDeletion {
+            tenant_id: TenantId::from_uuid(self.tenant_id),
+            state: DeletionState::parse(&self.state).ok_or_else(|| corrupt("unknown state"))?,
+            requested_at: Timestamp::from_micros(self.requested_at),
+            settles_at: self.settles_at.map(Timestamp::from_micros),
+            ended_at: self.ended_at.map(Timestamp::from_micros),
+            rows: self.row_counts.0,
+            blobs: unsigned(self.blob_count),
+            blob_bytes: unsigned(self.blob_bytes),
+            blob_cursor: cursor.map_err(|_| corrupt("a cursor that is not a blob key"))?,
+            object_versions: VersionCounts {
+                deleted: unsigned(self.versions_deleted),
+                not_versioned: unsigned(self.versions_not_kept),
+                kept: unsigned(self.versions_kept),
+            },
+        })
+    }
+}
+
+async fn find(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<TenantDeletion>, IndexError> {
+    let row: Option<DeletionRow> = tx.query(FIND).bind(tenant_id.uuid()).optional().await?;
+    row.map(DeletionRow::into_deletion).transpose()
+}
+
+/// Locks the deletion and answers the rows counted so far; `None`: it has ended.
+async fn lock(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<BTreeMap<String, u64>>, IndexError> {
+    if tx.is_postgres() {
+        for setting in PLAN_BY_KEYS {
+            tx.query(setting).execute().await?;
+        }
+    }
+    // Two purges of one tenant take turns.
+    let query = tx
+        .query_locking(ROW_COUNTS, RowLock::Update)
+        .bind(tenant_id.uuid());
+    let counts: Option<Json<_>> = query.optional_scalar().await?;
+    Ok(counts.map(|counts| counts.0))
+}
+
+/// Deletes a batch of stores, so that no commit finds them; answers whether there
+/// were any.
+async fn end_stores(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    now: Timestamp,
+    limit: i64,
+) -> Result<bool, IndexError> {
+    // Against commits and writers of access times.
+    let query = tx.query_locking(STORES, RowLock::Update).bind(tenant_id.uuid());
+    let stores: Vec<Uuid> = query.bind(limit).scalars().await?;
+    for store_id in &stores {
+        let query = tx.query(DELETE_STORE).bind(tenant_id.uuid()).bind(*store_id);
+        query.bind(now.as_micros()).execute().await?;
+    }
+    Ok(!stores.is_empty())
+}
+
+fn purge_table(table: &str, key: &str) -> String {
+    format!(
+        "DELETE FROM {table} WHERE tenant_id = $1 AND ({key}) IN ( \
+         SELECT {key} FROM {table} WHERE tenant_id = $1 ORDER BY {key} LIMIT $2)"
+    )
+}
+
+fn has_rows(table: &str) -> String {
+    format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE tenant_id = $1)")
+}

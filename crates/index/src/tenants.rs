@@ -1,0 +1,252 @@
+//! Tenants, for the operator.
+
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{TenantId, Timestamp};
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::audit;
+use crate::change_feed::announce;
+use crate::database::{Database, Role, RowLock, Tx};
+use crate::model::{
+    AuditAction, AuditObject, Audited, Tenant, TenantChange, TenantStatus, TenantUpdate, TenantUsage,
+};
+use crate::numbers::unsigned;
+
+/// Does nothing when the id or the external id is taken.
+const INSERT: &str = "INSERT INTO tenant (tenant_id, external_id, name, status, limits, store_count, granted_bytes, \
+    created_at) VALUES ($1, $2, $3, $4, $5, 0, 0, $6) ON CONFLICT DO NOTHING";
+
+const FIND: &str =
+    "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant WHERE tenant_id = $1";
+
+const STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1";
+
+const LIST: &str = "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant \
+    WHERE tenant_id < $1 ORDER BY tenant_id DESC LIMIT $2";
+
+const LIST_BY_EXTERNAL_ID: &str = "SELECT tenant_id, external_id, name, status, limits, created_at FROM tenant \
+    WHERE tenant_id < $1 AND external_id = $3 ORDER BY tenant_id DESC LIMIT $2";
+
+const UPDATE: &str =
+    "UPDATE tenant SET external_id = $2, name = $3, status = $4, limits = $5 WHERE tenant_id = $1";
+
+const USAGE: &str = "SELECT t.store_count AS stores, t.granted_bytes, \
+        CAST(coalesce(sum(s.memory_count), 0) AS bigint) AS memories, \
+        CAST(coalesce(sum(s.live_bytes), 0) AS bigint) AS live_bytes, \
+        CAST(coalesce(sum(s.version_count), 0) AS bigint) AS versions, \
+        CAST(coalesce(sum(s.version_bytes), 0) AS bigint) AS version_bytes, \
+        (SELECT count(*) FROM api_key k WHERE k.tenant_id = $1 AND k.revoked_at IS NULL) AS api_keys, \
+        coalesce((SELECT c.sessions FROM tenant_counter c WHERE c.tenant_id = $1), 0) AS sessions, \
+        coalesce((SELECT c.session_bytes FROM tenant_counter c WHERE c.tenant_id = $1), 0) AS session_bytes \
+    FROM tenant t LEFT JOIN store s ON s.tenant_id = $1 AND s.deleted_at IS NULL \
+    WHERE t.tenant_id = $1 GROUP BY t.tenant_id, t.store_count, t.granted_bytes";
+
+/// Tenants, for the operator.
+#[derive(Debug, Clone)]
+pub struct Tenants {
+    database: Database,
+}
+
+#[derive(sqlx::FromRow)]
+struct TenantRow {
+    tenant_id: Uuid,
+    external_id: Option<String>,
+    name: String,
+    status: String,
+    limits: Json<LimitOverrides>,
+    created_at: i64,
+}
+
+#[derive(sqlx::FromRow)]
+struct UsageRow {
+    stores: i64,
+    granted_bytes: i64,
+    memories: i64,
+    live_bytes: i64,
+    versions: i64,
+    version_bytes: i64,
+    api_keys: i64,
+    sessions: i64,
+    session_bytes: i64,
+}
+
+impl Tenants {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Creates a tenant; `false` when its external id is taken.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn create(&self, tenant: &Tenant, audited: &Audited) -> Result<bool, IndexError> {
+        let tenant_id = tenant.tenant_id;
+        let mut tx = self.database.write("create_tenant", Role::Shared(None)).await?;
+        let made = tx
+            .query(INSERT)
+            .bind(tenant_id.uuid())
+            .bind(&tenant.external_id)
+            .bind(&tenant.name)
+            .bind(tenant.status.name())
+            .bind(Json(&tenant.limits))
+            .bind(tenant.created_at.as_micros())
+            .execute()
+            .await?;
+        if made == 0 {
+            return Ok(false);
+        }
+        announce(&mut tx, "tenant", tenant_id, None, tenant.created_at).await?;
+        let (action, object) = (AuditAction::TenantCreated, AuditObject::new(tenant_id.uuid()));
+        audit::record(&mut tx, tenant_id, audited, action, object).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    /// Finds a tenant, also one that is being deleted.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn find(&self, tenant_id: TenantId) -> Result<Option<Tenant>, IndexError> {
+        let mut tx = self.database.read_one("tenant", Role::Shared(None)).await?;
+        let row = tx
+            .query(FIND)
+            .bind(tenant_id.uuid())
+            .optional::<TenantRow>()
+            .await?;
+        row.map(TenantRow::into_tenant).transpose()
+    }
+
+    /// Lists tenants with ids before one, newest id first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn list(
+        &self,
+        external_id: Option<&str>,
+        before: Option<TenantId>,
+        limit: u32,
+    ) -> Result<Vec<Tenant>, IndexError> {
+        let mut tx = self.database.read_one("tenants", Role::Shared(None)).await?;
+        let text = if external_id.is_some() {
+            LIST_BY_EXTERNAL_ID
+        } else {
+            LIST
+        };
+        let query = tx.query(text).bind(before.map_or(Uuid::max(), TenantId::uuid));
+        let query = query.bind(i64::from(limit));
+        let rows = match external_id {
+            Some(external_id) => query.bind(external_id).all::<TenantRow>().await,
+            None => query.all::<TenantRow>().await,
+        }?;
+        rows.into_iter().map(TenantRow::into_tenant).collect()
+    }
+
+    /// Changes a tenant.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn update(
+        &self,
+        tenant_id: TenantId,
+        change: &TenantChange,
+        audited: &Audited,
+    ) -> Result<TenantUpdate, IndexError> {
+        let mut tx = self.database.write("update_tenant", Role::Shared(None)).await?;
+        let query = tx
+            .query_locking(FIND, RowLock::NoKeyUpdate)
+            .bind(tenant_id.uuid());
+        let row: Option<TenantRow> = query.optional().await?;
+        let Some(before) = row.map(TenantRow::into_tenant).transpose()? else {
+            return Ok(TenantUpdate::NoTenant);
+        };
+        if before.status == TenantStatus::Deleting {
+            return Ok(TenantUpdate::Deleting);
+        }
+        let changed = change
+            .applied_to(&before, audited.at)
+            .map_err(|_| IndexError::Corrupt {
+                table: "tenant",
+                what: "unknown limits",
+            })?;
+        if changed == before {
+            return Ok(TenantUpdate::Done(Box::new(changed)));
+        }
+        match replace(&mut tx, &changed).await {
+            Err(error) if error.is_unique_violation() => return Ok(TenantUpdate::ExternalIdTaken),
+            replaced => replaced?,
+        };
+        announce(&mut tx, "tenant", tenant_id, None, audited.at).await?;
+        let object = AuditObject::new(tenant_id.uuid());
+        audit::record(&mut tx, tenant_id, audited, change.action(), object).await?;
+        tx.commit().await?;
+        Ok(TenantUpdate::Done(Box::new(changed)))
+    }
+
+    /// What a tenant holds; `None`: there is no such tenant.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn usage(&self, tenant_id: TenantId) -> Result<Option<TenantUsage>, IndexError> {
+        let mut tx = self.database.read_one("usage", Role::Shared(None)).await?;
+        let row = tx
+            .query(USAGE)
+            .bind(tenant_id.uuid())
+            .optional::<UsageRow>()
+            .await?;
+        Ok(row.map(|row| TenantUsage {
+            stores: unsigned(row.stores),
+            granted_bytes: unsigned(row.granted_bytes),
+            memories: unsigned(row.memories),
+            live_bytes: unsigned(row.live_bytes),
+            versions: unsigned(row.versions),
+            version_bytes: unsigned(row.version_bytes),
+            api_keys: unsigned(row.api_keys),
+            sessions: unsigned(row.sessions),
+            session_bytes: unsigned(row.session_bytes),
+        }))
+    }
+}
+
+impl TenantRow {
+    fn into_tenant(self) -> Result<Tenant, IndexError> {
+        Ok(Tenant {
+            tenant_id: TenantId::from_uuid(self.tenant_id),
+            external_id: self.external_id,
+            name: self.name,
+            status: status_of(&self.status)?,
+            limits: self.limits.0,
+            created_at: Timestamp::from_micros(self.created_at),
+        })
+    }
+}
+
+/// The status that a row of `tenant` holds.
+pub(crate) fn status_of(name: &str) -> Result<TenantStatus, IndexError> {
+    TenantStatus::parse(name).ok_or(IndexError::Corrupt {
+        table: "tenant",
+        what: "unknown status",
+    })
+}
+
+async fn replace(tx: &mut Tx, tenant: &Tenant) -> Result<u64, IndexError> {
+    tx.query(UPDATE)
+        .bind(tenant.tenant_id.uuid())
+        .bind(&tenant.external_id)
+        .bind(&tenant.name)
+        .bind(tenant.status.name())
+        .bind(Json(&tenant.limits))
+        .execute()
+        .await
+}
+
+/// Whether a tenant exists and is not being deleted. Locks it, so that it stays and
+/// two calls with the same idempotency key run one after the other.
+pub(crate) async fn lock_live_tenant(tx: &mut Tx, tenant_id: TenantId) -> Result<bool, IndexError> {
+    let query = tx
+        .query_locking(STATUS, RowLock::NoKeyUpdate)
+        .bind(tenant_id.uuid());
+    let status: Option<String> = query.optional_scalar().await?;
+    Ok(status.is_some_and(|status| status != TenantStatus::Deleting.name()))
+}
