@@ -325,7 +325,8 @@ impl Engine {
         let flushed_through = Timestamp::from_micros(log.flushed_through.load(Ordering::Acquire));
         self.0
             .index
-            .heartbeat(self.0.replica, self.0.role, now, flushed_through)
+            .replicas
+            .beat(self.0.replica, self.0.role, now, flushed_through)
             .await?;
         log.heartbeat_at.fetch_max(now.as_micros(), Ordering::AcqRel);
         Ok(())

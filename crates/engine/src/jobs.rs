@@ -160,7 +160,7 @@ impl Lease<'_> {
         if self.request.starts_anew() {
             return Ok(None);
         }
-        Ok(self.engine.0.index.job_cursor(self.job).await?)
+        Ok(self.engine.0.index.job_runs.cursor(self.job).await?)
     }
 
     /// Extends the lease between two batches, and keeps the job's cursor; that
@@ -179,12 +179,13 @@ impl Lease<'_> {
         let index = &self.engine.0.index;
         let until = self.engine.now().plus(LEASE);
         if self.request.dry_run {
-            let kept = index.job_cursor(self.job).await?;
+            let kept = index.job_runs.cursor(self.job).await?;
             return Ok(index
-                .renew_run(self.job, self.fence, until, kept.as_deref())
+                .job_runs
+                .renew(self.job, self.fence, until, kept.as_deref())
                 .await?);
         }
-        Ok(index.renew_run(self.job, self.fence, until, cursor).await?)
+        Ok(index.job_runs.renew(self.job, self.fence, until, cursor).await?)
     }
 }
 
@@ -237,7 +238,8 @@ pub(crate) async fn claim(
     let fence = engine
         .0
         .index
-        .claim_run(job.name(), slot, engine.0.replica, now, now.plus(LEASE))
+        .job_runs
+        .claim(job.name(), slot, engine.0.replica, now, now.plus(LEASE))
         .await?;
     Ok(fence.map(|fence| Claimed {
         slot,
@@ -281,7 +283,7 @@ pub(crate) async fn carry_out(
         Err(_) => RunOutcome::Failed("the job panicked".to_owned()),
     };
     if is_cut.load(Ordering::Relaxed) && matches!(outcome, RunOutcome::Ran(_)) {
-        engine.0.index.release_run(name, fence).await?;
+        engine.0.index.job_runs.release(name, fence).await?;
         tracing::info!(job.name = name, "job.run was stopped; it is gone on with");
         return Ok(outcome);
     }
@@ -293,7 +295,8 @@ pub(crate) async fn carry_out(
     let is_recorded = engine
         .0
         .index
-        .finish_run(name, slot, fence, engine.now(), &counts, error)
+        .job_runs
+        .finish(name, slot, fence, engine.now(), &counts, error)
         .await?;
     if !is_recorded {
         tracing::warn!(

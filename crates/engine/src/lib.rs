@@ -281,7 +281,7 @@ impl Engine {
         let last = async {
             self.flush_access().await?;
             // Only now: until then its access times are waited for.
-            self.0.index.retire(self.0.replica).await
+            self.0.index.replicas.retire(self.0.replica).await
         };
         let last = tokio::time::timeout(LAST_WRITES, last).await;
         if let Err(error) = last.unwrap_or_else(|_| Err(IndexError::timed_out(LAST_WRITES))) {

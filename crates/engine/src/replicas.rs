@@ -21,7 +21,7 @@ impl Engine {
     /// # Errors
     /// [`IndexError`]; what was counted before stays.
     pub async fn count_gateways(&self) -> Result<(), IndexError> {
-        let counted = self.0.index.live_gateways(self.now()).await?;
+        let counted = self.0.index.replicas.live_gateways(self.now()).await?;
         let before = self.0.gateways.0.swap(counted, Ordering::Relaxed);
         if before != counted {
             tracing::info!(

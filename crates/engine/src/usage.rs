@@ -70,7 +70,8 @@ impl Engine {
         let found = self
             .0
             .index
-            .store_usage(principal.tenant_id, store_id, limit)
+            .usage
+            .of_store(principal.tenant_id, store_id, limit)
             .await?;
         let found = found.ok_or(EngineError::StoreNotFound)?;
         let used_at = self

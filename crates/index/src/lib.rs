@@ -18,6 +18,7 @@ mod erasure;
 mod error;
 mod expiry;
 mod grants;
+mod job_runs;
 mod keys;
 mod listing;
 mod measured;
@@ -25,6 +26,7 @@ pub mod migrations;
 mod model;
 mod numbers;
 pub mod postgres;
+mod replicas;
 mod retention;
 mod search;
 mod secrets;
@@ -63,6 +65,7 @@ pub use error::IndexError;
 pub use expiry::{
     AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
 };
+pub use job_runs::{FAILED_RUN_RESTS, JobRuns};
 pub use keys::{ApiKeys, REVOKED_KEYS_COUNT_FOR};
 use measured::MeasuredIndex;
 pub use model::{
@@ -76,6 +79,7 @@ pub use model::{
     UnknownAuditor, Version, VersionCounts, VersionListing, VersionPage,
 };
 pub use postgres::PostgresIndex;
+pub use replicas::{LIVES_FOR, Replicas};
 pub use retention::{History, Outdated, RetentionIndex, VersionBatch, VersionsTaken};
 pub use search::{
     MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchPlace, SearchRow, SearchSince,
@@ -92,7 +96,7 @@ pub use sqlite::SqliteIndex;
 pub use tenant_deletions::TenantDeletions;
 pub use tenants::Tenants;
 pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
-pub use usage::{StoreUsage, UsageIndex, UsedMemory};
+pub use usage::{StoreUsage, Usage, UsedMemory};
 
 /// Memories of one store: reading heads, and the one way to change them.
 #[async_trait]
@@ -337,16 +341,9 @@ pub trait StoreIndex: Send + Sync {
     ) -> Result<Grant, IndexError>;
 }
 
-/// How long a replica is believed to live after its last sign of life: three
-/// of them, which come half-minutely.
-pub const LIVES_FOR: Duration = Duration::from_secs(90);
-
 /// How long expiry waits for the reads of a replica that is not heard of any
 /// more and has not ended: longer than a network is away, at most.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
-
-/// How long a run of the schedule that failed rests before it is tried again.
-pub const FAILED_RUN_RESTS: Duration = Duration::from_mins(5);
 
 /// What the jobs do to rows of every tenant.
 #[async_trait]
@@ -362,22 +359,6 @@ pub trait MaintenanceIndex: Send + Sync {
     ///
     /// Those of a key that is gone are dropped.
     async fn flush_key_use(&self, uses: &[KeyUse]) -> Result<(), IndexError>;
-
-    /// Tells that a replica lives and how far its access times are written.
-    async fn heartbeat(
-        &self,
-        replica: Uuid,
-        role: &str,
-        now: Timestamp,
-        access_flushed_through: Timestamp,
-    ) -> Result<(), IndexError>;
-
-    /// Tells that a replica has ended, its access times all written.
-    async fn retire(&self, replica: Uuid) -> Result<(), IndexError>;
-
-    /// How many replicas that serve requests told within [`LIVES_FOR`] that
-    /// they live.
-    async fn live_gateways(&self, now: Timestamp) -> Result<u32, IndexError>;
 
     /// Queues a blob for deletion under its store's lock, unless a row names it.
     ///
@@ -412,73 +393,6 @@ pub trait MaintenanceIndex: Send + Sync {
     ) -> Result<(), IndexError>;
 }
 
-/// Leases and records of scheduled jobs.
-#[async_trait]
-pub trait JobIndex: Send + Sync {
-    /// Takes the lease of a job for one slot of its schedule.
-    ///
-    /// Answers the fence of the lease, higher than every one before it, or
-    /// `None` when another holds the lease or the slot has been run to its end.
-    /// A slot whose run never ended (its owner died) can be taken again, and one
-    /// whose run failed once it has rested for [`FAILED_RUN_RESTS`].
-    async fn claim_run(
-        &self,
-        job: &str,
-        slot: Timestamp,
-        owner: Uuid,
-        now: Timestamp,
-        lease_until: Timestamp,
-    ) -> Result<Option<i64>, IndexError>;
-
-    /// Extends a lease and keeps the job's cursor; `false` when it was lost.
-    async fn renew_run(
-        &self,
-        job: &str,
-        fence: i64,
-        lease_until: Timestamp,
-        cursor: Option<&str>,
-    ) -> Result<bool, IndexError>;
-
-    /// Ends a run with what it did and gives the lease back.
-    ///
-    /// Answers `false`, recording nothing, when the lease was lost.
-    async fn finish_run(
-        &self,
-        job: &str,
-        slot: Timestamp,
-        fence: i64,
-        ended_at: Timestamp,
-        counts: &serde_json::Value,
-        error: Option<&str>,
-    ) -> Result<bool, IndexError>;
-
-    /// Gives a lease back without ending its run, which is taken up by the
-    /// next claim of its slot.
-    async fn release_run(&self, job: &str, fence: i64) -> Result<(), IndexError>;
-
-    /// Where the last run that was broken off has come to.
-    async fn job_cursor(&self, job: &str) -> Result<Option<String>, IndexError>;
-
-    /// Notes that somebody asked for a run, in the run's record and in the
-    /// operator's audit.
-    async fn note_manual_run(
-        &self,
-        job: &str,
-        slot: Timestamp,
-        is_dry_run: bool,
-        audited: &Audited,
-    ) -> Result<(), IndexError>;
-
-    /// Runs of a job from before a place on, the one that began last first.
-    async fn job_runs(
-        &self,
-        job: &str,
-        before: Option<RunPlace>,
-        now: Timestamp,
-        limit: u32,
-    ) -> Result<Vec<JobRun>, IndexError>;
-}
-
 /// Metadata of every tenant on one of the databases; cheap to clone.
 ///
 /// Each part is for one kind of object. The methods of [`IndexMethods`] are reached
@@ -491,12 +405,18 @@ pub struct Index {
     pub audit: AuditLog,
     /// Who a credential belongs to.
     pub credentials: Credentials,
+    /// Leases and records of scheduled jobs.
+    pub job_runs: JobRuns,
+    /// Replicas of the server.
+    pub replicas: Replicas,
     /// Secrets of the server itself.
     pub secrets: ServerSecrets,
     /// The deletion of tenants.
     pub tenant_deletions: TenantDeletions,
     /// Tenants, for the operator.
     pub tenants: Tenants,
+    /// How stores are used.
+    pub usage: Usage,
     database: Database,
     methods: Arc<dyn IndexMethods>,
 }
@@ -521,9 +441,12 @@ impl Index {
             keys: ApiKeys::new(database.clone()),
             audit: AuditLog::new(database.clone()),
             credentials: Credentials::new(database.clone()),
+            job_runs: JobRuns::new(database.clone()),
+            replicas: Replicas::new(database.clone()),
             secrets: ServerSecrets::new(database.clone()),
             tenant_deletions: TenantDeletions::new(database.clone()),
             tenants: Tenants::new(database.clone()),
+            usage: Usage::new(database.clone()),
             database,
             methods,
         }
@@ -572,14 +495,12 @@ pub trait IndexMethods:
     + ErasureIndex
     + StoreIndex
     + SessionIndex
-    + UsageIndex
     + MaintenanceIndex
     + UpkeepIndex
     + ExpiryIndex
     + RetentionIndex
     + SearchIndex
     + SearchUpkeepIndex
-    + JobIndex
     + std::fmt::Debug
 {
     /// Answers when the database does and its schema is new enough.

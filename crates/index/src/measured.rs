@@ -20,14 +20,14 @@ use crate::{
     AccessFlush, AccessRow, Audited, CallKey, Commit, CommitOutcome, Directory, DueDeletion, ErasedBlobs,
     Erasure, ErasureCreation, ErasureIndex, ErasureListing, EventListing, Expiration, ExpiryIndex,
     FoundMemory, FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, IndexError,
-    IndexMethods, JobIndex, JobRun, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing,
-    MemoryPage, MemoryPlace, NamedBlob, NewErasure, NewSession, NewStore, Pin, PinOutcome, Prunable,
-    PrunedCalls, PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex, RowsErased, RunFence,
-    RunPlace, SearchChanges, SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex, Session, SessionChange,
-    SessionCreation, SessionEvent, SessionIndex, SessionLimits, SessionListing, SessionPage, SessionUpdate,
-    SessionUse, Store, StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing, StorePurge,
-    StoreUpdate, StoreUsage, TenantCount, UnindexedPage, UpkeepIndex, UsageIndex, Version, VersionBatch,
-    VersionIndex, VersionListing, VersionPage, VersionsTaken,
+    IndexMethods, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing, MemoryPage,
+    MemoryPlace, NamedBlob, NewErasure, NewSession, NewStore, Pin, PinOutcome, Prunable, PrunedCalls,
+    PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex, RowsErased, RunFence, SearchChanges,
+    SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex, Session, SessionChange, SessionCreation,
+    SessionEvent, SessionIndex, SessionLimits, SessionListing, SessionPage, SessionUpdate, SessionUse, Store,
+    StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing, StorePurge, StoreUpdate, TenantCount,
+    UnindexedPage, UpkeepIndex, Version, VersionBatch, VersionIndex, VersionListing, VersionPage,
+    VersionsTaken,
 };
 
 /// Measures every call of the index that it passes on.
@@ -175,26 +175,10 @@ $implement! {
     MaintenanceIndex:
     write flush_access(rows: &[AccessRow]) -> ();
     write flush_key_use(uses: &[KeyUse]) -> ();
-    write heartbeat(replica: Uuid, role: &str, now: Timestamp, access_flushed_through: Timestamp) -> ();
-    write retire(replica: Uuid) -> ();
-    read live_gateways(now: Timestamp) -> u32;
     write condemn_orphan(key: &BlobKey, not_before: Timestamp) -> bool;
     read due_deletions(now: Timestamp, limit: u32) -> Vec<DueDeletion>;
     write deletions_done(done: &[DueDeletion], orphans_until: Timestamp, fence: Option<&RunFence>) -> bool;
     write deletion_failed(failed: &DueDeletion, not_before: Timestamp, fence: &RunFence) -> ();
-}
-
-$implement! {
-    JobIndex:
-    write claim_run(job: &str, slot: Timestamp, owner: Uuid, now: Timestamp, lease_until: Timestamp) -> Option<i64>;
-    write renew_run(job: &str, fence: i64, lease_until: Timestamp, cursor: Option<&str>) -> bool;
-    write finish_run(
-        job: &str, slot: Timestamp, fence: i64, ended_at: Timestamp, counts: &serde_json::Value, error: Option<&str>
-    ) -> bool;
-    write release_run(job: &str, fence: i64) -> ();
-    read job_cursor(job: &str) -> Option<String>;
-    write note_manual_run(job: &str, slot: Timestamp, is_dry_run: bool, audited: &Audited) -> ();
-    read job_runs(job: &str, before: Option<RunPlace>, now: Timestamp, limit: u32) -> Vec<JobRun>;
 }
 
 $implement! {
@@ -249,10 +233,6 @@ $implement! {
     write take_outdated(tenant_id: TenantId, batch: &VersionBatch) -> VersionsTaken;
 }
 
-$implement! {
-    UsageIndex:
-    read store_usage(tenant_id: TenantId, store_id: StoreId, limit: u32) -> Option<StoreUsage>;
-}
     };
 }
 

@@ -99,7 +99,7 @@ impl ServerSecrets {
     pub async fn add(&self, secret: &ServerSecret) -> Result<bool, IndexError> {
         let mut tx = self
             .database
-            .write("add_server_secret", Role::Shared(None))
+            .write_one("add_server_secret", Role::Shared(None))
             .await?;
         let added = insert(&mut tx, secret).execute().await?;
         tx.commit().await?;
@@ -114,7 +114,7 @@ impl ServerSecrets {
     pub async fn rewrap(&self, kid: &str, from: &[u8], to: &[u8]) -> Result<bool, IndexError> {
         let mut tx = self
             .database
-            .write("rewrap_server_secret", Role::Shared(None))
+            .write_one("rewrap_server_secret", Role::Shared(None))
             .await?;
         let changed = tx.query(REWRAP).bind(kid).bind(from).bind(to).execute().await?;
         tx.commit().await?;
@@ -130,7 +130,7 @@ impl ServerSecrets {
     pub async fn retire(&self, kid: &str, at: Timestamp) -> Result<bool, IndexError> {
         let mut tx = self
             .database
-            .write("retire_server_secret", Role::Shared(None))
+            .write_one("retire_server_secret", Role::Shared(None))
             .await?;
         let changed = tx.query(RETIRE).bind(kid).bind(at.as_micros()).execute().await?;
         tx.commit().await?;
@@ -177,7 +177,7 @@ impl ServerSecrets {
     pub async fn remove(&self, kid: &str) -> Result<bool, IndexError> {
         let mut tx = self
             .database
-            .write("remove_server_secret", Role::Shared(None))
+            .write_one("remove_server_secret", Role::Shared(None))
             .await?;
         let removed = tx.query(REMOVE).bind(kid).execute().await?;
         tx.commit().await?;

@@ -229,7 +229,7 @@ impl TenantDeletions {
         blobs: u64,
         bytes: u64,
     ) -> Result<(), IndexError> {
-        let mut tx = self.database.write("count_blobs", Role::Job(None)).await?;
+        let mut tx = self.database.write_one("count_blobs", Role::Job(None)).await?;
         let query = tx
             .query(COUNT_BLOBS)
             .bind(tenant_id.uuid())
@@ -249,7 +249,7 @@ impl TenantDeletions {
     ) -> Result<(), IndexError> {
         let mut tx = self
             .database
-            .write("note_object_versions", Role::Job(None))
+            .write_one("note_object_versions", Role::Job(None))
             .await?;
         let query = tx.query(NOTE_VERSIONS).bind(tenant_id.uuid());
         let query = query
@@ -265,7 +265,7 @@ impl TenantDeletions {
     /// # Errors
     /// [`IndexError`].
     pub async fn settle(&self, tenant_id: TenantId, settles_at: Timestamp) -> Result<(), IndexError> {
-        let mut tx = self.database.write("settle_tenant", Role::Job(None)).await?;
+        let mut tx = self.database.write_one("settle_tenant", Role::Job(None)).await?;
         let query = tx.query(SETTLE).bind(tenant_id.uuid());
         query.bind(settles_at.as_micros()).execute().await?;
         tx.commit().await

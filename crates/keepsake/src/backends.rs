@@ -94,7 +94,11 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
             let failed = || Failure::of(format!("index.url {}", settings.url));
             let app = index.check().await.map_err(failed());
             // This call uses the connection pool of the jobs.
-            let jobs = index.live_gateways(SystemClock.now()).await.map_err(failed());
+            let jobs = index
+                .replicas
+                .live_gateways(SystemClock.now())
+                .await
+                .map_err(failed());
             index.close().await;
             app.and(jobs.map(drop))
         }

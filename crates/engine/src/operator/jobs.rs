@@ -35,7 +35,13 @@ impl Operator<'_> {
         let mut jobs = Vec::new();
         for job in fleet_jobs() {
             let now = self.engine.now();
-            let runs = self.engine.0.index.job_runs(job.name(), None, now, 1).await?;
+            let runs = self
+                .engine
+                .0
+                .index
+                .job_runs
+                .list(job.name(), None, now, 1)
+                .await?;
             jobs.push(JobState {
                 name: job.name(),
                 schedule: job.schedule(),
@@ -62,7 +68,8 @@ impl Operator<'_> {
         };
         let index = &self.engine.0.index;
         let runs = index
-            .job_runs(job.name(), before, self.engine.now(), limit + 1)
+            .job_runs
+            .list(job.name(), before, self.engine.now(), limit + 1)
             .await?;
         self.engine.page_of(identity, runs, limit, position).await
     }
@@ -103,9 +110,11 @@ async fn begin_run(
         ));
     };
     let index = &engine.0.index;
-    let noted = index.note_manual_run(name, claimed.slot, is_dry_run, audited);
+    let noted = index
+        .job_runs
+        .note_manual(name, claimed.slot, is_dry_run, audited);
     if let Err(error) = noted.await {
-        index.release_run(name, claimed.fence).await?;
+        index.job_runs.release(name, claimed.fence).await?;
         return Err(error.into());
     }
     let runner = engine.clone();

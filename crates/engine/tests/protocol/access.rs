@@ -107,7 +107,7 @@ async fn replica_is_heard_of_before_it_serves() {
     let (_, secret) = bed.engine.operator().create_key(new).await.unwrap();
     let replica = bed.replica_with(|options| options.role = "gateway");
     bed.clock.advance(Duration::from_mins(2));
-    let gateways = async || bed.index.live_gateways(bed.clock.now()).await.unwrap();
+    let gateways = async || bed.index.replicas.live_gateways(bed.clock.now()).await.unwrap();
     assert_eq!(gateways().await, 0);
     replica.authenticate(secret.expose()).await.unwrap();
     assert_eq!(gateways().await, 1);

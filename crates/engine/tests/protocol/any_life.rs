@@ -136,7 +136,8 @@ impl History<'_> {
     async fn run(&mut self) {
         let (bed, now) = (self.bed, self.bed.clock.now());
         bed.index
-            .heartbeat(SECOND, "gateway", now, self.second_wrote_at)
+            .replicas
+            .beat(SECOND, "gateway", now, self.second_wrote_at)
             .await
             .unwrap();
         let (job, none) = (Arc::new(ExpireUnused), CancellationToken::new());

@@ -219,7 +219,8 @@ async fn replica_that_cannot_write_its_reads_stops_expiry(bed: Bed) {
     let behind = bed.clock.now().minus(Duration::from_mins(5));
     let now = bed.clock.now();
     bed.index
-        .heartbeat(stalled, "gateway", now, behind)
+        .replicas
+        .beat(stalled, "gateway", now, behind)
         .await
         .unwrap();
     bed.clock.advance(Duration::from_secs(1));
@@ -229,7 +230,11 @@ async fn replica_that_cannot_write_its_reads_stops_expiry(bed: Bed) {
         (&json!(true), &json!(0))
     );
     let now = bed.clock.now();
-    bed.index.heartbeat(stalled, "gateway", now, now).await.unwrap();
+    bed.index
+        .replicas
+        .beat(stalled, "gateway", now, now)
+        .await
+        .unwrap();
     assert_eq!(expire(&bed).await, 1);
 }
 
@@ -239,7 +244,8 @@ async fn replica_that_died_is_forgotten_after_a_while(bed: Bed) {
     bed.clock.advance(short_of(PERIOD, SECOND));
     let died_at = bed.clock.now();
     bed.index
-        .heartbeat(Uuid::from_u128(7), "all", died_at, died_at)
+        .replicas
+        .beat(Uuid::from_u128(7), "all", died_at, died_at)
         .await
         .unwrap();
     bed.clock.advance(Duration::from_mins(9));

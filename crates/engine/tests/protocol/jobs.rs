@@ -87,7 +87,8 @@ async fn run_whose_owner_died_is_taken_up_after_its_lease(bed: Bed) {
     let until = now.plus(Duration::from_secs(30));
     let dead = bed
         .index
-        .claim_run(name, slot, Uuid::nil(), now, until)
+        .job_runs
+        .claim(name, slot, Uuid::nil(), now, until)
         .await
         .unwrap()
         .unwrap();
@@ -100,7 +101,8 @@ async fn run_whose_owner_died_is_taken_up_after_its_lease(bed: Bed) {
     // The dead comes back: its fence is old, and it can end nothing.
     let ended = bed
         .index
-        .finish_run(name, slot, dead, bed.clock.now(), &json!({}), None)
+        .job_runs
+        .finish(name, slot, dead, bed.clock.now(), &json!({}), None)
         .await
         .unwrap();
     assert!(!ended);

@@ -297,7 +297,7 @@ async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(bed: Bed) {
     }
     let kept = bed.blob_key(&bed.head("/kept.txt").await.unwrap());
     interrupted_run(&bed, &worker.engine, small(), kept).await;
-    let cursor = bed.index.job_cursor(small().name()).await.unwrap();
+    let cursor = bed.index.job_runs.cursor(small().name()).await.unwrap();
     assert!(cursor.is_some(), "the first range was swept");
     let (name, now) = (small().name(), worker.clock.now());
     let day = 86_400_000_000;
@@ -305,13 +305,15 @@ async fn sweep_of_a_killed_owner_is_gone_on_with_where_it_was(bed: Bed) {
     let until = now.plus(Duration::from_mins(1));
     let dead = bed
         .index
-        .claim_run(name, slot, Uuid::nil(), now, until)
+        .job_runs
+        .claim(name, slot, Uuid::nil(), now, until)
         .await
         .unwrap()
         .unwrap();
     assert!(
         bed.index
-            .renew_run(name, dead, until, cursor.as_deref())
+            .job_runs
+            .renew(name, dead, until, cursor.as_deref())
             .await
             .unwrap()
     );
@@ -594,7 +596,11 @@ async fn run_that_is_asked_for_is_refused_where_it_cannot_be(bed: Bed) {
     );
     let now = bed.clock.now();
     let until = now.plus(Duration::from_mins(1));
-    let claimed = bed.index.claim_run("prune", now, Uuid::nil(), now, until).await;
+    let claimed = bed
+        .index
+        .job_runs
+        .claim("prune", now, Uuid::nil(), now, until)
+        .await;
     assert!(claimed.unwrap().is_some());
     let busy = operator.run_job("prune", false).await;
     assert!(matches!(busy, Err(EngineError::Conflict(_))), "{busy:?}");

@@ -22,7 +22,6 @@ mod sessions;
 mod stores;
 mod tenants;
 mod upkeep;
-mod usage;
 mod versions;
 
 use std::str::FromStr;

@@ -47,34 +47,3 @@ pub(crate) const SET_IDLE_SINCE: &str =
 pub(crate) const COUNT_OUTDATED: &str = "UPDATE store SET version_count = version_count - $3, \
     version_bytes = version_bytes - $4, purge_epoch = purge_epoch + CASE WHEN $3 > 0 THEN 1 ELSE 0 END, \
     retention_seq = coalesce($5, retention_seq) WHERE tenant_id = $1 AND store_id = $2";
-
-/// What a store's row says of its use.
-pub(crate) const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.version_count, s.version_bytes, \
-    (SELECT count(*) FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL \
-        AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
-            AND a.memory_id = m.memory_id)) \
-    FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
-
-/// The unpinned memories of a store that were used longest ago.
-pub(crate) const IDLE_MEMORIES: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
-    u.last_read_at, u.last_read_by_type, u.last_read_by, u.active_at, v.actor_type, v.actor_id, u.pinned \
-    FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned, a.last_read_at, \
-            a.last_read_by_type, a.last_read_by, a.active_at, \
-            CASE WHEN a.active_at > m.updated_at THEN a.active_at ELSE m.updated_at END AS alive_at \
-        FROM memory m LEFT JOIN memory_access a \
-            ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = m.memory_id \
-        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND NOT m.pinned \
-        ORDER BY alive_at, m.memory_id LIMIT $3) u \
-    LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
-    ORDER BY u.alive_at, u.memory_id";
-
-/// The memories of a store that nobody has read, those made first.
-pub(crate) const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
-    CAST(NULL AS bigint), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS bigint), v.actor_type, v.actor_id, u.pinned \
-    FROM (SELECT m.memory_id, m.path, m.size_bytes, m.created_at, m.updated_at, m.head_seq, m.pinned FROM memory m \
-        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL \
-        AND NOT EXISTS (SELECT 1 FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
-            AND a.memory_id = m.memory_id) \
-        ORDER BY m.created_at, m.memory_id LIMIT $3) u \
-    LEFT JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = u.head_seq \
-    ORDER BY u.created_at, u.memory_id";

@@ -117,24 +117,6 @@ pub(crate) const COUNT_REPLICAS: &str = "SELECT count(*) FROM replica WHERE hear
 pub(crate) const PRUNE_REPLICAS: &str =
     "DELETE FROM replica WHERE id IN (SELECT id FROM replica WHERE heartbeat_at < $1 LIMIT $2)";
 
-/// Gives a job's lease back.
-pub(crate) const RELEASE_RUN: &str =
-    "UPDATE job SET owner = NULL WHERE name = $1 AND fence = $2 AND owner IS NOT NULL";
-
-/// Where a job has come to.
-pub(crate) const JOB_CURSOR: &str = "SELECT cursor FROM job WHERE name = $1";
-
-/// Notes in a run's record how it was asked for.
-pub(crate) const NOTE_RUN: &str =
-    "UPDATE job_run SET by_hand = true, is_dry_run = $3 WHERE name = $1 AND slot = $2";
-
-/// Runs of a job before a place, newest first.
-pub(crate) const JOB_RUNS: &str = "SELECT r.slot, r.started_at, r.ended_at, \
-    coalesce(r.ended_at IS NULL AND j.owner IS NOT NULL AND j.fence = r.fence AND j.lease_until > $2, false), \
-    r.by_hand, r.is_dry_run, r.owner, r.counts, r.error \
-    FROM job_run r LEFT JOIN job j ON j.name = r.name \
-    WHERE r.name = $1 AND (r.started_at, r.slot) < ($3, $4) ORDER BY r.started_at DESC, r.slot DESC LIMIT $5";
-
 /// Blobs whose removal is due, oldest first.
 pub(crate) const DUE_DELETIONS: &str = "SELECT tenant_id, store_id, blob_id, attempts, reason FROM blob_deletion \
     WHERE not_before <= $1 ORDER BY not_before LIMIT $2";

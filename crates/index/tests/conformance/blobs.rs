@@ -38,7 +38,11 @@ async fn done(place: &Place, key: BlobKey, reason: DeletionReason, orphan_until_
 async fn lease(place: &Place, job: &'static str, number: i64) -> RunFence {
     let index = &place.index;
     let (now, until) = (after_seconds(100 * number), after_seconds(100 * number + 60));
-    let fence = index.claim_run(job, now, next_uuid(), now, until).await.unwrap();
+    let fence = index
+        .job_runs
+        .claim(job, now, next_uuid(), now, until)
+        .await
+        .unwrap();
     RunFence {
         job,
         fence: fence.expect("the lease is free"),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{Index, IndexError, MaintenanceIndex as _, PostgresIndex, Tenant, TenantStatus};
+use keepsake_index::{Index, IndexError, PostgresIndex, Tenant, TenantStatus};
 use keepsake_telemetry::Metrics;
 use keepsake_testkit::FaultProxy;
 use sqlx::postgres::PgPool;
@@ -59,7 +59,7 @@ impl Proxied {
     }
 
     async fn beat(&self, replica: Uuid) -> Result<(), IndexError> {
-        self.index.heartbeat(replica, "gateway", NOW, NOW).await
+        self.measured.replicas.beat(replica, "gateway", NOW, NOW).await
     }
 
     async fn number(&self, query: &'static str, id: Uuid) -> i64 {

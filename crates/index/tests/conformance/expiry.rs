@@ -278,7 +278,11 @@ pub(crate) async fn slowest_replica_tells_how_far_reads_are_written(subject: &Su
     let seconds = |seconds| late().minus(Duration::from_secs(seconds));
     let beat = async |replica: u128, at, through| {
         let replica = Uuid::from_u128(replica);
-        index.heartbeat(replica, "gateway", at, through).await.unwrap();
+        index
+            .replicas
+            .beat(replica, "gateway", at, through)
+            .await
+            .unwrap();
     };
     beat(1, seconds(10), seconds(20)).await;
     beat(2, seconds(5), seconds(40)).await;
@@ -295,7 +299,7 @@ pub(crate) async fn slowest_replica_tells_how_far_reads_are_written(subject: &Su
     beat(2, seconds(5), seconds(LIVES_FOR.as_secs() + 1)).await;
     assert_eq!(flush().await, expected(seconds(300), true));
     for replica in 1..=4 {
-        index.retire(Uuid::from_u128(replica)).await.unwrap();
+        index.replicas.retire(Uuid::from_u128(replica)).await.unwrap();
     }
     assert_eq!(flush().await, AccessFlush::default());
 }
@@ -407,7 +411,8 @@ pub(crate) async fn usage_tells_who_used_what_last(subject: &Subject) {
     let usage = async |limit| {
         let found = place
             .index
-            .store_usage(place.tenant_id, place.store_id, limit)
+            .usage
+            .of_store(place.tenant_id, place.store_id, limit)
             .await;
         found.unwrap().unwrap()
     };
@@ -434,7 +439,8 @@ pub(crate) async fn usage_tells_who_used_what_last(subject: &Subject) {
     let stranger = Place::new(subject).await;
     let foreign = stranger
         .index
-        .store_usage(stranger.tenant_id, place.store_id, 10)
+        .usage
+        .of_store(stranger.tenant_id, place.store_id, 10)
         .await;
     assert_eq!(foreign.unwrap(), None);
 }

@@ -132,7 +132,8 @@ pub(crate) async fn heartbeat_is_kept_per_replica(subject: &Subject) {
         let (now, flushed) = (after_seconds(seconds), after_seconds(flushed));
         subject
             .index
-            .heartbeat(replica, role, now, flushed)
+            .replicas
+            .beat(replica, role, now, flushed)
             .await
             .unwrap();
     };
@@ -157,9 +158,15 @@ pub(crate) async fn gateway_lives_until_it_ends_or_falls_silent(subject: &Subjec
     let index = &subject.index;
     let beat = async |replica, role, seconds| {
         let now = after_seconds(seconds);
-        index.heartbeat(replica, role, now, now).await.unwrap();
+        index.replicas.beat(replica, role, now, now).await.unwrap();
     };
-    let live = async |seconds| index.live_gateways(after_seconds(seconds)).await.unwrap();
+    let live = async |seconds| {
+        index
+            .replicas
+            .live_gateways(after_seconds(seconds))
+            .await
+            .unwrap()
+    };
     assert_eq!(live(0).await, 0);
     let worker = Uuid::from_u128(3);
     beat(ONE, "all", 0).await;
@@ -170,8 +177,8 @@ pub(crate) async fn gateway_lives_until_it_ends_or_falls_silent(subject: &Subjec
     assert_eq!([live(90).await, live(119).await, live(120).await], [1, 1, 0]);
     beat(ONE, "all", 100).await;
     assert_eq!(live(101).await, 2);
-    index.retire(OTHER).await.unwrap();
-    index.retire(OTHER).await.unwrap();
+    index.replicas.retire(OTHER).await.unwrap();
+    index.replicas.retire(OTHER).await.unwrap();
     assert_eq!(live(101).await, 1);
 }
 
@@ -179,14 +186,17 @@ pub(crate) async fn gateway_lives_until_it_ends_or_falls_silent(subject: &Subjec
 async fn claim(index: &Index, slot: i64, owner: Uuid, at: i64) -> Option<i64> {
     let slot = after_seconds(slot);
     index
-        .claim_run(JOB, slot, owner, after_seconds(at), after_seconds(at + 60))
+        .job_runs
+        .claim(JOB, slot, owner, after_seconds(at), after_seconds(at + 60))
         .await
         .unwrap()
 }
 
 async fn finish(index: &Index, slot: i64, fence: i64, at: i64) -> bool {
     let counts = json!({"removed": 3});
-    let ended = index.finish_run(JOB, after_seconds(slot), fence, after_seconds(at), &counts, None);
+    let ended = index
+        .job_runs
+        .finish(JOB, after_seconds(slot), fence, after_seconds(at), &counts, None);
     ended.await.unwrap()
 }
 
@@ -232,7 +242,8 @@ pub(crate) async fn slot_whose_owner_died_is_run_again(subject: &Subject) {
 
 async fn renew(index: &Index, fence: i64, until: i64, cursor: Option<&str>) -> bool {
     index
-        .renew_run(JOB, fence, after_seconds(until), cursor)
+        .job_runs
+        .renew(JOB, fence, after_seconds(until), cursor)
         .await
         .unwrap()
 }
@@ -262,7 +273,7 @@ pub(crate) async fn run_records_what_it_did(subject: &Subject) {
     let fence = claim(index, 0, ONE, 0).await.unwrap();
     let counts = json!({"removed": 3, "errors": {"s3": 1}});
     let ended_at = after_seconds(9);
-    let ended = index.finish_run(
+    let ended = index.job_runs.finish(
         JOB,
         after_seconds(0),
         fence,
@@ -288,7 +299,8 @@ pub(crate) async fn jobs_do_not_wait_for_each_other(subject: &Subject) {
     let index = &subject.index;
     assert!(claim(index, 0, ONE, 0).await.is_some());
     let other: Option<i64> = index
-        .claim_run(
+        .job_runs
+        .claim(
             "reconcile",
             after_seconds(0),
             OTHER,
@@ -315,7 +327,8 @@ pub(crate) async fn due_time_of_a_job_is_told_to_the_microsecond(subject: &Subje
     let just_before = Timestamp::from_micros(after_seconds(60).as_micros() - 1);
     assert!(claim(index, 0, ONE, 0).await.is_some());
     let early = index
-        .claim_run(JOB, after_seconds(60), OTHER, just_before, after_seconds(90))
+        .job_runs
+        .claim(JOB, after_seconds(60), OTHER, just_before, after_seconds(90))
         .await
         .unwrap();
     assert_eq!(early, None);

@@ -328,12 +328,12 @@ pub(crate) async fn old_records_of_calls_go_in_batches(subject: &Subject) {
 
 async fn run(index: &Index, slot: i64, at: i64) -> Option<i64> {
     let (slot, at, until) = (after_seconds(slot), after_seconds(at), after_seconds(at + 60));
-    index.claim_run(JOB, slot, ONE, at, until).await.unwrap()
+    index.job_runs.claim(JOB, slot, ONE, at, until).await.unwrap()
 }
 
 async fn end(index: &Index, slot: i64, fence: i64, at: i64) {
     let (slot, at, counts) = (after_seconds(slot), after_seconds(at), json!({"done": fence}));
-    let ended = index.finish_run(JOB, slot, fence, at, &counts, None);
+    let ended = index.job_runs.finish(JOB, slot, fence, at, &counts, None);
     assert!(ended.await.unwrap());
 }
 
@@ -344,7 +344,7 @@ pub(crate) async fn old_rows_of_the_fleet_go(subject: &Subject) {
         end(index, number, fence, number).await;
         let replica = Uuid::from_u64_pair(9, number.unsigned_abs());
         let at = after_seconds(number);
-        index.heartbeat(replica, "all", at, at).await.unwrap();
+        index.replicas.beat(replica, "all", at, at).await.unwrap();
     }
     Place::new(subject).await;
     let before = after_seconds(3);
@@ -370,13 +370,17 @@ pub(crate) async fn old_rows_of_the_fleet_go(subject: &Subject) {
             .unwrap(),
         changes
     );
-    let runs = index.job_runs(JOB, None, NOW, 10).await.unwrap();
+    let runs = index.job_runs.list(JOB, None, NOW, 10).await.unwrap();
     let slots: Vec<_> = runs.iter().map(|run| run.slot).collect();
     assert_eq!(slots, [after_seconds(4), after_seconds(3)]);
 }
 
 async fn runs(index: &Index, at: i64) -> Vec<JobRun> {
-    index.job_runs(JOB, None, after_seconds(at), 10).await.unwrap()
+    index
+        .job_runs
+        .list(JOB, None, after_seconds(at), 10)
+        .await
+        .unwrap()
 }
 
 pub(crate) async fn runs_tell_how_they_stand(subject: &Subject) {
@@ -404,7 +408,8 @@ pub(crate) async fn runs_tell_how_they_stand(subject: &Subject) {
     // Page by page, the one that began last first.
     let place = (ended.started_at, ended.slot);
     let rest = index
-        .job_runs(JOB, Some(place), after_seconds(63), 10)
+        .job_runs
+        .list(JOB, Some(place), after_seconds(63), 10)
         .await
         .unwrap();
     assert_eq!(rest, [of_first]);
@@ -415,7 +420,9 @@ pub(crate) async fn run_that_was_asked_for_is_in_the_audit(subject: &Subject) {
     for (slot, is_dry_run, action) in [(1, true, "job.dry_run.sweep"), (2, false, "job.run.sweep")] {
         let fence = run(index, slot, slot).await.unwrap();
         let audited = audited_by(Auditor::Operator, after_seconds(slot));
-        let noted = index.note_manual_run(JOB, after_seconds(slot), is_dry_run, &audited);
+        let noted = index
+            .job_runs
+            .note_manual(JOB, after_seconds(slot), is_dry_run, &audited);
         noted.await.unwrap();
         end(index, slot, fence, slot).await;
         let noted = &runs(index, slot).await[0];
@@ -429,17 +436,22 @@ pub(crate) async fn run_that_was_asked_for_is_in_the_audit(subject: &Subject) {
 pub(crate) async fn run_that_is_given_back_is_gone_on_with(subject: &Subject) {
     let index = &subject.index;
     let first = run(index, 0, 0).await.unwrap();
-    assert_eq!(index.job_cursor(JOB).await.unwrap(), None);
-    let renewed = index.renew_run(JOB, first, after_seconds(60), Some("half way"));
+    assert_eq!(index.job_runs.cursor(JOB).await.unwrap(), None);
+    let renewed = index
+        .job_runs
+        .renew(JOB, first, after_seconds(60), Some("half way"));
     assert!(renewed.await.unwrap());
-    index.release_run(JOB, first + 1).await.unwrap();
+    index.job_runs.release(JOB, first + 1).await.unwrap();
     assert_eq!(run(index, 0, 1).await, None, "the lease of another fence stays");
-    index.release_run(JOB, first).await.unwrap();
+    index.job_runs.release(JOB, first).await.unwrap();
     assert!(!runs(index, 1).await[0].is_running);
     let second = run(index, 0, 1).await.expect("its slot has not ended");
-    assert_eq!(index.job_cursor(JOB).await.unwrap().as_deref(), Some("half way"));
+    assert_eq!(
+        index.job_runs.cursor(JOB).await.unwrap().as_deref(),
+        Some("half way")
+    );
     assert!(second > first);
-    assert_eq!(index.job_cursor("another").await.unwrap(), None);
+    assert_eq!(index.job_runs.cursor("another").await.unwrap(), None);
 }
 
 pub(crate) async fn orphan_that_comes_late_is_removed_again(subject: &Subject) {

@@ -86,7 +86,7 @@ async fn gateways_share_a_rate_and_one_that_ended_is_not_counted() {
     let index = deployment.index().await;
     let first = deployment.start().await;
     let mut second = deployment.start().await;
-    let live = async || index.live_gateways(now()).await.unwrap();
+    let live = async || index.replicas.live_gateways(now()).await.unwrap();
     assert_eq!(live().await, 2);
     // The second one knew of both from its start; half of the burst is its own.
     let passed_there = passed(&ask(&second.client(&tenant), 60).await);

@@ -1,0 +1,248 @@
+//! Leases and records of scheduled jobs.
+
+use std::time::Duration;
+
+use keepsake_core::Timestamp;
+use serde_json::Value;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::audit::record_of_operator;
+use crate::database::{Database, Role, Tx};
+use crate::model::{Audited, JobRun, RunPlace, job_action};
+
+const TAKE_LEASE: &str = "INSERT INTO job AS j (name, owner, lease_until, fence) VALUES ($1, $2, $3, 1) \
+    ON CONFLICT (name) DO UPDATE \
+    SET owner = excluded.owner, lease_until = excluded.lease_until, fence = j.fence + 1 \
+    WHERE j.owner IS NULL OR j.lease_until <= $4 RETURNING fence";
+
+/// A slot is run again when its run never ended, or failed before `$6`.
+const BEGIN_RUN: &str = "INSERT INTO job_run AS r (name, slot, started_at, owner, fence) VALUES ($1, $2, $3, $4, $5) \
+    ON CONFLICT (name, slot) DO UPDATE \
+    SET started_at = excluded.started_at, owner = excluded.owner, fence = excluded.fence, \
+        ended_at = NULL, counts = NULL, error = NULL \
+    WHERE r.ended_at IS NULL OR (r.error IS NOT NULL AND r.ended_at <= $6)";
+
+const RENEW_LEASE: &str =
+    "UPDATE job SET lease_until = $3, cursor = $4 WHERE name = $1 AND fence = $2 AND owner IS NOT NULL";
+
+const RELEASE_LEASE: &str =
+    "UPDATE job SET owner = NULL WHERE name = $1 AND fence = $2 AND owner IS NOT NULL";
+
+const END_RUN: &str =
+    "UPDATE job_run SET ended_at = $3, counts = $4, error = $5 WHERE name = $1 AND slot = $2";
+
+const CURSOR: &str = "SELECT cursor FROM job WHERE name = $1";
+
+const NOTE_MANUAL: &str = "UPDATE job_run SET by_hand = true, is_dry_run = $3 WHERE name = $1 AND slot = $2";
+
+const LIST: &str = "SELECT r.slot, r.started_at, r.ended_at, \
+        coalesce(r.ended_at IS NULL AND j.owner IS NOT NULL AND j.fence = r.fence AND j.lease_until > $2, false) \
+            AS is_running, \
+        r.by_hand, r.is_dry_run, r.owner, r.counts, r.error \
+    FROM job_run r LEFT JOIN job j ON j.name = r.name \
+    WHERE r.name = $1 AND (r.started_at, r.slot) < ($3, $4) ORDER BY r.started_at DESC, r.slot DESC LIMIT $5";
+
+/// How long a failed run of the schedule waits before it is repeated.
+pub const FAILED_RUN_RESTS: Duration = Duration::from_mins(5);
+
+/// Leases and records of scheduled jobs.
+#[derive(Debug, Clone)]
+pub struct JobRuns {
+    database: Database,
+}
+
+#[derive(sqlx::FromRow)]
+struct RunRow {
+    slot: i64,
+    started_at: i64,
+    ended_at: Option<i64>,
+    is_running: bool,
+    by_hand: bool,
+    is_dry_run: bool,
+    owner: Option<Uuid>,
+    counts: Option<Json<Value>>,
+    error: Option<String>,
+}
+
+impl JobRuns {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Takes the lease of a job for one slot of its schedule.
+    ///
+    /// Answers the fence of the lease, higher than every one before it, or `None`
+    /// when another replica holds the lease or the slot's run has ended. A slot whose
+    /// run never ended (its owner died) can be taken again, and one whose run failed
+    /// after [`FAILED_RUN_RESTS`].
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn claim(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        owner: Uuid,
+        now: Timestamp,
+        lease_until: Timestamp,
+    ) -> Result<Option<i64>, IndexError> {
+        let mut tx = self.database.write("claim_run", Role::Shared(None)).await?;
+        let query = tx
+            .query(TAKE_LEASE)
+            .bind(job)
+            .bind(owner)
+            .bind(lease_until.as_micros());
+        let fence: Option<i64> = query.bind(now.as_micros()).optional_scalar().await?;
+        let Some(fence) = fence else {
+            return Ok(None);
+        };
+        let query = tx
+            .query(BEGIN_RUN)
+            .bind(job)
+            .bind(slot.as_micros())
+            .bind(now.as_micros());
+        let query = query.bind(owner).bind(fence);
+        let begun = query
+            .bind(now.minus(FAILED_RUN_RESTS).as_micros())
+            .execute()
+            .await?;
+        if begun == 0 {
+            return Ok(None); // the slot was run: dropping the transaction gives the lease back
+        }
+        tx.commit().await?;
+        Ok(Some(fence))
+    }
+
+    /// Extends a lease and stores the job's cursor; `false` when the lease was lost.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn renew(
+        &self,
+        job: &str,
+        fence: i64,
+        lease_until: Timestamp,
+        cursor: Option<&str>,
+    ) -> Result<bool, IndexError> {
+        let mut tx = self.database.write_one("renew_run", Role::Shared(None)).await?;
+        let query = tx.query(RENEW_LEASE).bind(job).bind(fence);
+        let renewed = query.bind(lease_until.as_micros()).bind(cursor).execute().await?;
+        tx.commit().await?;
+        Ok(renewed > 0)
+    }
+
+    /// Ends a run with what it did, and releases its lease.
+    ///
+    /// Answers `false`, recording nothing, when the lease was lost.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn finish(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        fence: i64,
+        ended_at: Timestamp,
+        counts: &Value,
+        error: Option<&str>,
+    ) -> Result<bool, IndexError> {
+        let mut tx = self.database.write("finish_run", Role::Shared(None)).await?;
+        if release(&mut tx, job, fence).await? == 0 {
+            return Ok(false);
+        }
+        let query = tx
+            .query(END_RUN)
+            .bind(job)
+            .bind(slot.as_micros())
+            .bind(ended_at.as_micros());
+        query.bind(Json(counts)).bind(error).execute().await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    /// Releases a lease without ending its run; the next claim of its slot continues
+    /// it.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn release(&self, job: &str, fence: i64) -> Result<(), IndexError> {
+        let mut tx = self.database.write_one("release_run", Role::Shared(None)).await?;
+        release(&mut tx, job, fence).await?;
+        tx.commit().await
+    }
+
+    /// The cursor of the last run that was interrupted.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn cursor(&self, job: &str) -> Result<Option<String>, IndexError> {
+        let mut tx = self.database.read_one("job_cursor", Role::Shared(None)).await?;
+        let cursor: Option<Option<String>> = tx.query(CURSOR).bind(job).optional_scalar().await?;
+        Ok(cursor.flatten())
+    }
+
+    /// Notes that a person asked for a run, in the run's record and in the operator's
+    /// audit.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn note_manual(
+        &self,
+        job: &str,
+        slot: Timestamp,
+        is_dry_run: bool,
+        audited: &Audited,
+    ) -> Result<(), IndexError> {
+        let mut tx = self.database.write("note_manual_run", Role::Shared(None)).await?;
+        let query = tx.query(NOTE_MANUAL).bind(job).bind(slot.as_micros());
+        query.bind(is_dry_run).execute().await?;
+        record_of_operator(&mut tx, audited, &job_action(job, is_dry_run), None).await?;
+        tx.commit().await
+    }
+
+    /// Runs of a job before a place, newest first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn list(
+        &self,
+        job: &str,
+        before: Option<RunPlace>,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<JobRun>, IndexError> {
+        let (started_at, slot) = before.map_or((i64::MAX, i64::MAX), |(at, slot)| {
+            (at.as_micros(), slot.as_micros())
+        });
+        let mut tx = self.database.read_one("job_runs", Role::Shared(None)).await?;
+        let query = tx.query(LIST).bind(job).bind(now.as_micros());
+        let query = query.bind(started_at).bind(slot).bind(i64::from(limit));
+        let rows: Vec<RunRow> = query.all().await?;
+        Ok(rows.into_iter().map(JobRun::from).collect())
+    }
+}
+
+impl From<RunRow> for JobRun {
+    fn from(row: RunRow) -> Self {
+        Self {
+            slot: Timestamp::from_micros(row.slot),
+            started_at: Timestamp::from_micros(row.started_at),
+            ended_at: row.ended_at.map(Timestamp::from_micros),
+            is_running: row.is_running,
+            by_hand: row.by_hand,
+            is_dry_run: row.is_dry_run,
+            owner: row.owner,
+            counts: row
+                .counts
+                .map(|counts| counts.0)
+                .filter(|counts| !counts.is_null()),
+            error: row.error,
+        }
+    }
+}
+
+async fn release(tx: &mut Tx, job: &str, fence: i64) -> Result<u64, IndexError> {
+    tx.query(RELEASE_LEASE).bind(job).bind(fence).execute().await
+}

@@ -1,0 +1,75 @@
+//! Replicas of the server: which live, and how far each has written its reads.
+
+use std::time::Duration;
+
+use keepsake_core::Timestamp;
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::database::{Database, Role};
+
+const BEAT: &str = "INSERT INTO replica (id, role, heartbeat_at, access_flushed_through) VALUES ($1, $2, $3, $4) \
+    ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, \
+    access_flushed_through = excluded.access_flushed_through";
+
+const RETIRE: &str = "DELETE FROM replica WHERE id = $1";
+
+const COUNT_GATEWAYS: &str =
+    "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1";
+
+/// How long a replica counts as live after a heartbeat: three of them, which come
+/// every half minute.
+pub const LIVES_FOR: Duration = Duration::from_secs(90);
+
+/// Replicas of the server.
+#[derive(Debug, Clone)]
+pub struct Replicas {
+    database: Database,
+}
+
+impl Replicas {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Records that a replica lives, and how far its access times are written.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn beat(
+        &self,
+        replica: Uuid,
+        role: &str,
+        now: Timestamp,
+        access_flushed_through: Timestamp,
+    ) -> Result<(), IndexError> {
+        let mut tx = self.database.write_one("heartbeat", Role::Shared(None)).await?;
+        let query = tx.query(BEAT).bind(replica).bind(role).bind(now.as_micros());
+        query.bind(access_flushed_through.as_micros()).execute().await?;
+        tx.commit().await
+    }
+
+    /// Records that a replica has ended and has written all its access times.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn retire(&self, replica: Uuid) -> Result<(), IndexError> {
+        let mut tx = self.database.write_one("retire", Role::Shared(None)).await?;
+        tx.query(RETIRE).bind(replica).execute().await?;
+        tx.commit().await
+    }
+
+    /// How many replicas that serve requests had a heartbeat within [`LIVES_FOR`].
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn live_gateways(&self, now: Timestamp) -> Result<u32, IndexError> {
+        let mut tx = self
+            .database
+            .read_one("live_gateways", Role::Shared(None))
+            .await?;
+        let query = tx.query(COUNT_GATEWAYS).bind(now.minus(LIVES_FOR).as_micros());
+        let count: i64 = query.scalar().await?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+}
