@@ -1,4 +1,4 @@
-//! What only a store of files must do.
+//! Requirements for a store of files.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;

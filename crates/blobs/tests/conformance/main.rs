@@ -1,4 +1,4 @@
-//! What every blob store must do, and what each kind must do besides.
+//! The requirements for every blob store, and those for each kind.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

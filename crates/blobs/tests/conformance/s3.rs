@@ -119,7 +119,7 @@ async fn versions_that_may_not_be_seen_are_told_and_not_asked_for_each_time() {
         (count(&requests, "?versioning"), count(&requests, "?versions")),
         (1, 1)
     );
-    // Whoever erases a whole tenant or store asks anew.
+    // Erasing a whole tenant or store requests the state again.
     let one = key(1, 1, 1);
     for _ in 0..2 {
         let erased = store.erase_tenant(one.tenant_id, None, 10).await.unwrap();

@@ -1,4 +1,4 @@
-//! What every blob store must do.
+//! The requirements for every blob store.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A bucket that keeps versions of what was deleted.
+//! A bucket with versioning.
 
 use bytes::Bytes;
 use keepsake_blobs::{BlobStore, Erased, ErasedBatch, S3Blobs};
@@ -15,7 +15,7 @@ async fn put(store: &S3Blobs, blob: u128) {
         .unwrap();
 }
 
-/// What a server that keeps no versions must say.
+/// The required answer of a server without versioning.
 async fn assert_keeps_none() {
     let store = S3Blobs::connect(s3_options(&unique_prefix())).await.unwrap();
     put(&store, 1).await;

@@ -6,8 +6,8 @@
 //! the chart's limit. A cgroup would be stricter, but not every machine lets a
 //! test make one, and `RLIMIT_DATA` counts what the allocator only reserves.
 //!
-//! The tests are a target of their own and run one after the other: other tests
-//! beside them would disturb what they measure.
+//! The tests are a separate target and run one after the other, because other tests
+//! would disturb their measurements.
 
 #![expect(
     clippy::unwrap_used,

@@ -25,7 +25,7 @@ async fn agent_tools_answer(pair: Pair) {
     used.dedup();
     let mut offered: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     offered.sort_unstable();
-    assert_eq!(used, offered, "what is offered can be called");
+    assert_eq!(used, offered, "every offered tool can be called");
 }
 
 /// What a harness sends as `tools`.

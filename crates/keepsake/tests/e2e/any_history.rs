@@ -146,7 +146,7 @@ fn call_of(step: Step, model: &Model) -> Option<Call> {
     Some(call)
 }
 
-/// A store, two clients of it, and what is known of both.
+/// A store, its model, and two clients.
 struct History {
     clients: [Client; 2],
     api_key_ids: Vec<String>,
@@ -282,8 +282,8 @@ impl History {
         }
     }
 
-    /// The answer to a call that was made before is that of the first time,
-    /// but for what has its own life.
+    /// The answer to a repeated call is that of the first one, except for fields
+    /// that change independently.
     fn assert_is_replay(&self, first: &Value, again: &Value, told: &str) {
         let lasting = [
             "id",
@@ -452,7 +452,7 @@ impl History {
                 .filter(|(_, it)| it.content.contains(word))
                 .map(|(number, it)| json!([self.memory_ids[*number], it.path, sha256(&it.content)]))
                 .collect();
-            assert_eq!(found, expected, "what has `{word}` after {told}");
+            assert_eq!(found, expected, "memories with `{word}` after {told}");
         }
     }
 

@@ -44,22 +44,22 @@ async fn image_and_compose_file_are_well_formed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn split_roles_of_the_chart_run_the_product_on_postgres_and_s3() {
-    let bed = Bed::new().await;
+    let stores = ChartStores::new().await;
     // One machine has every port once, where pods each have their own.
-    let gateways = Chart::render(&bed.split_roles()).await;
-    let workers = Chart::render(&bed.split_roles()).await;
+    let gateways = Chart::render(&stores.split_roles()).await;
+    let workers = Chart::render(&stores.split_roles()).await;
 
     for migration in gateways.run_hooks("pre-install").await {
         migration.ok();
     }
-    assert!(bed.has_tables().await, "the hook has made no tables");
+    assert!(stores.has_tables().await, "the hook has made no tables");
     let gateway = gateways.start("gateway").await;
     let worker = workers.start("worker").await;
     for test in gateways.run_hooks("test").await {
         assert!(test.ok().contains("\"data\""));
     }
-    main_job(&gateways, &bed.token).await;
-    bed.some_job_ran().await;
+    main_job(&gateways, &stores.token).await;
+    stores.some_job_ran().await;
     assert!(
         !gateway.output().contains("runs the scheduled jobs"),
         "{}",
@@ -75,7 +75,7 @@ async fn split_roles_of_the_chart_run_the_product_on_postgres_and_s3() {
     for migration in gateways.run_hooks("pre-upgrade").await {
         migration.ok();
     }
-    main_job(&gateways, &bed.token).await;
+    main_job(&gateways, &stores.token).await;
     gateway.end().await;
     worker.end().await;
     assert_ne!(
@@ -233,13 +233,13 @@ async fn main_job(chart: &Chart, token: &str) -> Client {
 }
 
 /// An empty database, a place in the bucket, and the operator's token.
-struct Bed {
+struct ChartStores {
     database: TestDatabase,
     prefix: String,
     token: String,
 }
 
-impl Bed {
+impl ChartStores {
     async fn new() -> Self {
         Self {
             database: fresh_database().await,
@@ -248,7 +248,7 @@ impl Bed {
         }
     }
 
-    /// Values that lead to these, on ports that nobody else has.
+    /// Values for these stores, on unused ports.
     fn split_roles(&self) -> Value {
         let s3 = s3_options(&self.prefix);
         let credentials = s3.settings.credentials.unwrap();

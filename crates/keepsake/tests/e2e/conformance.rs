@@ -109,7 +109,7 @@ async fn run_sequence(client: Client, sequence: &Sequence, tenant: Tenant) -> Re
     Ok(sequence.steps.len())
 }
 
-/// Sends one step; an error says what was expected and what came.
+/// Sends one step; an error has the expected and the actual answer.
 async fn run_step(client: &Client, tenant: &Tenant, step: &Step) -> Result<(), (String, String)> {
     let (sent, tool_use_id) = match (&step.input, &step.block) {
         (Some(input), None) => (expand(input), None),

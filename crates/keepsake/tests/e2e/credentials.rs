@@ -1,4 +1,4 @@
-//! Who a request is from, and what it may do.
+//! Authentication and authorization of requests.
 
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::limits::LimitOverrides;

@@ -24,7 +24,7 @@ fn credentials(folder: &Path) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The commands among what was printed, each as it can be pasted.
+/// The printed commands, ready to be pasted.
 fn curls(output: &str) -> Vec<String> {
     let paragraphs = output.split("\n\n");
     let commands = paragraphs.filter(|paragraph| paragraph.starts_with("curl "));

@@ -37,7 +37,7 @@ type Outcomes = BTreeMap<String, Outcome>;
 struct Writer {
     tenant: Tenant,
     home: Client,
-    /// Where an edit that was not answered is sent again; `None`: it gives up.
+    /// The server for retries of unanswered edits; `None`: no retry.
     other: Option<Client>,
     number: usize,
     acknowledged: Arc<AtomicUsize>,
@@ -164,7 +164,7 @@ impl Fleet {
             assert_eq!(rest, before, "version {} lost or changed something", position + 2);
         }
 
-        // What was acknowledged is there once, what was refused is not.
+        // Acknowledged edits took effect once, refused ones did not.
         let file = texts.last().unwrap().as_deref().unwrap();
         let mut found: BTreeMap<&str, usize> = BTreeMap::new();
         for line in file.lines() {
@@ -222,7 +222,7 @@ async fn every_acknowledged_edit_is_in_the_file_once_and_costs_few_puts() {
         "refused attempts left their blobs"
     );
 
-    // The first line of what was put tells whose edit it was for.
+    // The first line of each put object names the edit.
     let bodies = proxy.bodies();
     let mut puts: BTreeMap<&str, usize> = BTreeMap::new();
     for body in &bodies {

@@ -1,4 +1,4 @@
-//! What was erased is nowhere: in no table, file, log or object of the store.
+//! Erased content remains in no table, file, log or object.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::support::client::send;
 use crate::support::script::{PG_DUMP, from_environment, run};
 use crate::support::{Answer, Client, Deployment, Pair, Tenant, eventually};
 
-/// What every text that is to go has in it, and none that is to stay.
+/// A mark in every text to erase, and in no other text.
 const MARK: &str = "qzx-erase-me";
-/// What every text that is to stay has in it.
+/// A mark in every text to keep.
 const KEPT: &str = "kept-for-good";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,7 +37,7 @@ async fn erased_stores_are_nowhere_on_sqlite_and_files() {
     erased_stores_are_nowhere(Pair::SqliteFiles).await;
 }
 
-/// Texts that are looked for, and hashes of what was sent.
+/// The hashes of sent content, which the search looks for in addition to the marks.
 #[derive(Debug, Default)]
 struct Sought(Vec<ContentHash>);
 
@@ -63,7 +63,7 @@ fn occurrences(bytes: &[u8], needle: &[u8]) -> usize {
         .count()
 }
 
-/// A tenant's store, and what is done to it.
+/// A tenant's store and operations on it.
 struct Place<'a> {
     client: &'a Client,
     store: String,
@@ -72,7 +72,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Posts under a key, and remembers the hash of what was posted.
+    /// Posts with an idempotency key, and remembers the hash of the body.
     async fn post(&mut self, path: &str, body: &Value) -> Value {
         self.requests += 1;
         let body = self.sought.remember(&body.to_string());
@@ -130,7 +130,7 @@ async fn receipt(client: &Client, erasure: &Value) -> Value {
     ok(&receipt)
 }
 
-/// Writes all that a directory can hold of somebody.
+/// Writes every kind of data about a person in a directory.
 async fn live(place: &mut Place<'_>) {
     let path = |name: &str| format!("/people/{MARK}/{name}");
     let text = |name: &str| format!("{MARK} {name}\nand more of it");
@@ -220,7 +220,7 @@ async fn erased_memories_are_nowhere(pair: Pair) {
     live(&mut place).await;
     assert!(
         found_in(&deployment, &tenant, &place.sought).await > 30,
-        "the search finds what is there"
+        "the search finds existing memories"
     );
 
     let prefix = json!({"memory_store_id": place.store, "path_prefix": format!("/people/{MARK}/")});
@@ -333,7 +333,7 @@ async fn erased_stores_are_nowhere(pair: Pair) {
 
 /// How often something sought is anywhere that Keepsake writes.
 ///
-/// What is to stay must be found each time, or the search would prove nothing.
+/// The texts to keep must be found each time, otherwise the search proves nothing.
 async fn found_in(deployment: &Deployment, tenant: &Tenant, sought: &Sought) -> usize {
     let mut places = if deployment.pair.has_postgres() {
         vec![dump(deployment).await]

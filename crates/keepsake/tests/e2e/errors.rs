@@ -1,4 +1,4 @@
-//! What a caller must mend, in the API's error envelope.
+//! Errors of the caller in the API's error envelope.
 
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::Scope;
@@ -9,7 +9,7 @@ use crate::support::client::{send, tool_calls};
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant};
 
 const STORES: &str = "/v1/memory_stores";
-/// An id of a store that nobody ever made.
+/// An unknown store id.
 const NOWHERE: &str = "memstore_00000000000000000000000001";
 
 /// Checks an answer's envelope; answers its message.
@@ -128,7 +128,7 @@ async fn body_that_is_no_tool_call_is_400_and_a_bad_input_is_not() {
         &post_text(&client, &path, "{\"command\":").await,
         "the body is not valid",
     );
-    // What the model can mend is an answer.
+    // Errors that the model can correct are tool results.
     for input in [
         json!({"command": "dance"}),
         json!({"command": 5}),
@@ -172,7 +172,7 @@ async fn what_is_not_there_is_404_in_the_same_words() {
             answers.push(client.call(id, body).await);
         }
     }
-    // A key that is bound to other stores is told of this one as of none.
+    // For a key of other stores, this store does not exist.
     let bound = client.with_key(&bound);
     answers.push(bound.get(&format!("{STORES}/{}", tenant.store_id)).await);
     for body in [&view, &bad_input, &other_tool, &write] {
@@ -221,7 +221,7 @@ async fn unknown_routes_methods_and_media_types_are_told_in_the_envelope() {
     let answer = client.get("/v1/nothing").await;
     assert_eq!(answer.header("anthropic-workspace-id"), workspace);
 
-    // Below /v1 nobody is told what there is before they say who they are.
+    // Below /v1, unauthenticated requests do not learn which routes exist.
     let stranger = send(client.bare(Method::GET, "/v1/nothing")).await;
     message(&stranger, 401, "authentication_error");
     let stranger = send(client.bare(Method::GET, "/nothing")).await;

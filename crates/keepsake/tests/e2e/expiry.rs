@@ -1,5 +1,5 @@
-//! A process that dies while it expires what is unused: nothing twice, nothing
-//! too much, and the next run does the rest.
+//! A process that is killed during the expiry of unused memories: nothing is expired
+//! twice or wrongly, and the next run completes the work.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ async fn expiry_that_is_killed_is_gone_on_with(pair: Pair) {
         .ok();
     assert!(well.ends_with("all is well\n"), "{well}");
 
-    // Once the dead one's lease has run out, and nobody waits for its reads.
+    // After the dead process's lease has expired, when no run waits for its reads.
     let clock = Arc::new(ManualClock::new(SystemClock.now().plus(Duration::from_mins(15))));
     let options = EngineOptions {
         clock,

@@ -210,7 +210,7 @@ async fn frames(server: &Server, tenant: &Tenant) {
     // Nothing of a body is read for one without a credential.
     let stranger = "POST /v1/memory_stores HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n{";
     answered_one_of(server, stranger, &[401]).await;
-    // Two credentials: whoever reads the other one would take it for somebody else's.
+    // Two credentials: components could read different ones.
     let get = |more: &str| {
         format!(
             "GET /v1/memory_stores HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-api-key: {key}\r\n{more}\r\n\r\n"
@@ -301,7 +301,7 @@ async fn bodies(server: &Server, tenant: &Tenant) {
         assert_eq!(answer, 400, "{path}");
     }
     assert_eq!(post(&client, &stores, b"{\"name\":\"\xff\"}".to_vec()).await, 400);
-    // What is wrong with a tool call is mostly the model's to mend.
+    // Most errors of a tool call are results that the model can correct.
     let calls = tool_calls(tenant.store_id);
     for body in [
         arrays,

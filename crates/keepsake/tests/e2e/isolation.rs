@@ -1,11 +1,10 @@
-//! Nobody is told anything of another tenant's objects, on no route.
+//! No route reveals anything about another tenant's objects.
 //!
 //! The operations are those of the server's own document, so that none is left
-//! out; `cases` has what each is sent, and says how to add one. Every place for
-//! an id is given an id that is somebody else's, one's own, or nobody's, in all
-//! combinations: where it is somebody else's, the answer must be the one that
-//! an id which never existed gets, byte for byte but for the request's own id.
-//! How long an answer takes is not looked at.
+//! out; `cases` has the requests of each, and explains how to add one. For every
+//! parameter that is an id, the test tries foreign, own and unknown ids in all
+//! combinations. A foreign id must get the same answer as an unknown one, byte for
+//! byte except for the request id. The duration of answers is not compared.
 
 mod caches;
 mod cases;
@@ -74,8 +73,8 @@ async fn run(pair: Pair) {
     assert_eq!(unread(snapshot(&owning).await), unread(before));
     assert_eq!(deployment.blob_keys(owner.id).await, blobs);
 
-    // What was refused was no nonsense: it is carried out for the owner, whose
-    // idempotency keys are then tried by others.
+    // The refused requests were valid: the owner can send them. Others then try the
+    // owner's idempotency keys.
     sweep::call_as_owner(&owning, &targets).await;
     let before = snapshot(&owning).await;
     for attacker in &attackers {

@@ -15,7 +15,7 @@ const AT_ONCE: usize = 20;
 /// Moments at which they leave; has no factor in common with the four kinds.
 const LEAVING_STEPS: usize = 33;
 
-/// Sessions whose transaction nobody ends.
+/// Sessions with an abandoned transaction.
 const STUCK: &str = "SELECT count(*) FROM pg_stat_activity \
                      WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
 /// Sooner than the server's own time limit for such sessions.

@@ -35,7 +35,7 @@ async fn schema_of_a_newer_release_is_ready_and_one_that_is_too_old_is_not() {
         let update = format!("UPDATE _sqlx_migrations SET version = {to} WHERE version = {from}");
         database.execute(update).await;
     };
-    // An answer is good for a second, so only one that changes was asked for anew.
+    // Probe answers are cached for a second, so this waits for a change.
     let becomes = async |status: u16| {
         let what = format!("it answers {status}");
         eventually(&what, WITHIN, async || readiness(&client).await == status).await;
@@ -86,7 +86,7 @@ struct Balancer {
 }
 
 impl Balancer {
-    /// The replica of the next request, among those that are ready.
+    /// The replica for the next request, one of the ready ones.
     fn replica(&self) -> usize {
         let next = self.next.fetch_add(1, Ordering::Relaxed) % 2;
         if self.are_ready[next].load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! The real binary, end to end: over HTTP, on real databases and object stores.
 //!
-//! Each test starts its own servers on a [`Deployment`](support::Deployment)
-//! of its own: a fresh database or file, a fresh prefix or folder.
+//! Each test starts its servers on a new [`Deployment`](support::Deployment): an
+//! empty database or file, and an unused prefix or folder.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! MCP, met with clients that nobody here wrote.
+//! MCP with third-party clients.
 
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ async fn server_is_bridged_to_stdio() {
     place.suites().await;
 }
 
-/// Where a suite finds the server, and what it is told of it.
+/// The server under test and the values that a suite needs.
 struct Place {
     reached: Reached,
     key: String,
@@ -160,7 +160,7 @@ async fn session(client: &Client, stores: &[(&str, &str)]) -> (String, String) {
     (made["id"].as_str().unwrap().to_owned(), token)
 }
 
-/// Asks as an MCP client does that has no more to say than this.
+/// Sends a minimal MCP request.
 async fn ask(client: &Client, token: &str, path: &str, method: &str, params: Value) -> Answer {
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
     send(client.bare(Method::POST, path).bearer_auth(token).json(&message)).await
@@ -237,7 +237,7 @@ async fn session_sees_its_stores_alone_and_writes_where_it_may() {
     }
     assert_eq!(uris, ["memory://notes/log.md", "memory://notes-2/rules.md"]);
 
-    // What was called is in the session's events, without what was written.
+    // The session's events have the calls without their content.
     let events = client
         .get(&format!("/v1/sessions/{session_id}/events"))
         .await
@@ -269,7 +269,7 @@ async fn session_sees_its_stores_alone_and_writes_where_it_may() {
         (key.status, key.json()["error"]["type"].as_str()),
         (400, Some("invalid_request_error"))
     );
-    // What a key may not do is told as an error of the protocol.
+    // A missing scope is a protocol error.
     let params = json!({"name": "memory_write", "arguments": {"path": "/memories/a", "content": "x"}});
     let told = ask(&client, &reader, &format!("/mcp/{notes}"), "tools/call", params).await;
     assert_eq!(told.status, 200);

@@ -8,11 +8,11 @@ use tokio::process::Command;
 use crate::support::script::{self, SCHEMATHESIS};
 use crate::support::{Answer, Client, Deployment, Pair, Server, Tenant, secrets};
 
-/// The seed of what is made up; another one finds other things.
+/// The seed of the generated requests; another seed tests others.
 const SEED: &str = "20260722";
 
-/// What each answer is held to. Left out is what the document cannot say: which
-/// text is a path, and which id is somebody's.
+/// The checks of each answer. Excluded are checks that need information outside the
+/// document: which texts are valid paths, and which ids exist.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_headers_conformance,response_schema_conformance,unsupported_method,\
                       ignored_auth,use_after_free";
@@ -44,7 +44,7 @@ async fn answers_are_as_the_document_says(pair: Pair) {
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
 
-    // With ids of what is there, so that most requests get far.
+    // With existing ids, so that most requests are not refused early.
     let ids = Ids::make(&server.client(&tenant), &tenant).await;
     let mut arguments = vec!["--max-examples", "60", "--phases", "examples,coverage,fuzzing"];
     for operation in ENDS {

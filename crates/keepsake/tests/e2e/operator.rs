@@ -23,8 +23,8 @@ use crate::support::{Answer, Client, Deployment, Pair, eventually, secrets};
 
 const TENANTS: &str = "/admin/v1/tenants";
 const STORES: &str = "/v1/memory_stores";
-/// Within what a suspension, a revocation and a deletion are felt.
-const FELT_WITHIN: Duration = Duration::from_secs(5);
+/// The time until suspensions, revocations and deletions take effect.
+const TAKES_EFFECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// The operator's side of a deployment.
 struct Operator {
@@ -108,7 +108,7 @@ fn text(value: &Value) -> String {
 /// Polls until a client's requests are answered so.
 async fn is_felt(what: &str, client: &Client, status: u16) {
     let answered = async || client.get(STORES).await.status == status;
-    eventually(what, FELT_WITHIN, answered).await;
+    eventually(what, TAKES_EFFECT_WITHIN, answered).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -525,7 +525,7 @@ async fn dry_runs_are_not_counted_as_done() {
         let line = page.lines().find_map(|line| line.strip_prefix(series));
         line.map(|count| count.parse::<u32>().unwrap())
     };
-    // What the schedule did by itself meanwhile is not asked about.
+    // Scheduled runs in between are ignored.
     let before = ran().await;
     ask_for_run(&operator, "reconcile-usage", true).await;
     assert_eq!(ran().await, before);
@@ -549,5 +549,5 @@ async fn ask_for_run(operator: &Operator, name: &str, is_dry: bool) {
         let run = runs.iter().find(|run| run["id"] == id).unwrap();
         !run["ended_at"].is_null()
     };
-    eventually("the run ends", FELT_WITHIN, ended).await;
+    eventually("the run ends", TAKES_EFFECT_WITHIN, ended).await;
 }

@@ -1,5 +1,5 @@
 //! Optimistic concurrency: many clients that read, change and write back what
-//! they read, on condition that nobody else did, lose no update.
+//! they read, with a precondition, lose no update.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,11 +73,11 @@ async fn no_update_is_lost(store: &str, clients: &[Client]) {
     expected.sort();
     assert_eq!(lines, expected, "updates were lost or made twice");
     let refused = refused.load(Ordering::Relaxed);
-    assert!(refused > 0, "nobody met anybody: the test shows nothing");
+    assert!(refused > 0, "there was no conflict: the test proves nothing");
 }
 
 /// Reads, adds a line, writes back; `false` when another one was faster. No two
-/// lines are the same: what is there as asked for already is no conflict.
+/// lines are the same, because a change without effect is no conflict.
 async fn add(client: &Client, memory: &str, line: &str) -> bool {
     let read = client.get(memory).await;
     assert_eq!(read.status, 200, "{}", read.text);

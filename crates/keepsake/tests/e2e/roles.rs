@@ -80,7 +80,7 @@ async fn workers_run_every_job_and_gateways_none() {
     let gateways = "SELECT count(*) FROM replica WHERE role = 'gateway' AND access_flushed_through > 0";
     assert_eq!(database.number(gateways).await, 1, "it flushes for itself");
     database.close().await;
-    // What was run is told by each.
+    // Each replica shows the runs.
     for (url, token) in [(&gateway_url, &gateway_token), (&worker_url, &worker_token)] {
         let (status, jobs) = ask(url, token, Method::GET, "/jobs", None).await;
         assert_eq!(status, 200, "{jobs}");

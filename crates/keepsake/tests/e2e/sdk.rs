@@ -33,34 +33,40 @@ async fn tool_runner_of_the_sdk_works_on_sqlite_and_files() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_sdk_works_on_postgres_and_s3() {
-    Bed::new(Pair::PostgresS3).await.python(&PYTHON_MODULES).await;
+    SdkServer::new(Pair::PostgresS3)
+        .await
+        .python(&PYTHON_MODULES)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_sdk_works_on_sqlite_and_files() {
-    Bed::new(Pair::SqliteFiles).await.python(&PYTHON_MODULES).await;
+    SdkServer::new(Pair::SqliteFiles)
+        .await
+        .python(&PYTHON_MODULES)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_sdk_syncs_a_session_on_postgres_and_s3() {
-    let bed = Bed::new(Pair::PostgresS3).await;
-    bed.python(&["session_memory_stores"]).await;
+    let server = SdkServer::new(Pair::PostgresS3).await;
+    server.python(&["session_memory_stores"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_sdk_syncs_a_session_on_sqlite_and_files() {
-    let bed = Bed::new(Pair::SqliteFiles).await;
-    bed.python(&["session_memory_stores"]).await;
+    let server = SdkServer::new(Pair::SqliteFiles).await;
+    server.python(&["session_memory_stores"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn typescript_sdk_works_on_postgres_and_s3() {
-    Bed::new(Pair::PostgresS3).await.typescript().await;
+    SdkServer::new(Pair::PostgresS3).await.typescript().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn typescript_sdk_works_on_sqlite_and_files() {
-    Bed::new(Pair::SqliteFiles).await.typescript().await;
+    SdkServer::new(Pair::SqliteFiles).await.typescript().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,8 +87,8 @@ async fn documentation_names_one_current_model() {
 }
 
 async fn tool_runner_works(pair: Pair) {
-    let bed = Bed::new(pair).await;
-    let mut command = bed.command(script::from_environment(PYTHON));
+    let server = SdkServer::new(pair).await;
+    let mut command = server.command(script::from_environment(PYTHON));
     let output = script::run(command.arg(sdk_folder().join("memory_tool_runner.py"))).await;
 
     // What the script left behind, seen without the SDK.
@@ -93,7 +99,7 @@ async fn tool_runner_works(pair: Pair) {
         .strip_prefix("memory store: ")
         .unwrap();
     let view = json!({"command": "view", "path": "/memories/preferences.md"});
-    let client = bed.server.client(&bed.tenant);
+    let client = server.server.client(&server.tenant);
     let result = client.call(store_id, &view).await.tool_result();
     assert!(
         result
@@ -104,15 +110,15 @@ async fn tool_runner_works(pair: Pair) {
 }
 
 /// A server, and the keys with which a suite meets it.
-struct Bed {
+struct SdkServer {
     server: Server,
     tenant: Tenant,
-    /// What a suite's other keys are called, and their secrets.
+    /// The names and secrets of a suite's other keys.
     other_keys: [(&'static str, String); 4],
     _deployment: Deployment,
 }
 
-impl Bed {
+impl SdkServer {
     async fn new(pair: Pair) -> Self {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
@@ -138,7 +144,7 @@ impl Bed {
         }
     }
 
-    /// A command that is told of the server and the keys.
+    /// A command with the server and the keys in its environment.
     fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command

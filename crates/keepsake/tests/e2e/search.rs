@@ -91,7 +91,7 @@ async fn both_pairs_find_the_same_in_the_same_order() {
         for query in QUERIES {
             answers.push(shown(&search(&client, &tenant, query).await));
         }
-        // From the rows alone, and by what was in memory before.
+        // After a restart the index is loaded from rows; before, it was in memory.
         server.end().await;
         server.restart().await;
         let client = server.client(&tenant);

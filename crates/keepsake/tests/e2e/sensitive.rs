@@ -1,4 +1,4 @@
-//! Secrets in what is written: refused or redacted, and kept nowhere.
+//! Secrets in new content are refused or redacted, and stored nowhere.
 
 use keepsake_core::sensitive::Scanner;
 use reqwest::Method;
@@ -83,7 +83,7 @@ async fn secrets_are_kept_nowhere(pair: Pair) {
     }
     server.end().await;
 
-    // The search finds what is kept.
+    // The search finds the stored content.
     assert!(is_in_index(&deployment, "kept-by-its-path").await);
     assert!(is_in_blobs(&deployment, "nothing secret in here").await);
     for (kind, _, part) in secrets_of_each_kind() {

@@ -1,5 +1,5 @@
-//! What a server tells of itself: traces and metrics to a collector, metrics to
-//! Prometheus, and a line in the log for each request.
+//! Traces and metrics for a collector, metrics for Prometheus, and a log line for
+//! each request.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -97,7 +97,7 @@ async fn request_is_a_trace_below_its_clients_span(pair: Pair) {
         send(malformed.header("traceparent", "00-x-y-01")).await.status,
         404
     );
-    // What has not gone yet goes at the end.
+    // The remaining data is exported at shutdown.
     server.end().await;
 
     let spans = collector.spans();
@@ -159,7 +159,7 @@ fn is_below(span: &CollectedSpan, other: &CollectedSpan, spans: &[CollectedSpan]
     true
 }
 
-/// The lines that tell of the ends of requests.
+/// The log lines of finished requests.
 fn lines_of_ends(log: &str) -> Vec<Value> {
     let lines = log
         .lines()
@@ -182,7 +182,7 @@ async fn every_request_has_a_line_with_its_route_and_no_probe_has() {
     let made = client.post("/v1/memory_stores", &json!({"name": CONTENT})).await;
     let lost = client.get(&format!("/v1/memory_stores/{CONTENT}")).await;
     let nowhere = send(client.bare(Method::GET, &format!("/{CONTENT}"))).await;
-    // What comes from a client is in the log as well as what begins here.
+    // The log has the trace ids of clients and of traces that start here.
     let request = client.request(Method::GET, "/v1/memory_stores");
     let traced = send(request.header("traceparent", format!("00-{TRACE}-{PARENT}-00"))).await;
     assert_eq!(send(client.bare(Method::GET, "/readyz")).await.status, 200);

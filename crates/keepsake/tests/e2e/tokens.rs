@@ -1,4 +1,4 @@
-//! Tokens of issuers, what is felt of a change, and the server's own secrets.
+//! Tokens of issuers, changes that take effect, and the server's secrets.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ fn remembered(token: String) -> String {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a server of its own process has the machine's clock"
+    reason = "a server in another process uses the machine's clock"
 )]
 fn now_secs() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! What a crash leaves behind is swept, and what is wrong is found.
+//! The sweep removes orphans of a crash, and `verify` finds problems.
 
 use std::sync::Arc;
 use std::time::Duration;

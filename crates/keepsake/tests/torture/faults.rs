@@ -220,7 +220,7 @@ impl Controller {
 
     /// Whether the fault lasts until the proxy is healed.
     async fn disturb(&self, proxy: &FaultProxy, network: Network, random: &mut Random) -> bool {
-        // Ends what is left of an earlier fault: connections that stayed silent.
+        // Ends the silent connections of an earlier fault.
         proxy.heal().await;
         let connections = proxy.connections();
         match network {

@@ -6,7 +6,7 @@ use keepsake_testkit::{IssuerKey, issuer};
 use keepsake_tokens::{TokenError, Untrusted};
 use serde_json::json;
 
-use crate::bed::{KEYS, good, trusting, trusting_all, verify};
+use crate::fixture::{KEYS, good, trusting, trusting_all, verify};
 
 #[tokio::test]
 async fn token_of_each_algorithm_is_taken_from_a_jwks_and_from_pem() {

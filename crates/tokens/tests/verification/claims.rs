@@ -1,10 +1,10 @@
-//! What a token that is signed well must say.
+//! The required claims of a correctly signed token.
 
 use keepsake_core::Actor;
 use keepsake_tokens::{Identity, IssuerSettings, Issuers, KeySource, Subject, TokenError, Untrusted};
 use serde_json::{Value, json};
 
-use crate::bed::{
+use crate::fixture::{
     AUDIENCE, ISSUER, KEYS, NOW_SECS, at, changed, good, now, settings, trusting, trusting_all, verify,
 };
 

@@ -1,10 +1,10 @@
-//! What is read of a token before anything of it is believed.
+//! The header of a token, which is read before the verification.
 
 use keepsake_testkit::issuer::{encode, unsigned};
 use keepsake_tokens::{Algorithm, MAX_TOKEN_BYTES, TokenError, Untrusted};
 use proptest::prelude::*;
 
-use crate::bed::{KEYS, good};
+use crate::fixture::{KEYS, good};
 
 fn refusal(token: &str) -> TokenError {
     Untrusted::parse(token).unwrap_err()

@@ -1,4 +1,4 @@
-//! Keys behind HTTP: how often they are fetched, and what is kept.
+//! Keys behind a JWKS URL: fetches and caching.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use keepsake_core::Timestamp;
 use keepsake_testkit::{IssuerKey, JwksAnswer, JwksServer, issuer};
 use keepsake_tokens::{Identity, Issuers, KeySource, TokenError, Untrusted};
 
-use crate::bed::{KEYS, changed, good, now, settings};
+use crate::fixture::{KEYS, changed, good, now, settings};
 
-struct Bed {
+struct TestIssuer {
     server: JwksServer,
     issuers: Issuers,
 }
 
-impl Bed {
+impl TestIssuer {
     async fn with_keys(keys: &[(&str, &IssuerKey)]) -> Self {
         let server = JwksServer::start(issuer::jwks(keys)).await;
         let keys = KeySource::Url {
@@ -35,7 +35,7 @@ impl Bed {
         self.server.answer_with(answer);
     }
 
-    /// Waits for what is fetched behind a request.
+    /// Waits for a background fetch.
     async fn asked(&self, times: usize) {
         while self.server.requests() < times {
             tokio::task::yield_now().await;
@@ -56,84 +56,87 @@ fn down() -> JwksAnswer {
 
 #[tokio::test]
 async fn keys_are_fetched_once_for_many_tokens() {
-    let bed = Bed::with_keys(&KEYS.all()).await;
+    let issuer = TestIssuer::with_keys(&KEYS.all()).await;
     for _ in 0..3 {
         for (kid, key) in KEYS.all() {
-            bed.verify(key, kid, now()).await.unwrap();
+            issuer.verify(key, kid, now()).await.unwrap();
         }
     }
-    assert_eq!(bed.server.requests(), 1);
+    assert_eq!(issuer.server.requests(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn first_requests_share_one_fetch() {
-    let bed = Bed::with_keys(&KEYS.all()).await;
-    bed.answer(JwksAnswer {
+    let issuer = TestIssuer::with_keys(&KEYS.all()).await;
+    issuer.answer(JwksAnswer {
         body: issuer::jwks(&KEYS.all()),
         after: Duration::from_millis(100),
         ..JwksAnswer::default()
     });
-    let requests = (0..50).map(|_| bed.verify(&KEYS.ed25519, "ed", now()));
+    let requests = (0..50).map(|_| issuer.verify(&KEYS.ed25519, "ed", now()));
     for answer in join_all(requests).await {
         answer.unwrap();
     }
-    assert_eq!(bed.server.requests(), 1);
+    assert_eq!(issuer.server.requests(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn flood_of_unknown_kids_costs_one_fetch_a_minute() {
-    let bed = Bed::with_keys(&KEYS.all()).await;
+    let issuer = TestIssuer::with_keys(&KEYS.all()).await;
     let stranger = IssuerKey::ed25519();
     for minute in 0..3 {
         let kids: Vec<_> = (0..200).map(|number| format!("made up {number}")).collect();
         let requests = kids
             .iter()
             .enumerate()
-            .map(|(number, kid)| bed.verify(&stranger, kid, after(minute * 60 + number as u64 / 4)));
+            .map(|(number, kid)| issuer.verify(&stranger, kid, after(minute * 60 + number as u64 / 4)));
         for answer in join_all(requests).await {
             assert_eq!(answer, Err(TokenError::UnknownKey));
         }
-        assert_eq!(bed.server.requests(), 1 + usize::try_from(minute).unwrap());
+        assert_eq!(issuer.server.requests(), 1 + usize::try_from(minute).unwrap());
         // Nor does it shut out those whose key is known.
-        bed.verify(&KEYS.ed25519, "ed", after(minute * 60)).await.unwrap();
+        issuer
+            .verify(&KEYS.ed25519, "ed", after(minute * 60))
+            .await
+            .unwrap();
     }
 }
 
 #[tokio::test]
 async fn new_key_is_found_by_its_first_token_and_vanished_one_is_dropped() {
-    let bed = Bed::with_keys(&[("old", &KEYS.rsa)]).await;
-    bed.verify(&KEYS.rsa, "old", now()).await.unwrap();
-    bed.server.publish(&[("new", &KEYS.ed25519)]);
-    let early = bed.verify(&KEYS.ed25519, "new", after(59)).await;
+    let issuer = TestIssuer::with_keys(&[("old", &KEYS.rsa)]).await;
+    issuer.verify(&KEYS.rsa, "old", now()).await.unwrap();
+    issuer.server.publish(&[("new", &KEYS.ed25519)]);
+    let early = issuer.verify(&KEYS.ed25519, "new", after(59)).await;
     assert_eq!(early, Err(TokenError::UnknownKey));
-    bed.verify(&KEYS.ed25519, "new", after(60)).await.unwrap();
-    assert_eq!(bed.server.requests(), 2);
-    let vanished = bed.verify(&KEYS.rsa, "old", after(61)).await;
+    issuer.verify(&KEYS.ed25519, "new", after(60)).await.unwrap();
+    assert_eq!(issuer.server.requests(), 2);
+    let vanished = issuer.verify(&KEYS.rsa, "old", after(61)).await;
     assert_eq!(vanished, Err(TokenError::UnknownKey));
-    assert_eq!(bed.server.requests(), 2);
+    assert_eq!(issuer.server.requests(), 2);
 }
 
 #[tokio::test]
 async fn old_keys_are_fetched_anew_behind_a_request() {
-    let bed = Bed::with_keys(&[("old", &KEYS.rsa)]).await;
-    bed.verify(&KEYS.rsa, "old", now()).await.unwrap();
-    bed.server.publish(&[("new", &KEYS.ed25519)]);
-    bed.verify(&KEYS.rsa, "old", after(599)).await.unwrap();
-    assert_eq!(bed.server.requests(), 1);
+    let issuer = TestIssuer::with_keys(&[("old", &KEYS.rsa)]).await;
+    issuer.verify(&KEYS.rsa, "old", now()).await.unwrap();
+    issuer.server.publish(&[("new", &KEYS.ed25519)]);
+    issuer.verify(&KEYS.rsa, "old", after(599)).await.unwrap();
+    assert_eq!(issuer.server.requests(), 1);
     // Served by the old keys: it does not wait for the new ones.
-    bed.verify(&KEYS.rsa, "old", after(600)).await.unwrap();
-    bed.asked(2).await;
+    issuer.verify(&KEYS.rsa, "old", after(600)).await.unwrap();
+    issuer.asked(2).await;
     // One that is not there waits for the fetch that is under way.
-    bed.verify(&KEYS.ed25519, "new", after(601)).await.unwrap();
-    assert_eq!(bed.server.requests(), 2);
-    let vanished = bed.verify(&KEYS.rsa, "old", after(602)).await;
+    issuer.verify(&KEYS.ed25519, "new", after(601)).await.unwrap();
+    assert_eq!(issuer.server.requests(), 2);
+    let vanished = issuer.verify(&KEYS.rsa, "old", after(602)).await;
     assert_eq!(vanished, Err(TokenError::UnknownKey));
 }
 
 #[tokio::test]
 async fn keys_stay_while_the_issuer_is_down() {
-    let bed = Bed::with_keys(&[("old", &KEYS.rsa)]).await;
-    bed.verify(&KEYS.rsa, "old", now()).await.unwrap();
+    let issuer = TestIssuer::with_keys(&[("old", &KEYS.rsa)]).await;
+    issuer.verify(&KEYS.rsa, "old", now()).await.unwrap();
     for (hour, answer) in [
         down(),
         JwksAnswer {
@@ -146,73 +149,73 @@ async fn keys_stay_while_the_issuer_is_down() {
         },
         JwksAnswer {
             status: Some(302),
-            location: Some(bed.server.url().replace("jwks.json", "elsewhere")),
+            location: Some(issuer.server.url().replace("jwks.json", "elsewhere")),
             ..JwksAnswer::default()
         },
     ]
     .into_iter()
     .enumerate()
     {
-        bed.answer(answer);
+        issuer.answer(answer);
         let time = after(3600 * (hour as u64 + 1));
-        // A stranger's key makes it fetch, and is told that its key may be good.
-        let unknown = bed.verify(&KEYS.ed25519, "new", time).await;
+        // An unknown key causes a fetch, and gets the error that the key may be valid.
+        let unknown = issuer.verify(&KEYS.ed25519, "new", time).await;
         assert_eq!(unknown, Err(TokenError::KeysUnavailable));
-        assert_eq!(bed.server.requests(), 2 + hour);
-        bed.verify(&KEYS.rsa, "old", time).await.unwrap();
+        assert_eq!(issuer.server.requests(), 2 + hour);
+        issuer.verify(&KEYS.rsa, "old", time).await.unwrap();
     }
-    bed.server.publish(&[("new", &KEYS.ed25519)]);
-    bed.verify(&KEYS.ed25519, "new", after(36_000)).await.unwrap();
+    issuer.server.publish(&[("new", &KEYS.ed25519)]);
+    issuer.verify(&KEYS.ed25519, "new", after(36_000)).await.unwrap();
 }
 
 #[tokio::test]
 async fn issuer_that_was_never_reached_is_tried_once_a_minute() {
-    let bed = Bed::with_keys(&[("ed", &KEYS.ed25519)]).await;
-    bed.answer(down());
+    let issuer = TestIssuer::with_keys(&[("ed", &KEYS.ed25519)]).await;
+    issuer.answer(down());
     for second in 0..60 {
-        let refused = bed.verify(&KEYS.ed25519, "ed", after(second)).await;
+        let refused = issuer.verify(&KEYS.ed25519, "ed", after(second)).await;
         assert_eq!(refused, Err(TokenError::KeysUnavailable));
     }
-    assert_eq!(bed.server.requests(), 1);
-    bed.server.publish(&[("ed", &KEYS.ed25519)]);
-    bed.verify(&KEYS.ed25519, "ed", after(60)).await.unwrap();
+    assert_eq!(issuer.server.requests(), 1);
+    issuer.server.publish(&[("ed", &KEYS.ed25519)]);
+    issuer.verify(&KEYS.ed25519, "ed", after(60)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_that_goes_away_does_not_cost_the_others_the_fetch() {
-    let bed = Bed::with_keys(&KEYS.all()).await;
-    bed.answer(JwksAnswer {
+    let issuer = TestIssuer::with_keys(&KEYS.all()).await;
+    issuer.answer(JwksAnswer {
         body: issuer::jwks(&KEYS.all()),
         after: Duration::from_millis(200),
         ..JwksAnswer::default()
     });
-    let leaving = bed.verify(&KEYS.ed25519, "ed", now());
+    let leaving = issuer.verify(&KEYS.ed25519, "ed", now());
     assert!(
         tokio::time::timeout(Duration::from_millis(50), leaving)
             .await
             .is_err(),
         "the fetch takes longer"
     );
-    bed.verify(&KEYS.ed25519, "ed", now()).await.unwrap();
-    assert_eq!(bed.server.requests(), 1);
+    issuer.verify(&KEYS.ed25519, "ed", now()).await.unwrap();
+    assert_eq!(issuer.server.requests(), 1);
 }
 
 #[tokio::test]
 async fn no_token_names_the_host_that_is_asked() {
-    let bed = Bed::with_keys(&KEYS.all()).await;
+    let issuer = TestIssuer::with_keys(&KEYS.all()).await;
     let other = JwksServer::start(issuer::jwks(&[("theirs", &KEYS.p256)])).await;
     let header = serde_json::json!({"alg": "ES256", "kid": "theirs", "jku": other.url()});
     let token = KEYS.p256.token_with(&header.to_string(), &good().to_string());
     let parsed = Untrusted::parse(&token).unwrap();
-    let refused = bed.issuers.verify(&parsed, now()).await;
+    let refused = issuer.issuers.verify(&parsed, now()).await;
     assert_eq!(refused, Err(TokenError::UnknownKey));
     // A redirection is not followed either.
-    bed.answer(JwksAnswer {
+    issuer.answer(JwksAnswer {
         status: Some(307),
         location: Some(other.url().to_owned()),
         ..JwksAnswer::default()
     });
-    let refused = bed.issuers.verify(&parsed, after(60)).await;
+    let refused = issuer.issuers.verify(&parsed, after(60)).await;
     assert_eq!(refused, Err(TokenError::KeysUnavailable));
-    assert_eq!((bed.server.requests(), other.requests()), (2, 0));
+    assert_eq!((issuer.server.requests(), other.requests()), (2, 0));
 }

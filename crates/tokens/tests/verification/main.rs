@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets the unexpected ends there")]
 
 mod attacks;
-mod bed;
 mod claims;
+mod fixture;
 mod headers;
 mod jwks;
 mod ring;

@@ -9,7 +9,7 @@ use keepsake_tokens::{KeyRing, OwnClaims, Secret, SigningKey, TokenError, Untrus
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::bed::{at, good, now, trusting_all, verify};
+use crate::fixture::{at, good, now, trusting_all, verify};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -171,7 +171,7 @@ fn claim_that_the_server_would_not_write_is_refused() {
 async fn our_tokens_and_those_of_issuers_are_not_taken_for_each_other() {
     let token = ring().issue(&claims(), now()).unwrap();
     assert_eq!(verify(&trusting_all(), &token).await, Err(TokenError::Type));
-    let theirs = crate::bed::KEYS.ed25519.token("token-1", &good());
+    let theirs = crate::fixture::KEYS.ed25519.token("token-1", &good());
     assert_eq!(verified(&ring(), &theirs, now()), Err(TokenError::Type));
 }
 

@@ -1,5 +1,5 @@
-//! What a store must do, as simply as it can be said: a list of memories and a
-//! list of versions, changed one call after the other.
+//! A simple model of a store: a list of memories and a list of versions, changed by
+//! one call after the other.
 
 use keepsake_core::ContentHash;
 use keepsake_core::tool::{ToolPath, insert, str_replace};
@@ -33,7 +33,7 @@ pub(crate) struct Model {
     pub(crate) versions: Vec<Version>,
 }
 
-/// What a creation does where the path is taken.
+/// The behaviour of a creation if the path is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     CreateOnly,
@@ -88,13 +88,13 @@ pub(crate) enum Tool {
     Append(String, String),
 }
 
-/// What a call must be answered with.
+/// The expected answer of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The memory as it is now.
     Memory(usize),
     Deleted(usize),
-    /// The version, and those that hold the same content.
+    /// The version, and other versions with the same content.
     Redacted(usize, Option<Vec<usize>>),
     Tool {
         is_error: bool,

@@ -54,7 +54,7 @@ async fn assert_all_alike(client: &Client, ids: &[[String; 3]]) {
     }
 }
 
-/// Ids that nobody ever made, whole and malformed.
+/// Unknown ids, well-formed and malformed.
 fn nowhere() -> [Vec<String>; 3] {
     ["memstore_", "mem_", "memver_"].map(|prefix| {
         [
@@ -213,7 +213,7 @@ pub(super) async fn each_route_asks_for_its_scope(place: Place) {
         (ADMIN, &place.admin),
     ];
     for (needed, method, path, body) in &routes {
-        // Who may not comes first: what is deleted is gone for all.
+        // Keys without the scope come first: a deletion affects all keys.
         for (scope, client) in keys.iter().filter(|(scope, _)| scope != needed) {
             let answer = send(request(client, method, path, body)).await;
             let error = refused(&answer, 403, "permission_error");
@@ -225,7 +225,7 @@ pub(super) async fn each_route_asks_for_its_scope(place: Place) {
         let (_, client) = keys.iter().find(|(scope, _)| scope == needed).unwrap();
         ok(&send(request(client, method, path, body)).await);
     }
-    // Who may only write is not shown what is there.
+    // A key without the read scope gets no content.
     let full = format!("{at}?view=full");
     for answer in [
         patch(&place.writer, &at, &empty).await,

@@ -128,7 +128,7 @@ pub(super) async fn content_precondition_is_held_against_the_stored_content(plac
     assert_eq!(head(&again), head(&moved));
     let again = store.update(&made, &on("two", json!({"path": "/b"}))).await;
     assert_eq!(head(&again), head(&moved));
-    // The condition comes before the path: a client is told of the first.
+    // The precondition is checked before the path, so its error is returned.
     let other = store.create("/other", "x").await;
     let refused = store
         .try_update(&made, &on("two", json!({"path": "/other"})))
@@ -194,7 +194,7 @@ pub(super) async fn rename_onto_what_is_in_the_way_is_409(place: Place) {
     }
     assert_eq!(store.version_count().await, 3);
     assert_eq!(head(&basic(&store, &made).await), head(&made));
-    // What another one leaves is free.
+    // A path that another memory left is free.
     store.update(&file, &json!({"path": "/elsewhere"})).await;
     let moved = store.update(&made, &json!({"path": "/file/below"})).await;
     assert_eq!(moved["path"], "/file/below");

@@ -121,7 +121,7 @@ pub(super) async fn every_answer_names_its_request_and_its_tenant(place: Place) 
         }
         let request_id = answer.header("request-id");
         assert_id(&json!(request_id), "req_");
-        assert!(request_ids.insert(request_id), "{request_id} was told twice");
+        assert!(request_ids.insert(request_id), "{request_id} was used twice");
         assert_eq!(
             answer.header("anthropic-workspace-id"),
             place.tenant.id.to_string(),

@@ -196,7 +196,7 @@ pub(super) async fn path_in_the_way_is_named(place: Place) {
         path_conflict(&store.try_create(path, "x").await, conflicting);
     }
     assert_eq!(store.version_count().await, created);
-    // Names that only look like what is there are free.
+    // Names that only resemble existing ones are free.
     for path in ["/file2", "/fil", "/d2", "/d/e/f2", "/File", "/d/e2"] {
         store.create(path, "x").await;
     }

@@ -43,7 +43,7 @@ pub(super) async fn page_is_never_empty_before_another_one(place: Place) {
             }
         }
     }
-    // What was behind the cursor may be gone.
+    // Items after the cursor may be deleted.
     let list = format!("{}?limit=3", store.memories());
     let next = cursor(client, &list).await;
     for memory in &memories {
@@ -70,7 +70,7 @@ pub(super) async fn cursor_holds_for_another_limit(place: Place) {
         let whole = all(&place.client, &format!("{list}&limit=100")).await;
         let next = cursor(&place.client, &format!("{list}&limit=2")).await;
         for query in ["", "&limit=100", "&limit=99&beta=true", "&unknown=1"] {
-            // Another key of the tenant may go on with it.
+            // Another key of the tenant may use the cursor.
             for client in [&place.client, &place.second] {
                 let (items, end) = page_of(&client.get(&format!("{list}{query}&page={next}")).await);
                 assert_eq!(items, whole[2..], "{list}{query}");
@@ -187,7 +187,7 @@ pub(super) async fn what_stays_is_listed_once_while_memories_come_and_go(place: 
                 break;
             };
             page = format!("&page={next}");
-            // What the cursor stands on goes, comes back or moves behind it.
+            // The item at the cursor is deleted, recreated or moved.
             let at_cursor = items.last().unwrap();
             if text(&at_cursor["path"]).contains("/goes") {
                 store.delete(at_cursor).await;

@@ -24,13 +24,13 @@ pub(super) async fn store_is_made_once(place: Place) {
     assert_ne!(other["id"], first["id"]);
     assert_ne!(unkeyed["id"], first["id"]);
     assert_eq!(all(client, &format!("{STORES}?limit=100")).await.len(), 4);
-    // What it has become since is told, under the same id.
+    // The answer has the current state of the object with the same id.
     let path = format!("{STORES}/{}", text(&first["id"]));
     ok(&client.post(&path, &json!({"description": "later"})).await);
     assert_eq!(ok(&post(client, "k", STORES, &new).await)["id"], first["id"]);
 }
 
-/// What an answer of the same call must have in common with the first.
+/// The fields that a repeated call must return unchanged.
 fn lasting(memory: &Value) -> Value {
     json!([
         memory["id"],
@@ -323,7 +323,7 @@ pub(super) async fn call_that_was_made_is_answered_whatever_forbids_it_now(place
     assert_eq!(lasting(&again), lasting(&restored));
     let again = ok(&post(client, "name", &store.path, &named).await);
     assert_eq!(again["name"], "renamed");
-    // The content is told where it is kept, if it is asked for.
+    // The content is returned if it is requested and still stored.
     let full = ok(&post(client, "edit", &format!("{at}?view=full"), &edit).await);
     assert_eq!(full["content"], "two");
     assert_eq!(store.version_count().await, 5);

@@ -1,6 +1,6 @@
 //! The memory stores API, rule by rule, on both main pairs.
 //!
-//! An area's facts share one server; each has a tenant of its own.
+//! The facts of an area share one server; each has a separate tenant.
 
 mod access;
 mod audit;

@@ -55,7 +55,7 @@ async fn what_needs_the_object_store_is_503_and_the_rest_goes_on() {
     for answer in <[Answer; 8]>::from(answers) {
         unavailable(&answer);
     }
-    // A refusal for another reason is told first.
+    // Other refusals come first.
     refused(
         &store.try_create("/bad//path", "x").await,
         400,

@@ -158,7 +158,7 @@ async fn store_holds_so_many_memories(place: Place) {
     over_quota(&upsert(&store, "/e", "x").await, 3);
     let call = json!({"command": "create", "path": "/memories/e", "file_text": "x"});
     assert!(place.client.tool(&place.tenant, &call).await.is_error);
-    // What is there can still be changed.
+    // Existing memories can still be changed.
     ok(&upsert(&store, "/a", "y").await);
     store
         .update(&memories[1], &json!({"path": "/moved", "content": "z"}))
@@ -176,7 +176,7 @@ async fn store_holds_so_many_memories(place: Place) {
     store.delete(&memories[1]).await;
     store.restore(&memories[0]["memory_version_id"]).await;
     over_quota(&store.try_create("/f", "").await, 3);
-    // The other store has room of its own.
+    // The other store has a separate limit.
     let other = place.new_store("other").await;
     other.create("/f", "x").await;
 }
@@ -243,7 +243,7 @@ async fn tenant_holds_so_many_bytes(place: Place) {
             .await,
         100,
     );
-    // What one store gives back another one may take.
+    // Bytes that one store frees can be used by another.
     stores[0]
         .update(&first, &json!({"content": "x".repeat(20)}))
         .await;
@@ -273,7 +273,7 @@ async fn tenant_has_so_many_stores(place: Place) {
     ok(&delete(client, &third.path).await);
     let made = ok(&post_with(client, STORES, &new, ("idempotency-key", "k")).await);
     over_quota(&client.post(STORES, &new).await, 3);
-    // What was made under a key is no further one.
+    // A repeated call with an idempotency key creates no further store.
     let again = ok(&post_with(client, STORES, &new, ("idempotency-key", "k")).await);
     assert_eq!(again["id"], made["id"]);
     let listed = all(client, &format!("{STORES}?include_archived=true")).await;

@@ -1,4 +1,4 @@
-//! Calls at the same time: one comes first, and the others are told so.
+//! Concurrent calls: one wins, and the others get a conflict.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Sessions: how they are answered, what is refused, how they are listed, and
-//! what is written in them.
+//! Sessions: answers, refusals, listings and writes.
 
 use serde_json::{Value, json};
 
@@ -114,7 +113,7 @@ pub(super) async fn session_has_the_fields_that_clients_know(place: Place) {
         "{prompt}"
     );
 
-    // Whoever asks later is told all but the token.
+    // Later reads return everything except the token.
     let mut shown = made.clone();
     shown.as_object_mut().unwrap().remove("token");
     let path = format!("{SESSIONS}/{}", text(&made["id"]));
@@ -359,7 +358,7 @@ pub(super) async fn agents_calls_are_attributed_to_their_session(place: Place) {
     let everything = store.history().await;
     assert_eq!(everything[0]["path"], "/c.md");
     assert_eq!(everything[0]["created_by"]["type"], "api_actor");
-    // What is attached to be read is read.
+    // A read-only store can be read.
     let (content, is_error) = call(
         &holder,
         &path,

@@ -21,7 +21,7 @@ pub(super) const PREVIEW: &str = "managed-agents-2026-04-01";
 /// Facts that are checked at the same time.
 const AT_ONCE: usize = 4;
 
-/// What a fact is given: a tenant of its own on a server that others share.
+/// The fixture of a fact: a separate tenant on a shared server.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) deployment: Arc<Deployment>,
@@ -32,13 +32,13 @@ pub(super) struct Place {
     pub(super) client: Client,
     /// With another key of the tenant that may do everything.
     pub(super) second: Client,
-    /// With the scope `memory:read` alone.
+    /// With only the scope `memory:read`.
     pub(super) reader: Client,
-    /// With the scope `memory:write` alone.
+    /// With only the scope `memory:write`.
     pub(super) writer: Client,
-    /// With the scope `stores:admin` alone.
+    /// With only the scope `stores:admin`.
     pub(super) admin: Client,
-    /// With a key that may do everything in the tenant's first store alone.
+    /// With all scopes, limited to the tenant's first store.
     pub(super) bound: Client,
     /// With another tenant's key.
     pub(super) stranger: Client,
@@ -62,8 +62,8 @@ macro_rules! fact {
 }
 pub(super) use fact;
 
-/// Checks facts on one server; fails with the names of those that do not hold,
-/// and where the server met an error of its own.
+/// Checks facts on one server; fails with the names of failed facts, and if the
+/// server had an internal error.
 pub(super) async fn check(pair: Pair, facts: Vec<Fact>) {
     let deployment = Arc::new(Deployment::new(pair).await);
     let provision = deployment.provision().await;
@@ -264,7 +264,7 @@ pub(super) async fn post_text(client: &Client, path: &str, body: impl Into<reqwe
     send(request.header("content-type", "application/json").body(body)).await
 }
 
-/// What an answer holds that must be 200.
+/// The body of an answer that must be 200.
 #[track_caller]
 pub(super) fn ok(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text);

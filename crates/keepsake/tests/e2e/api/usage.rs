@@ -1,4 +1,4 @@
-//! How a store is used: what expires next, what nobody has read, and by whom.
+//! The usage of a store: next expiries, unread memories, and readers.
 
 use keepsake_core::Timestamp;
 use serde_json::json;

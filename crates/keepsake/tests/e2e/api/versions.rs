@@ -277,7 +277,7 @@ pub(super) async fn restored_version_is_a_new_one(place: Place) {
     assert_eq!(history.len(), 4);
     assert_eq!(history[0]["id"], restored["memory_version_id"]);
     assert_eq!(history[0]["operation"], "modified");
-    // What is so already is not written again.
+    // A change without effect is not written.
     let again = store.restore(&versions[0]).await;
     assert_eq!(again["memory_version_id"], restored["memory_version_id"]);
     assert_eq!(store.version_count().await, 4);

@@ -29,7 +29,7 @@ pub(crate) fn suite() -> PathBuf {
 /// What a release consists of.
 pub(crate) struct Chart {
     objects: Vec<Value>,
-    /// Where volumes are laid out.
+    /// The folder of the volumes.
     folder: TempDir,
 }
 
@@ -135,12 +135,12 @@ impl Chart {
         format!("http://127.0.0.1:{port}")
     }
 
-    /// Where clients are to go.
+    /// The URL for clients.
     pub(crate) fn public_url(&self) -> String {
         self.url(RELEASE)
     }
 
-    /// Where the operator is to go.
+    /// The URL for the operator.
     pub(crate) fn operator_url(&self) -> String {
         self.url(&format!("{RELEASE}-operator"))
     }
@@ -171,7 +171,8 @@ impl Chart {
         find(self.ordinary(), kind, name).unwrap_or_else(|| panic!("the chart has no {kind} {name}"))
     }
 
-    /// The first container of a pod, its files laid out, with what is `there`.
+    /// The first container of a pod with its files, in a cluster with the objects
+    /// `there`.
     fn container(&self, spec: &Value, there: &[&Value]) -> Container {
         let container = &spec["containers"][0];
         assert!(container["command"].is_null(), "the image's own program is run");
@@ -303,7 +304,7 @@ fn value_of(variable: &Value, there: &[&Value]) -> String {
     }
 }
 
-/// A value of the kind that a variable takes, for Secrets of somebody else's.
+/// A value of the type of a variable, for Secrets that the chart does not create.
 fn made_up(variable: &str) -> String {
     let value = match variable {
         "KEEPSAKE_INDEX_URL" | "KEEPSAKE_INDEX_JOBS_URL" => "postgres://made:up@database/keepsake",

@@ -1,4 +1,4 @@
-//! What is remembered of one tenant is not told to another.
+//! Caches never serve one tenant's data to another.
 
 use futures::future;
 use serde_json::{Value, json};
@@ -90,11 +90,11 @@ async fn same_content_is_another_blob(one: &Client, other: &Client) {
     let read_at = |memory: &Value| memory["last_accessed_at"].clone();
     let memories = format!("{}/memories", there.store);
     here.assert_reads("content of both").await;
-    // Who reads its own does not read another's.
+    // Reading a memory does not mark another tenant's memory as read.
     let listed = there.get(&memories).await;
     assert_eq!(read_at(&listed["data"][0]), Value::Null);
     there.assert_reads("content of both").await;
-    // What one removes is there for the other.
+    // A redaction does not affect the other tenant's copy.
     made(one, &here.path(), &json!({"content": "something else"})).await;
     let redacted = made(one, &format!("{}/redact", here.version()), &json!({})).await;
     assert_eq!(redacted["content_also_in"], json!([]));

@@ -1,4 +1,4 @@
-//! What each operation is sent.
+//! The requests of each operation.
 //!
 //! To add an operation: add a line to [`CASES`] (or to [`OPEN`], where it takes
 //! no credential) with bodies that its owner may send one after the other. For
@@ -16,10 +16,10 @@ pub(super) struct Body {
     pub(super) of: fn(&Ids) -> Value,
 }
 
-/// What a parameter stands for.
+/// The meaning of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// Something that may be somebody else's.
+    /// An id, which may be another tenant's.
     Of(Kind),
     /// Nothing of anybody's; this value is good everywhere.
     Plain(&'static str),
@@ -261,7 +261,7 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "service_account_id" => Meaning::Plain("ci"),
         "created_at[gt]" | "created_at[gte]" => Meaning::Plain("2020-01-01"),
         "created_at[lt]" | "created_at[lte]" => Meaning::Plain("2999-01-01"),
-        // Names that somebody else gives; tenants may have the same.
+        // Client-defined names, which tenants may share.
         "agent_id" => Meaning::Plain("agent_1"),
         "deployment_id" => Meaning::Plain("depl_1"),
         "agent_version" => Meaning::Plain("0"),
@@ -273,7 +273,7 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
         "operation" => Meaning::Plain("created"),
         "action" => Meaning::Plain("memory_store.create"),
         "view" => Meaning::Plain("full"),
-        // What both memories of the fixture are called.
+        // The name of both memories of the fixture.
         "query" => Meaning::Plain("one,two"),
         // Anything but `true`, so that the header below makes creations replace.
         "beta" => Meaning::Plain("false"),
@@ -282,14 +282,14 @@ pub(super) fn meaning(parameter: &str) -> Meaning {
     }
 }
 
-/// What an operation is sent.
+/// The request bodies of an operation.
 pub(super) fn bodies(operation_id: &str) -> &'static [Body] {
     let case = CASES.iter().find(|(id, _)| *id == operation_id);
     case.unwrap_or_else(|| panic!("{operation_id} has no case in isolation/cases.rs"))
         .1
 }
 
-/// A block of an agent tool; without an id, so that each is a call of its own.
+/// A block of an agent tool; without an id, so that none is a repeated call.
 fn block(name: &str, input: &Value) -> Value {
     json!({"type": "tool_use", "name": name, "input": input})
 }

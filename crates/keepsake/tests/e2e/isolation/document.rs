@@ -51,7 +51,7 @@ pub(super) fn operations(document: &Value) -> Vec<Operation> {
                 here.map(|parameter| parameter["name"].as_str().unwrap().to_owned())
                     .collect::<Vec<_>>()
             };
-            // Every POST is sent one; what is asked over MCP has names of its own.
+            // Every POST has one; MCP requests have other headers.
             let is_key = |name: &String| name == "Idempotency-Key";
             let (keys, in_headers) = names("header").into_iter().partition::<Vec<_>, _>(is_key);
             let is_idempotent = method == "post" && !path.starts_with("/mcp");
@@ -73,7 +73,7 @@ pub(super) fn operations(document: &Value) -> Vec<Operation> {
     operations
 }
 
-/// A parameter, or the one that it refers to.
+/// A parameter, resolved if it is a reference.
 fn resolved<'a>(document: &'a Value, parameter: &'a Value) -> &'a Value {
     match parameter["$ref"].as_str() {
         Some(place) => document.pointer(place.trim_start_matches('#')).unwrap(),

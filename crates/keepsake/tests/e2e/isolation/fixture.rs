@@ -1,4 +1,4 @@
-//! Objects of one tenant, of another, and of nobody.
+//! Objects of two tenants, and unknown ids.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ pub(super) const STORES: &str = "/v1/memory_stores";
 pub(super) const SESSIONS: &str = "/v1/sessions";
 const KEYS: &str = "/v1/api_keys";
 const ERASURES: &str = "/v1/erasures";
-/// The end of ids that nobody ever made.
+/// The end of unknown ids.
 pub(super) const NEVER: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
-/// What may be somebody else's.
+/// The kinds of ids that may be another tenant's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Store,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Resource,
     /// Of a store that is attached to no session.
     Spare,
-    /// Where the memory stands in the session.
+    /// The path of the memory in the session.
     MountedPath,
     /// Of a memory's content.
     Hash,
@@ -44,7 +44,7 @@ pub(super) enum Kind {
 pub(super) struct Ids(BTreeMap<Kind, String>);
 
 impl Ids {
-    /// What nobody ever had; each as long as a real one.
+    /// Unknown ids of the same length as real ones.
     pub(super) fn of_nobody() -> Self {
         let id = |prefix: &str| format!("{prefix}{NEVER}");
         Self(BTreeMap::from([
@@ -107,7 +107,7 @@ impl Fixture {
         };
         let [store, second, spare] = [new("store").await, new("second").await, new("spare").await];
         let mut fixture = Self::in_store(client, label, &store).await;
-        // For what is attached to have a second page.
+        // A second attached store, for a second page of resources.
         let session = format!("{SESSIONS}/{}", fixture.ids.get(Kind::Session));
         let resource = json!({"type": "memory_store", "memory_store_id": second});
         made(client, &format!("{session}/resources"), &resource).await;
@@ -128,13 +128,13 @@ impl Fixture {
             json!({"name": format!("key of {label}"), "scopes": scopes, "memory_store_ids": [store]});
         let key = made(client, KEYS, &new_key).await;
         secrets::remember(text(&key["api_key"]), "an API key");
-        // What is not the head can be redacted.
+        // Only versions other than the head can be redacted.
         let edit = json!({"content": format!("{label} second")});
         let by_key = client.with_key(text(&key["api_key"]));
         let edited = made(&by_key, &format!("{memories}/{id}"), &edit).await;
         let session = session_on(client, label, store).await;
         let mounted = text(&session["resources"][0]["mount_path"]).replace("/mnt/memory/", "/memories/");
-        // Of what was never there, so that nothing goes.
+        // Erases a path without memories, so that nothing is removed.
         let erased = json!({"memory_store_id": store, "path_prefix": "/none/"});
         let erasure = made(client, ERASURES, &erased).await;
         Self {
@@ -202,7 +202,7 @@ pub(super) async fn snapshot(client: &Client) -> Vec<Value> {
     all
 }
 
-/// What a store holds and has held.
+/// The current and former content of a store.
 pub(super) async fn snapshot_of_store(client: &Client, store: &str) -> Vec<Value> {
     let path = format!("{STORES}/{store}");
     let mut all = listed(client, &format!("{path}/memories?limit=100")).await;

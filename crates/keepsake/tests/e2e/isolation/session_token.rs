@@ -1,4 +1,4 @@
-//! What a session's token may do, operation by operation.
+//! The permissions of a session token for each operation.
 //!
 //! The operations are those of the server's own document: one that is new fails
 //! here until it is said what a token may do with it.
@@ -220,7 +220,7 @@ async fn on_what_is_read_only(owner: &Client, operation: &Operation) {
     );
 }
 
-/// Of a store or a session that is not its own, a token is told nothing.
+/// For a token, other stores and sessions do not exist.
 async fn on_what_is_not_attached(owner: &Client, operation: &Operation) {
     let mut own = Fixture::new(owner, "ayla").await.ids;
     let client = holder(owner, &mut own, "read_write").await;

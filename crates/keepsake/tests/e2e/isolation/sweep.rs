@@ -21,12 +21,12 @@ pub(super) struct Target {
     pub(super) ids: Ids,
 }
 
-/// Who asks for what is not its own.
+/// A caller that requests another tenant's objects.
 pub(super) struct Attacker {
     name: &'static str,
     pub(super) client: Client,
     own: Ids,
-    /// What it is told of a store that never existed.
+    /// The status of its requests for an unknown store.
     refusal: u16,
     /// Whether it is of the owner's tenant, whose cursors are its own.
     is_of_tenant: bool,
@@ -41,8 +41,8 @@ struct Form {
 }
 
 impl Form {
-    /// Every form: each parameter of a GET alone, but for those that it cannot be
-    /// asked without; else each body, without parameters and headers, and with all.
+    /// All forms of an operation. For a GET: each optional parameter separately.
+    /// Otherwise: each body, without and with all parameters and headers.
     fn all(operation: &Operation) -> Vec<Self> {
         let query: Vec<_> = operation
             .in_query
@@ -140,7 +140,7 @@ impl Attacker {
         }
     }
 
-    /// The owner's own key that may do everything in one store alone.
+    /// A key of the owner with all scopes in only one store.
     pub(super) async fn bound(client: Client, store_id: StoreId) -> Self {
         let own = Fixture::in_store(&client, "bela", &store_id.to_string())
             .await
@@ -198,7 +198,7 @@ impl Attacker {
         }
     }
 
-    /// Asks with some kinds foreign, and with those nobody's.
+    /// Compares the answers for foreign ids of some kinds and for unknown ids.
     async fn compare(&self, target: &Target, form: &Form, own: &Ids, foreign: &[Kind], secrets: &[String]) {
         let operation = &target.operation;
         let theirs = own.with(foreign, &target.ids);
@@ -249,7 +249,7 @@ impl Attacker {
                 assert_nothing_of(&[owner.to_string()], &claimed, &operation.id);
             }
         }
-        // A cursor of its own search is had by reading.
+        // A search for a cursor reads memories.
         assert_eq!(unread(snapshot(&self.client).await), before);
     }
 
@@ -258,7 +258,7 @@ impl Attacker {
         let mut ids = self.own.clone();
         if operation.is_paged() {
             // A key that sees one store has no second page of stores.
-            // Nor of what is attached to a session that it sees.
+            // It also has no second page of a session's resources.
             let is_of_stores = operation.in_path.is_empty() || operation.id == "sessions.resources.list";
             let has_none = self.refusal == 401 || self.is_of_tenant && is_of_stores;
             let page = if has_none {
@@ -272,7 +272,7 @@ impl Attacker {
     }
 }
 
-/// What others have of which one's own list has nothing.
+/// The other tenants' values that are not in the own list.
 fn others_secrets(listed: &[Value], own: &[Value]) -> Vec<String> {
     let own = secrets_of(own);
     let mut secrets = secrets_of(listed);
@@ -352,7 +352,7 @@ fn needed_query(operation: &Operation) -> Vec<(String, Meaning)> {
     needed.map(|name| (name.clone(), cases::meaning(name))).collect()
 }
 
-/// Asks once, with no parameters but those that it cannot be asked without.
+/// Sends one request with only the required parameters.
 pub(super) async fn ask(client: &Client, operation: &Operation, ids: &Ids, body: Option<&Value>) -> Answer {
     let form = Form {
         query: needed_query(operation),
@@ -408,7 +408,7 @@ pub(super) async fn call_again_as_owner(owner: &Client, targets: &[Target]) {
     }
 }
 
-/// What a key that may do everything is answered, of what is its own.
+/// The status for the owner with all scopes.
 fn status_for_owner(operation: &Operation) -> u16 {
     if cases::OF_TOKENS.contains(&operation.id.as_str()) {
         400
@@ -437,8 +437,8 @@ async fn call(client: &Client, Target { operation, ids }: &Target) -> Vec<Answer
     answers
 }
 
-/// Carries out every operation on what is one's own, under keys that others
-/// used for the same: nothing of theirs comes of it.
+/// Sends every operation for own objects with idempotency keys that other tenants
+/// used: the answers contain nothing of theirs.
 pub(super) async fn call_own(attacker: &Attacker, operations: &[Operation], listed: &[Value]) {
     for operation in operations {
         let mut target = Target {
@@ -459,7 +459,7 @@ pub(super) async fn call_own(attacker: &Attacker, operations: &[Operation], list
     }
 }
 
-/// What anyone may ask is the same for all.
+/// Public operations have the same answer for all.
 pub(super) async fn assert_open(operations: &[Operation], one: &Client, other: &Client) {
     for operation in operations {
         assert_eq!(operation.method, Method::GET, "{}", operation.id);

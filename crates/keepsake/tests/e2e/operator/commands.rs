@@ -168,7 +168,7 @@ async fn commands_say_what_is_wrong_on_both_sides() {
     );
 }
 
-/// Each command is told by the side it was given on.
+/// The audit has each command with its actor.
 async fn assert_commands_are_audited(operator: &Operator, id: &str, other_id: &str, key_id: &str) {
     let told = operator.audit("/admin/v1/audit").await;
     for (actor, action, object) in [
@@ -265,7 +265,7 @@ async fn key_that_signs_tokens_is_changed_on_both_sides_and_audited() {
 
     let rotated = sides.remote("token-key rotate --compromised --json").await.json();
     assert_eq!(rotated["id"], "token-4");
-    // What was verified a moment ago is believed for as long as a key is.
+    // A verified token is cached as long as a key.
     let is_refused = async || old.get(&path).await.status == 401;
     eventually(
         "a distrusted token is refused",

@@ -24,7 +24,7 @@ pub(crate) struct Answer {
     pub(crate) text: String,
 }
 
-/// What a tool call was answered with.
+/// The answer to a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ToolResult {
     pub(crate) content: String,
@@ -148,7 +148,7 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// What the body says, which must be a `tool_result` block and no more.
+    /// The body, which must be exactly a `tool_result` block.
     pub(crate) fn tool_result(&self) -> ToolResult {
         let block = self.json();
         let fields = block.as_object().unwrap();

@@ -20,7 +20,7 @@ pub(crate) async fn keepsake(arguments: &[&str]) -> Run {
     keepsake_with(arguments, &[]).await
 }
 
-/// Runs `keepsake` with these variables of Keepsake's alone.
+/// Runs `keepsake` with only these of Keepsake's variables.
 pub(crate) async fn keepsake_with(arguments: &[&str], variables: &[(&str, &str)]) -> Run {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars_os() {

@@ -84,7 +84,7 @@ async fn pass_requests(from: OwnedReadHalf, mut to: OwnedWriteHalf, bodies: &Bod
                 return to.shutdown().await;
             }
         }
-        // Sent on at once: a client may wait to be told to go on with the body.
+        // Forwarded immediately: a client may wait for `100 Continue`.
         to.write_all(&head).await?;
         let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
         assert!(

@@ -35,7 +35,7 @@ impl Deployment {
         Provision { engine, index }
     }
 
-    /// Makes one tenant without limits of its own.
+    /// Creates a tenant with the default limits.
     pub(crate) async fn tenant(&self) -> Tenant {
         self.tenant_with(LimitOverrides::default()).await
     }

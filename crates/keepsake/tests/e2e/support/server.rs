@@ -86,7 +86,7 @@ impl Server {
         assert_eq!(status.code(), Some(0), "{}", self.running.output());
     }
 
-    /// What it wrote since it was last started.
+    /// The output since the last start.
     pub(crate) fn output(&self) -> String {
         self.running.output()
     }
