@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use futures::future::BoxFuture;
 use keepsake_core::TenantId;
 use keepsake_telemetry::{Metrics, Outcome};
 use tracing::{Instrument, Span};
@@ -117,8 +118,9 @@ impl Database {
 
     async fn begin(&self, call: &'static str, role: Role, mode: Mode) -> Result<Tx, IndexError> {
         let mut call = Call::new(self.clone(), call, role, mode);
-        // Boxed, so that the types of the callers' futures stay small.
-        let connection = Box::pin(call.connect()).await?;
+        // A trait object keeps the types of the callers' futures small.
+        let connected: BoxFuture<'_, _> = Box::pin(call.connect());
+        let connection = connected.await?;
         Ok(Tx::new(call, connection))
     }
 }

@@ -108,7 +108,7 @@ impl ServerHandler for MemoryServer {
             .call_tool_named(&principal, mounts, &request.name, call);
         let called = called.instrument(span_of(&context));
         let answer = match held {
-            Some(held) => holding(held, called).await,
+            Some(held) => Box::pin(holding(held, called)).await,
             None => called.await,
         };
         let answer = answer.map_err(|error| told(&error))?;

@@ -1,5 +1,6 @@
 //! A transaction, and statements on it.
 
+use futures::future::BoxFuture;
 use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgRow};
@@ -133,7 +134,8 @@ impl Tx {
                 Connection::PostgresStatement(_) | Connection::SqliteStatement(_) => Ok(()),
             }
         };
-        call.run(commit).await
+        let committed: BoxFuture<'_, _> = Box::pin(call.run(commit));
+        committed.await
     }
 
     /// Sends a statement. The first one is sent once more, on another connection,
@@ -266,8 +268,9 @@ impl Query<'_> {
         if let Some(failure) = self.failure {
             return Err(sqlx::Error::Encode(failure).into());
         }
-        // Boxed, so that the types of the callers' futures stay small.
-        Box::pin(self.tx.send(self.statement, fetch)).await
+        // A trait object keeps the types of the callers' futures small.
+        let sent: BoxFuture<'_, _> = Box::pin(self.tx.send(self.statement, fetch));
+        sent.await
     }
 
     /// Executes the statement; answers the number of rows it changed.

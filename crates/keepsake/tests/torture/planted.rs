@@ -201,7 +201,7 @@ async fn checker_finds_nothing_without_a_bug() {
 async fn checker_finds_a_missing_compare_and_set() {
     let folder = TestFolder::new().await;
     let (index, blobs) = open(&folder.dir).await;
-    let index = BuggyIndex::new(index, Bug::NoCompareAndSet);
+    let index = BuggyIndex::around(index, Bug::NoCompareAndSet);
     let violations = folder.violations_of(index, blobs).await;
     assert_found(&violations, &["FollowsFromPredecessor"]);
 }
@@ -210,7 +210,7 @@ async fn checker_finds_a_missing_compare_and_set() {
 async fn checker_finds_acknowledgements_before_the_commit() {
     let folder = TestFolder::new().await;
     let (index, blobs) = open(&folder.dir).await;
-    let index = BuggyIndex::new(index, Bug::AcknowledgesBeforeTheCommit);
+    let index = BuggyIndex::around(index, Bug::AcknowledgesBeforeTheCommit);
     let violations = folder.violations_of(index, blobs).await;
     assert_found(&violations, &["AcknowledgedIsKept", "ReadIsCurrent"]);
 }
@@ -219,7 +219,7 @@ async fn checker_finds_acknowledgements_before_the_commit() {
 async fn checker_finds_a_leaked_open_transaction() {
     let folder = TestFolder::new().await;
     let (index, blobs) = open(&folder.dir).await;
-    let index = BuggyIndex::new(index, Bug::LeaksATransaction);
+    let index = BuggyIndex::around(index, Bug::LeaksATransaction);
     let violations = folder.violations_of(index, blobs).await;
     assert_found(&violations, &["AcknowledgedIsKept"]);
 }
@@ -286,7 +286,7 @@ async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
     let folder = TestFolder::new().await;
     let (mut index, blobs) = open(&folder.dir).await;
     if is_buggy {
-        index = BuggyIndex::new(index, Bug::SweepsWithoutCondemnation(Arc::clone(&blobs)));
+        index = BuggyIndex::around(index, Bug::SweepsWithoutCondemnation(Arc::clone(&blobs)));
     }
     let blobs = HookedBlobs::new(blobs);
     let clock = Arc::new(ManualClock::new(SystemClock.now()));

@@ -47,7 +47,7 @@ struct State {
 }
 
 impl BuggyIndex {
-    pub(super) fn new(index: Index, bug: Bug) -> Index {
+    pub(super) fn around(index: Index, bug: Bug) -> Index {
         index.with_methods(|inner| {
             Arc::new(Self {
                 inner,
