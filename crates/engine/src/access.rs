@@ -1,13 +1,14 @@
-//! When memories were last read: coalesced here, written in batches.
+//! Records when memories were last read, in memory, and writes it in batches.
 //!
-//! A read never waits for, nor causes, a write. A crash may forget the reads
-//! since the last flush, no more; and not those in the last tenth of a life,
-//! which are written at once.
+//! A read never waits for a write and never causes one. A crash loses at most
+//! the reads since the last flush. Reads in the last tenth of a memory's unused
+//! period are written at once.
 //!
-//! Other replicas wait with expiry for the reads that this one has not written,
-//! but not for long after its last heartbeat. So it refuses credentials once its
-//! last successful heartbeat is too old, whether later ones failed, hang, or were
-//! never sent: the clock decides.
+//! Before another replica expires memories, it waits for the reads that this
+//! replica has not written. It stops waiting soon after this replica's last
+//! heartbeat. So this replica refuses credentials when its last successful
+//! heartbeat is too old by its clock, no matter whether later heartbeats
+//! failed, hang, or were never sent.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,55 +25,56 @@ use crate::{Clock, Engine, EngineError, Principal};
 /// Rows of one batch.
 const BATCH_ROWS: usize = 1000;
 
-/// How long a flush may take, the wait for another one included: less than the
-/// time between two.
+/// Time limit of a flush, including the wait for another flush. It is shorter
+/// than the interval between two flushes.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a heartbeat may take.
+/// Time limit of a heartbeat.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(8);
-/// The same for one that a request waits for.
+/// Time limit of a heartbeat that a request waits for.
 const URGENT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Key = (TenantId, StoreId, MemoryId);
 
-/// Memories noted before a flush is begun early, so that the log stays small.
+/// Noted memories above which a flush starts early, so that the log stays
+/// small.
 const EARLY_FLUSH_ROWS: usize = 20_000;
 
-/// How long a store is believed to have no period: a new one waits longer than
-/// that before it has an effect.
+/// How long the engine remembers that a store has no unused period. A new
+/// period takes effect only after a longer delay.
 const WITHOUT_PERIOD_FOR: Duration = Duration::from_mins(10);
-/// Stores remembered to have no period, at most.
+/// Maximum number of stores remembered to have no unused period.
 const WITHOUT_PERIOD: usize = 10_000;
 
 /// The latest read of each memory since the last flush.
 #[derive(Debug)]
 pub(crate) struct Log {
     reads: Mutex<HashMap<Key, (Timestamp, Actor)>>,
-    /// Held by whoever flushes: a flush that finds nothing noted must not claim
-    /// what another one took and has not written yet.
+    /// Held during a flush. A second flush that finds an empty log must not
+    /// report reads as written while the first flush still writes them.
     flushing: tokio::sync::Mutex<()>,
-    /// Until when all reads are written, in microseconds since 1970.
+    /// Every read before this time is written; microseconds since 1970.
     flushed_through: AtomicI64,
-    /// Whether a flush is about to begin that will take what was noted so far.
+    /// Whether a flush will soon start and take the reads noted so far.
     flush_is_near: AtomicBool,
-    /// When the last heartbeat was sent that arrived; 0: none has.
+    /// When the last successful heartbeat was sent; 0: none was.
     heartbeat_at: AtomicI64,
     /// When the last heartbeat that a request waited for ended.
     urgent_heartbeat: tokio::sync::Mutex<Option<Instant>>,
-    /// Stores that had no period of expiry, and until when that is believed.
+    /// Stores without an unused period, and until when that is remembered.
     without_period: Mutex<HashMap<(TenantId, StoreId), Timestamp>>,
 }
 
-/// What noting a read found.
+/// The result of noting a read.
 struct Noted {
     at: Timestamp,
-    /// Whether the memory was not noted since the last flush.
+    /// Whether the memory had no noted read since the last flush.
     is_new: bool,
-    /// Memories noted.
+    /// Number of memories with a noted read.
     memories: usize,
 }
 
 impl Log {
-    /// An empty log: no read of before `now` is missing in the index.
+    /// Creates an empty log; all reads before `now` count as written.
     pub(crate) fn new(now: Timestamp) -> Self {
         Self {
             reads: Mutex::default(),
@@ -85,7 +87,7 @@ impl Log {
         }
     }
 
-    /// Has the metrics tell how far this log is behind, while it is there.
+    /// Registers the flush lag as a metric for as long as this log exists.
     pub(crate) fn tell_lag(self: &Arc<Self>, metrics: &Metrics, clock: Arc<dyn Clock>) {
         let log = Arc::downgrade(self);
         metrics.watch_access_flush_lag(move || {
@@ -95,8 +97,8 @@ impl Log {
         });
     }
 
-    /// Whether the others may soon stop waiting for the reads that are not
-    /// written here.
+    /// Whether other replicas may soon stop waiting for this replica's
+    /// unwritten reads.
     fn is_cut_off(&self, now: Timestamp) -> bool {
         let heartbeat_at = Timestamp::from_micros(self.heartbeat_at.load(Ordering::Acquire));
         heartbeat_at.plus(FORGOTTEN_AFTER / 2) <= now
@@ -106,11 +108,12 @@ impl Log {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a read. It has its time under the lock, so that a flush which has
-    /// not taken it does not claim that time.
+    /// Notes a read. The time is taken under the lock, so that a flush which
+    /// does not include the read does not report that time as written.
     fn record(&self, key: Key, clock: &dyn Clock, by: &Actor) -> Noted {
         let mut reads = self.reads();
-        // A clock that was set back must not give it a time that is claimed already.
+        // After the clock was set back, the time must not be one that a flush
+        // already reported as written.
         let claimed = Timestamp::from_micros(self.flushed_through.load(Ordering::Acquire));
         let at = clock.now().max(claimed);
         let is_new = put(&mut reads, key, at, by);
@@ -118,12 +121,12 @@ impl Log {
         Noted { at, is_new, memories }
     }
 
-    /// When a memory was last read, as far as it is not written yet.
+    /// When a memory was last read, if that read is not written yet.
     pub(crate) fn noted(&self, key: &Key) -> Option<Timestamp> {
         self.reads().get(key).map(|(at, _)| *at)
     }
 
-    /// The same, and who read it.
+    /// When a memory was last read and by whom, if that is not written yet.
     pub(crate) fn noted_by(&self, key: &Key) -> Option<(Timestamp, Actor)> {
         self.reads().get(key).cloned()
     }
@@ -175,14 +178,14 @@ impl Log {
     }
 }
 
-/// Reads on their way to the index. Dropping it puts those back that were not
-/// written, also where the flush failed or was given up.
+/// Reads that a flush writes to the index. Dropping the value puts the
+/// unwritten reads back into the log, also after a failed or cancelled flush.
 struct Taken<'a> {
     log: &'a Log,
     rows: Vec<AccessRow>,
-    /// How many of the rows are written, from the first on.
+    /// How many of the rows are written, counted from the first.
     written: usize,
-    /// When they were taken: earlier reads are among them.
+    /// When the reads were taken; all earlier reads are included.
     at: Timestamp,
 }
 
@@ -192,7 +195,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Puts a read in its place; answers whether its memory was not there.
+/// Keeps the later read of a memory; returns whether the memory was new.
 fn put(reads: &mut HashMap<Key, (Timestamp, Actor)>, key: Key, at: Timestamp, by: &Actor) -> bool {
     match reads.entry(key) {
         Entry::Occupied(mut known) => {
@@ -209,12 +212,12 @@ fn put(reads: &mut HashMap<Key, (Timestamp, Actor)>, key: Key, at: Timestamp, by
 }
 
 impl Engine {
-    /// Notes that a memory's content was read, now.
+    /// Notes that a memory's content was read now.
     pub(crate) fn note_read(&self, principal: &Principal, store_id: StoreId, memory_id: MemoryId) {
         self.note_reads(principal, [(store_id, memory_id)]);
     }
 
-    /// Notes that the contents of memories were read, now.
+    /// Notes that the contents of memories were read now.
     pub(crate) fn note_reads(
         &self,
         principal: &Principal,
@@ -236,7 +239,8 @@ impl Engine {
         }
         let (engine, limits) = (self.clone(), &principal.limits);
         let tenants = (limits.unused_period_secs(), limits.period_set_at);
-        // One after the other: the first of a store may tell that no other can be.
+        // In sequence: the first check of a store may show that the store has
+        // no unused period.
         tokio::spawn(async move {
             for (store_id, memory_id, at) in maybe_late {
                 if engine.0.access.has_no_period((tenant_id, store_id), at) {
@@ -256,7 +260,8 @@ impl Engine {
         });
     }
 
-    /// Whether a read comes in the last tenth of a life, or after it.
+    /// Whether a read comes in the last tenth of the unused period, or after
+    /// it.
     async fn is_late(
         &self,
         (tenant_id, store_id, memory_id): Key,
@@ -279,7 +284,7 @@ impl Engine {
         Ok(!memory.is_pinned && ends_at.is_some_and(|ends_at| ends_at.minus(tenth) <= read_at))
     }
 
-    /// Begins to write what is noted, beside what goes on.
+    /// Starts a flush in the background.
     fn flush_soon(&self) {
         if self.0.access.flush_is_near.swap(true, Ordering::AcqRel) {
             return;
@@ -289,27 +294,28 @@ impl Engine {
             if let Err(error) = engine.write_access().await {
                 tracing::warn!(error = %error, "engine.flush_access failed; tried again at the next tick");
             }
-            // Also where it never had its turn.
+            // Also reset when the flush timed out before it got the lock.
             engine.0.access.flush_is_near.store(false, Ordering::Release);
         });
     }
 
-    /// Writes the access times noted so far, this replica's heartbeat, and when
-    /// keys were used. Every part has a time limit.
+    /// Writes the noted reads, this replica's heartbeat, and the use of API
+    /// keys. Each part has a time limit.
     ///
-    /// Answers how many memories' times were written.
+    /// Returns the number of memories whose access times were written.
     ///
     /// # Errors
-    /// [`IndexError`] when they could not be written; they are kept for the
-    /// next flush, and the heartbeat, which is sent all the same, does not claim
-    /// them.
+    /// [`IndexError`] when the access times could not be written. They are kept
+    /// for the next flush. The heartbeat is sent in any case and does not
+    /// report them as written.
     #[tracing::instrument(name = "engine.flush_access", level = "debug", skip_all)]
     pub async fn flush_access(&self) -> Result<usize, IndexError> {
         let written = self.write_access().await;
-        // Also where nothing was written: others must wait for what is noted here.
+        // Also after a failed write: other replicas must wait for the reads
+        // noted here.
         within(HEARTBEAT_TIMEOUT, self.heartbeat()).await?;
         let written = written?;
-        // Last: nothing that expires waits for them.
+        // Last, because no expiry depends on the use of API keys.
         within(FLUSH_TIMEOUT, self.write_key_use()).await?;
         if let Err(error) = within(FLUSH_TIMEOUT, self.write_events()).await {
             tracing::warn!(error = %error, "engine.write_events failed; tried again at the next tick");
@@ -317,11 +323,11 @@ impl Engine {
         Ok(written)
     }
 
-    /// Tells the others that this replica lives, and through when its reads are
+    /// Records that this replica is alive, and up to which time its reads are
     /// written.
     pub(crate) async fn heartbeat(&self) -> Result<(), IndexError> {
         let (log, now) = (&self.0.access, self.now());
-        // A flush that is under way moves this only after it has written.
+        // A flush advances this only after its writes succeeded.
         let flushed_through = Timestamp::from_micros(log.flushed_through.load(Ordering::Acquire));
         self.0
             .index
@@ -332,19 +338,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether other replicas may soon expire memories that this one serves. Never
-    /// true for an index of one process, which writes its reads before it expires.
+    /// Whether other replicas may soon expire memories that this replica
+    /// serves. Always false for an index of a single process, which writes its
+    /// reads before it expires memories.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.0.index.is_shared() && self.0.access.is_cut_off(self.now())
     }
 
-    /// Sends a heartbeat at once where the last one is too old, as after an outage.
+    /// Sends a heartbeat at once when the last one is too old, as after an
+    /// outage.
     pub(crate) async fn end_cut_off(&self) {
         if !self.is_cut_off() {
             return;
         }
         let asked_at = Instant::now();
-        // All who come meanwhile wait for one attempt.
+        // Concurrent requests share one attempt.
         let mut ended_at = self.0.access.urgent_heartbeat.lock().await;
         if ended_at.is_some_and(|ended_at| asked_at < ended_at) {
             return;
@@ -355,7 +363,8 @@ impl Engine {
         *ended_at = Some(Instant::now());
     }
 
-    /// Writes what is noted; once all of it is written, it is known through when.
+    /// Writes the noted reads, then advances the time up to which all are
+    /// written.
     async fn write_access(&self) -> Result<usize, IndexError> {
         let log = &self.0.access;
         within(FLUSH_TIMEOUT, async {
@@ -367,7 +376,8 @@ impl Engine {
                 self.0.index.flush_access(&taken.rows[taken.written..end]).await?;
                 taken.written = end;
             }
-            // Memories of a session's stores live on by it, as if they were read.
+            // The use of a session counts as a read of the memories in its
+            // stores.
             self.write_session_use().await?;
             log.flushed_through
                 .fetch_max(taken.at.as_micros(), Ordering::AcqRel);
@@ -377,7 +387,7 @@ impl Engine {
     }
 }
 
-/// Waits for a call of the index, at most `limit`.
+/// Waits at most `limit` for a call of the index.
 async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, IndexError>>,

@@ -1,4 +1,4 @@
-//! What was done to a tenant, and by whom.
+//! The audit of a tenant: which changes were made, and by whom.
 
 use keepsake_core::{TenantId, Timestamp};
 use keepsake_index::{AuditAction, AuditEntry, AuditListing, AuditPlace, Scope};
@@ -20,7 +20,7 @@ pub struct AuditQuery {
     pub actor_id: Option<String>,
     /// Only actions on this object.
     pub object_id: Option<Uuid>,
-    /// Which part.
+    /// The page to return.
     pub page: PageRequest,
 }
 
@@ -40,10 +40,10 @@ impl AuditQuery {
 }
 
 impl Engine {
-    /// Lists the audit of the credential's own tenant, newest first.
+    /// Lists the audit of the credential's tenant, newest first.
     ///
     /// # Errors
-    /// [`EngineError::PermissionDenied`] (also where the credential is bound to
+    /// [`EngineError::PermissionDenied`] (also when the credential is bound to
     /// a list of stores), [`EngineError::Invalid`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.audit", level = "debug", skip_all)]
     pub async fn audit(
@@ -72,7 +72,7 @@ impl Engine {
             actor_id: query.actor_id.clone(),
             object_id: query.object_id,
             before: self.audit_place(identity, &query.page).await?,
-            // One more tells whether there is another page.
+            // One more item shows whether there is another page.
             limit: limit + 1,
         };
         let items = self.0.index.audit.list(tenant_id, &listing).await?;
@@ -97,7 +97,7 @@ impl Engine {
     }
 }
 
-/// An entry's place in its order, as a cursor holds it.
+/// The position of an entry in the listing, as a cursor contains it.
 pub(crate) fn audit_position(entry: &AuditEntry) -> Vec<u8> {
     let at = entry.at.as_micros().to_be_bytes();
     [at.as_slice(), entry.id.as_bytes()].concat()

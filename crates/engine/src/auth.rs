@@ -1,4 +1,4 @@
-//! Who is it: from a presented secret to a principal.
+//! Authentication: turns a presented secret into a principal.
 
 pub(crate) mod keys;
 pub(crate) mod sessions;
@@ -13,29 +13,30 @@ use keepsake_index::Scope;
 use crate::{Engine, EngineError, Mounts};
 use sessions::Attached;
 
-/// How long what was looked up of a credential is believed. Together with the
-/// look-up itself it keeps a revocation within five seconds.
+/// Lifetime of cached credential look-ups. It is short enough that a revocation
+/// takes effect within five seconds, including the time of the look-up.
 const BELIEVED_FOR: Duration = Duration::from_secs(3);
-/// Credentials of each kind that are remembered, at most.
+/// Maximum number of cached credentials of each kind.
 const REMEMBERED: u64 = 10_000;
-/// Why a credential of a tenant is refused that is not served.
+/// The reason for refusing credentials of a suspended tenant.
 const SUSPENDED: &str = "the tenant is suspended";
 
-/// Who makes a request, and what it may do.
+/// Identity and permissions of the caller of a request.
 #[derive(Debug, Clone)]
 pub struct Principal {
-    /// The tenant, which follows from the credential alone.
+    /// The tenant, always derived from the credential.
     pub tenant_id: TenantId,
-    /// Who its changes are attributed to.
+    /// The actor that changes are attributed to.
     pub actor: Actor,
     /// The tenant's limits.
     pub limits: Limits,
     scopes: Vec<Scope>,
-    /// The only stores that the credential was granted; `None`: all of the tenant's.
+    /// The only stores granted to the credential; `None`: all stores of the
+    /// tenant.
     store_ids: Option<Vec<StoreId>>,
-    /// When the credential ends: no token issued to it may live longer.
+    /// When the credential expires. Tokens issued to it must not live longer.
     pub(crate) expires_at: Option<Timestamp>,
-    /// The session that the credential is a token of, and what is attached to it.
+    /// The session whose token the credential is, with its attached stores.
     session: Option<Arc<Attached>>,
 }
 
@@ -43,7 +44,7 @@ impl Principal {
     /// Checks that the credential has a scope.
     ///
     /// # Errors
-    /// [`EngineError::PermissionDenied`] when it has not.
+    /// [`EngineError::PermissionDenied`] when it does not.
     pub fn require(&self, scope: Scope) -> Result<(), EngineError> {
         if self.scopes.contains(&scope) {
             Ok(())
@@ -52,11 +53,12 @@ impl Principal {
         }
     }
 
-    /// Checks that the credential sees a store: one bound to a list of stores
-    /// is told of others what it is told of those that never existed.
+    /// Checks that the credential may see a store. For a credential that is
+    /// bound to a list of stores, another store looks like one that never
+    /// existed.
     ///
     /// # Errors
-    /// [`EngineError::StoreNotFound`] when it does not.
+    /// [`EngineError::StoreNotFound`] when it may not.
     pub fn require_store(&self, store_id: StoreId) -> Result<(), EngineError> {
         match self.store_ids() {
             Some(seen) if !seen.contains(&store_id) => Err(EngineError::StoreNotFound),
@@ -64,15 +66,15 @@ impl Principal {
         }
     }
 
-    /// Checks that the credential may change what is in a store.
+    /// Checks that the credential may change memories of a store.
     ///
-    /// Whatever writes asks this, and the commit asks it once more: what is
-    /// attached for reading alone is written on no way.
+    /// Every write calls this first, and the commit calls it again, so that a
+    /// read-only attachment never allows a write.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`] without the scope,
-    /// [`EngineError::StoreNotFound`] as [`Self::require_store`],
-    /// [`EngineError::ReadOnly`] where the session may only read the store.
+    /// [`EngineError::StoreNotFound`] as for [`Self::require_store`],
+    /// [`EngineError::ReadOnly`] when the session may only read the store.
     pub fn require_writable(&self, store_id: StoreId) -> Result<(), EngineError> {
         self.require(Scope::MemoryWrite)?;
         self.require_store(store_id)?;
@@ -82,15 +84,15 @@ impl Principal {
         Ok(())
     }
 
-    /// Whether the credential is a session's token and the session may only read
-    /// the store.
+    /// Whether the credential is the token of a session that may only read the
+    /// store.
     pub(crate) fn is_read_only(&self, store_id: StoreId) -> bool {
         let session = self.session.as_ref();
         session.is_some_and(|session| session.mounts.is_read_only(store_id))
     }
 
-    /// Checks that the credential is no session's token, which may do nothing but
-    /// read and change memories.
+    /// Checks that the credential is not a session's token. Session tokens may
+    /// only read and change memories.
     ///
     /// # Errors
     /// [`EngineError::NotForSessions`] when it is one.
@@ -101,17 +103,17 @@ impl Principal {
         }
     }
 
-    /// The session that the credential is a token of.
+    /// The session whose token the credential is.
     pub fn session_id(&self) -> Option<SessionId> {
         self.session.as_ref().map(|session| session.session_id)
     }
 
-    /// Where the paths of that session's tools lead.
+    /// The mounts that resolve the paths of that session's tools.
     pub fn mounts(&self) -> Option<&Mounts> {
         self.session.as_ref().map(|session| &session.mounts)
     }
 
-    /// The only stores that the credential sees, where it is bound to some.
+    /// The only stores that the credential may see; `None`: all.
     pub(crate) fn store_ids(&self) -> Option<&[StoreId]> {
         match &self.session {
             Some(session) => Some(&session.store_ids),
@@ -119,8 +121,8 @@ impl Principal {
         }
     }
 
-    /// The only stores that the credential was granted, attached at the moment or
-    /// not; for a session's token those of the credential it was issued to.
+    /// The only stores granted to the credential, attached now or not. For a
+    /// session's token: the stores of the credential that it was issued to.
     pub(crate) fn granted_store_ids(&self) -> Option<&[StoreId]> {
         self.store_ids.as_deref()
     }
@@ -131,14 +133,15 @@ impl Principal {
     }
 }
 
-/// Whether what was looked up is still taken for true; a clock that was set back
-/// ends it.
+/// Whether a cached look-up is still valid. It is not after the clock was set
+/// back.
 fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {
     looked_up_at <= now && now < looked_up_at.plus(BELIEVED_FOR)
 }
 
 impl Engine {
-    /// Checks that the others wait for what is read here, before it expires.
+    /// Checks that other replicas wait for reads of this one before they
+    /// expire.
     pub(crate) async fn require_touch(&self) -> Result<(), EngineError> {
         self.end_cut_off().await;
         if self.is_cut_off() {
@@ -147,16 +150,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Finds out who presents an API key, or a token.
+    /// Authenticates an API key or a token.
     ///
-    /// Neither costs a query while what was looked up a moment ago is believed.
+    /// A cached look-up needs no query.
     ///
     /// # Errors
     /// [`EngineError::Unauthenticated`], [`EngineError::Token`],
     /// [`EngineError::AuthenticationBusy`], [`EngineError::CutOff`],
     /// [`EngineError::Index`].
     pub async fn authenticate(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
-        // Every token has a point in it, no key has.
+        // Every token contains a dot; no API key does.
         if presented.contains('.') {
             self.authenticate_token(presented).await
         } else {

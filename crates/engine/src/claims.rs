@@ -1,8 +1,9 @@
-//! Edits take turns among replicas.
+//! Replicas take turns to edit a memory.
 //!
-//! A replica whose edit lost a race claims the memory for a moment, and the
-//! others let it go first: a hint, so that no edit loses again and again. The
-//! compare-and-set of the commit alone keeps edits from being lost.
+//! A replica whose edit lost a race claims the memory for a moment, and other
+//! replicas let it commit first. The claim is only a hint that prevents one
+//! edit from losing repeatedly. The compare-and-set of the commit is what
+//! prevents lost updates.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use keepsake_index::Head;
 
 use crate::{Engine, EngineError, Principal};
 
-/// How long another replica's claim is waited for, and one of ours lasts: a
-/// few times what a blob put and a commit take.
+/// How long a claim lasts, and how long this replica waits for another's: a
+/// few times the duration of a blob put and a commit.
 const CLAIM_LASTS: Duration = Duration::from_secs(2);
-/// Waits between looks at a memory that another replica claimed.
+/// Average wait between two reads of a memory that another replica claimed.
 const CLAIM_POLL: Duration = Duration::from_millis(4);
 
-/// Looks that are left at a memory that another replica claims.
+/// Remaining reads of a memory while another replica claims it.
 #[derive(Debug)]
 pub(crate) struct Patience(u128);
 
@@ -28,8 +29,8 @@ impl Patience {
 }
 
 impl Engine {
-    /// Waits a moment when another replica claims the next edit of a memory;
-    /// answers whether it did, and the memory must be read again.
+    /// Waits a moment when another replica claims the next edit of a memory.
+    /// Returns whether it waited; the memory must then be read again.
     pub(crate) async fn yields_to_claim(&self, head: &Head, patience: &mut Patience) -> bool {
         let now = self.now();
         let is_others = head
@@ -43,7 +44,7 @@ impl Engine {
         true
     }
 
-    /// Asks the other replicas for the next turn at a memory.
+    /// Claims the next edit of a memory for this replica.
     pub(crate) async fn claim(
         &self,
         principal: &Principal,

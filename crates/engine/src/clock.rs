@@ -1,4 +1,4 @@
-//! Where time and randomness come from.
+//! Sources of time and randomness.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,9 +8,9 @@ use keepsake_core::Timestamp;
 use rand::Rng as _;
 use uuid::Uuid;
 
-/// Tells the time.
+/// A source of the current time.
 pub trait Clock: Send + Sync + Debug {
-    /// The time now.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -31,17 +31,17 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands until it is moved, for tests.
+/// A clock for tests that only moves when it is advanced.
 #[derive(Debug)]
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// A clock that stands at `start`.
+    /// Creates a clock with the time `start`.
     pub const fn new(start: Timestamp) -> Self {
         Self(AtomicI64::new(start.as_micros()))
     }
 
-    /// Moves the clock on.
+    /// Advances the clock.
     pub fn advance(&self, duration: Duration) {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         self.0.fetch_add(micros, Ordering::SeqCst);
@@ -54,15 +54,16 @@ impl Clock for ManualClock {
     }
 }
 
-/// Makes ids and secrets.
+/// A source of ids and secrets.
 pub trait IdSource: Send + Sync + Debug {
-    /// A UUID version 7 of the time given.
+    /// A UUID version 7 with the given time.
     fn uuid(&self, now: Timestamp) -> Uuid;
 
-    /// 32 bytes that nobody can guess.
+    /// 32 bytes from a cryptographically secure source.
     fn secret(&self) -> [u8; 32];
 
-    /// A duration below `bound`, to keep waiting processes out of step.
+    /// A random duration below `bound`, so that waiting processes do not run in
+    /// step.
     fn jitter(&self, bound: Duration) -> Duration;
 }
 

@@ -1,4 +1,4 @@
-//! Content in memory: blobs are immutable, so what was read once stays true.
+//! Cache of blob contents. Blobs are immutable, so entries stay correct.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use keepsake_telemetry::{Cache as Looked, Retried};
 use crate::work::charge;
 use crate::{Engine, EngineError};
 
-/// Bytes of memory per byte of content that a request reads: the content itself
-/// and its copies in the answer.
+/// Bytes of memory charged per byte of content that a request reads: the
+/// content and its copies in the answer.
 const BYTES_PER_CONTENT_BYTE: usize = 3;
-/// Bytes that an entry takes beside its content: key, hash table, policy.
+/// Bytes of an entry besides its content: key, hash table, policy.
 const ENTRY_OVERHEAD_BYTES: usize = 160;
 
-/// Names content in the cache. The store's purge epoch is part of the name, so
-/// that nothing cached before a removal of history is found after it.
+/// Key of a cached content. It contains the store's purge epoch, so that
+/// content cached before history was removed is not found afterwards.
 type Key = (BlobKey, i64);
 
-/// What a row records of a content.
+/// Size and hash of a content as the index records them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) size_bytes: u64,
@@ -45,7 +45,7 @@ impl From<StoredContent> for Recorded {
     }
 }
 
-/// Content of every tenant, bounded by bytes together.
+/// Contents of all tenants, with one limit on their total bytes.
 #[derive(Debug)]
 pub(crate) struct Cache(moka::future::Cache<Key, Arc<str>>);
 
@@ -61,17 +61,17 @@ impl Cache {
         )
     }
 
-    /// Bytes that are kept.
+    /// Total bytes of the cache entries.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.0.weighted_size()
     }
 }
 
 impl Engine {
-    /// The content of a head; `None` when its blob is gone.
+    /// The content of a head; `None` when its blob does not exist.
     ///
-    /// Costs no call of the object store when the content is in memory. What
-    /// is fetched is checked against the index's hash before anyone sees it.
+    /// Cached content needs no call to the object store. Fetched content is
+    /// checked against the hash in the index before it is returned.
     pub(crate) async fn content_of(
         &self,
         tenant_id: TenantId,
@@ -87,7 +87,7 @@ impl Engine {
         self.content_at(key, purge_epoch, head.into()).await
     }
 
-    /// The content of a blob of which a row is in hand.
+    /// The content of a blob whose size and hash are known.
     pub(crate) async fn content_at(
         &self,
         key: BlobKey,
@@ -100,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// The content of a memory of which only the hash is in hand, as search keeps it.
+    /// The content of a memory of which only the hash is known, as in search.
     pub(crate) async fn searched_content(
         &self,
         key: BlobKey,
@@ -143,8 +143,8 @@ impl Engine {
         Ok(text)
     }
 
-    /// The size of a blob, from the memory that holds it now or the version that
-    /// brought it; `None`: neither is there any more.
+    /// The size of a blob, from the memory that holds it now or from the
+    /// version that created it; `None`: neither exists.
     pub(crate) async fn recorded_size(
         &self,
         key: &BlobKey,
@@ -164,10 +164,11 @@ impl Engine {
         Ok(content.map(|content| content.size_bytes))
     }
 
-    /// Reads a blob past the cache; `None`: it is gone.
+    /// Reads a blob without the cache; `None`: it does not exist.
     ///
-    /// Bytes that are not the recorded ones are read once more, since they may
-    /// have been damaged on their way, and are never served.
+    /// When the bytes differ from the recorded hash or size, they are read once
+    /// more, since they may have been damaged in transit. Damaged bytes are
+    /// never served.
     pub(crate) async fn fetch(
         &self,
         key: &BlobKey,
@@ -207,7 +208,8 @@ impl Engine {
         Ok(Some(text.into()))
     }
 
-    /// Keeps content that was just committed, since it is likely read next.
+    /// Caches content that was just committed, since it is likely to be read
+    /// next.
     pub(crate) async fn remember(&self, key: BlobKey, purge_epoch: i64, content: &Content) {
         self.0
             .contents

@@ -1,7 +1,7 @@
-//! Pages of a listing, and the cursors that lead from one to the next.
+//! Pages of a listing, and the cursors between them.
 //!
-//! What a cursor is made of is in [`keepsake_core::cursor`]; here are the key
-//! that signs it and the tenant and query that it is signed for.
+//! [`keepsake_core::cursor`] defines the format of a cursor. This module adds
+//! the key that signs it, and the tenant and query that it is valid for.
 
 use keepsake_core::cursor;
 use keepsake_tokens::Secret;
@@ -11,28 +11,29 @@ use uuid::Uuid;
 use crate::idempotency::digest;
 use crate::{Engine, EngineError};
 
-/// Items of a page where none is asked for, and the most with full content.
+/// Default number of items of a page, and the maximum with full content.
 const DEFAULT_LIMIT: u32 = 20;
-/// Items of a page, at most.
+/// Maximum number of items of a page.
 const MAX_LIMIT: u32 = 100;
-/// Items of a page of what belongs to one session, at most, as the SDKs document it.
+/// Maximum items of a page of a session's resources or events, as the SDKs
+/// document it.
 pub(crate) const MAX_SESSION_LIMIT: u32 = 1_000;
 
-/// The key that cursors are signed with, the same on every replica.
+/// The key that signs cursors; every replica uses the same.
 #[derive(Debug, Default)]
 pub(crate) struct Key(OnceCell<Secret>);
 
-/// Which part of a listing is wanted.
+/// The requested page of a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageRequest {
-    /// Items: 1 to 100, 1 to 1,000 of what belongs to a session.
+    /// Number of items: 1 to 100, or 1 to 1,000 for what belongs to a session.
     pub limit: Option<u64>,
-    /// The `next` of the page before.
+    /// The `next` cursor of the previous page.
     pub page: Option<String>,
 }
 
 impl PageRequest {
-    /// The items wanted; with content, no more than 20.
+    /// The requested number of items; at most 20 with content.
     pub(crate) fn limit(&self, with_content: bool) -> Result<u32, EngineError> {
         let limit = self.limit_within(MAX_LIMIT, DEFAULT_LIMIT)?;
         Ok(if with_content {
@@ -42,12 +43,12 @@ impl PageRequest {
         })
     }
 
-    /// The items wanted of a page that may have up to 1,000: events.
+    /// The requested number of items of a page with up to 1,000, as of events.
     pub(crate) fn session_limit(&self) -> Result<u32, EngineError> {
         self.limit_within(MAX_SESSION_LIMIT, DEFAULT_LIMIT)
     }
 
-    /// The items wanted, at most `max`; `default` where no limit is set.
+    /// The requested number of items, at most `max`; `default` if unset.
     pub(crate) fn limit_within(&self, max: u32, default: u32) -> Result<u32, EngineError> {
         let Some(limit) = self.limit else {
             return Ok(default);
@@ -62,17 +63,17 @@ impl PageRequest {
     }
 }
 
-/// A part of a listing.
+/// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,
-    /// Leads to the next part; `None`: this is the last.
+    /// Cursor of the next page; `None`: this is the last page.
     pub next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// The same page with its items shown otherwise.
+    /// Converts the items of the page.
     pub fn map<U>(self, show: impl FnMut(T) -> U) -> Page<U> {
         Page {
             items: self.items.into_iter().map(show).collect(),
@@ -81,8 +82,7 @@ impl<T> Page<T> {
     }
 }
 
-/// A listing's identity: the tenant, and everything that was asked but for the
-/// page's size.
+/// Identity of a listing: the tenant and every parameter except the page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Query([u8; 32]);
 
@@ -93,13 +93,13 @@ impl Query {
 }
 
 impl Engine {
-    /// The cursor that stands behind the item at `position`.
+    /// Makes the cursor after the item at `position`.
     pub(crate) async fn seal(&self, query: Query, position: &[u8]) -> Result<String, EngineError> {
         let key = self.cursor_key().await?;
         Ok(cursor::seal(key.expose(), &query.0, position))
     }
 
-    /// A page of items that were looked up with one more than it has.
+    /// Makes a page from items that were queried with one more than the limit.
     pub(crate) async fn page_of<T>(
         &self,
         query: Query,
@@ -116,10 +116,10 @@ impl Engine {
         Ok(Page { items, next })
     }
 
-    /// The id that a page's cursor stands behind; `None`: it is the first page.
+    /// The id that the page starts after; `None`: the first page.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] as [`Self::unseal`].
+    /// [`EngineError::Invalid`] as for [`Self::unseal`].
     pub(crate) async fn after_id(
         &self,
         query: Query,
@@ -133,7 +133,7 @@ impl Engine {
         Ok(Some(id))
     }
 
-    /// The position in a cursor, if it was made for this query.
+    /// The position in a cursor, if the cursor was made for this query.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] when it was not.
@@ -145,7 +145,7 @@ impl Engine {
         })
     }
 
-    /// Fetched once per process; kept in the index so that every replica has it.
+    /// Read once per process. The index stores it so that every replica has it.
     pub(crate) async fn cursor_key(&self) -> Result<&Secret, EngineError> {
         let fetch = self.shared_secret("cursor");
         self.0.cursors.0.get_or_try_init(|| fetch).await

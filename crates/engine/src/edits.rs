@@ -1,7 +1,7 @@
-//! Edits of one memory take turns within a process.
+//! Serializes edits of one memory within a process.
 //!
-//! With a queue in front of it, the compare-and-set of a commit loses only to
-//! other replicas, never to a neighbour.
+//! With this queue, the compare-and-set of a commit loses only to other
+//! replicas and never to another request of the same process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use keepsake_core::{StoreId, TenantId};
 use tokio::sync::OwnedMutexGuard;
 
-/// One place of one store.
+/// A path in a store.
 pub(crate) type Place = (TenantId, StoreId, String);
 
 type Turns = Mutex<HashMap<Place, Arc<tokio::sync::Mutex<()>>>>;
 
-/// The queues that are not empty.
+/// The queues that are in use.
 #[derive(Debug, Default)]
 pub(crate) struct Queue(Arc<Turns>);
 
 impl Queue {
-    /// Waits, first come, first served, until nobody else edits the place.
+    /// Waits, first come, first served, until no other edit holds the path.
     pub(crate) async fn turn(&self, place: Place) -> Turn {
         let lock = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,10 +38,10 @@ impl Queue {
     }
 }
 
-/// The right to edit a place, until it is dropped.
+/// The exclusive right to edit a path, released on drop.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Whether somebody edited the place since it was asked for.
+    /// Whether this edit had to wait for another one.
     pub(crate) has_waited: bool,
     guard: Option<OwnedMutexGuard<()>>,
     place: Place,
@@ -52,8 +52,8 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         self.guard.take();
-        // Only the map holds it: nobody waits, and nobody can begin to
-        // without the lock that is held here.
+        // Only the map refers to the lock: no edit waits, and no edit can start
+        // to wait while `turns` is locked here.
         if turns
             .get(&self.place)
             .is_some_and(|lock| Arc::strong_count(lock) == 1)

@@ -1,7 +1,7 @@
-//! Erasures: what a tenant wants gone for good, and the receipts.
+//! Erasures: requests to remove data of a tenant for good, and their receipts.
 //!
-//! A request is recorded and answered; the replica that took it begins at once,
-//! and the job `erase` ends what a replica could not.
+//! A request is recorded and answered. The replica that received it starts the
+//! erasure at once; the job `erase` finishes what that replica did not.
 
 use keepsake_core::{ErasureId, StoreId};
 use keepsake_index::{Erasure, ErasureCreation, ErasureListing, Idempotency, NewErasure, Scope, Selector};
@@ -12,14 +12,14 @@ use crate::memories::parse_prefix;
 use crate::stores::check_metadata;
 use crate::{Engine, EngineError, Page, PageRequest, Principal, jobs};
 
-/// What is to be erased, as it was asked for.
+/// The selection of an erasure, as the client requested it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ErasureRequest {
     /// A store, whole or below a directory.
     pub store_id: Option<StoreId>,
-    /// The directory: begins and ends with `/`.
+    /// A directory path that begins and ends with `/`.
     pub path_prefix: Option<String>,
-    /// Pairs that the metadata of each store to go has all of.
+    /// Selects stores whose metadata contains all of these pairs.
     pub store_metadata: Option<Map<String, Value>>,
 }
 
@@ -55,15 +55,17 @@ impl ErasureRequest {
 }
 
 impl Engine {
-    /// Records an erasure and begins it.
+    /// Records an erasure and starts it.
     ///
-    /// A credential that is bound to stores may erase of those alone.
+    /// A credential that is bound to stores may erase only data of those
+    /// stores.
     ///
     /// # Errors
-    /// [`EngineError::PermissionDenied`] (also where one that is bound to stores
-    /// selects by metadata), [`EngineError::Invalid`],
+    /// [`EngineError::PermissionDenied`] (also when a credential that is bound
+    /// to stores selects by metadata), [`EngineError::Invalid`],
     /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
-    /// [`EngineError::TooManyErasures`], [`EngineError::Index`]: then it may have been recorded.
+    /// [`EngineError::TooManyErasures`], [`EngineError::Index`]: the erasure
+    /// may have been recorded.
     #[tracing::instrument(name = "engine.create_erasure", level = "debug", skip_all)]
     pub async fn create_erasure(
         &self,
@@ -110,7 +112,7 @@ impl Engine {
         .await
     }
 
-    /// Finds an erasure: the receipt, once it is done.
+    /// Returns an erasure; once it is done, this is the receipt.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::ErasureNotFound`],
@@ -131,7 +133,7 @@ impl Engine {
         found.filter(is_seen).ok_or(EngineError::ErasureNotFound)
     }
 
-    /// Lists the erasures that the credential sees, newest first.
+    /// Lists the erasures that the credential may see, newest first.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -149,7 +151,7 @@ impl Engine {
         let listing = ErasureListing {
             only: principal.store_ids().map(<[StoreId]>::to_vec),
             after,
-            // One more tells whether there is another page.
+            // One more item shows whether there is another page.
             limit: limit + 1,
         };
         let items = self.0.index.list_erasures(principal.tenant_id, &listing).await?;

@@ -1,4 +1,4 @@
-//! What an operation can end in, other than its answer.
+//! Errors of engine operations.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use keepsake_tokens::{TokenError, VaultError};
 
 /// Why an operation was not carried out.
 ///
-/// What a model can mend is not here but in
-/// [`ToolError`](keepsake_core::tool::ToolError), which is an answer.
+/// Errors that a model can correct are answers:
+/// [`ToolError`](keepsake_core::tool::ToolError).
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The credential is none that is good now.
+    /// The credential is not valid now.
     #[error("{0}")]
     Unauthenticated(&'static str),
-    /// The token is none that is good now, or none that can be issued.
+    /// The token is not valid now, or cannot be issued.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// Whether the credential is good cannot be found out at the moment.
+    /// The credential cannot be checked at the moment.
     #[error("{0}")]
     AuthenticationBusy(&'static str),
-    /// The other replicas may take this one for dead.
+    /// Other replicas may consider this one dead.
     #[error("this replica has lost touch with the others: try again")]
     CutOff,
-    /// The credential may not do this.
+    /// The credential lacks a scope.
     #[error("this credential lacks the scope `{0}`")]
     PermissionDenied(Scope),
-    /// The credential is a session's token, which this is not for.
+    /// The credential is a session's token, which must not use this operation.
     #[error("a session's token reads and changes memories of the session's stores, and does nothing else")]
     NotForSessions,
     /// The session may only read the store.
@@ -40,7 +40,7 @@ pub enum EngineError {
     /// The session has no such attachment.
     #[error("the session resource was not found")]
     ResourceNotFound,
-    /// The session takes no calls and no changes.
+    /// The session is archived and accepts no calls or changes.
     #[error("the session is archived: it can be read and deleted, not changed or used")]
     SessionArchived,
     /// There is no such store in this tenant.
@@ -55,34 +55,34 @@ pub enum EngineError {
     /// There is no such erasure in this tenant.
     #[error("the erasure was not found")]
     ErasureNotFound,
-    /// The store takes no new content.
+    /// The store is archived and accepts no new content.
     #[error("the memory store is archived: its memories can be read and deleted, not created or changed")]
     StoreArchived,
-    /// What was asked for is on a condition that does not hold.
+    /// A precondition of the request does not hold.
     #[error("{why}")]
     PreconditionFailed {
-        /// Which condition.
+        /// The failed condition.
         why: &'static str,
-        /// The memory that was compared, where there is one.
+        /// The compared memory, if there is one.
         memory_id: Option<MemoryId>,
-        /// The hash of what it holds; `None`: the caller may not read it.
+        /// The hash of its content; `None`: the caller may not read it.
         current_sha256: Option<ContentHash>,
     },
-    /// A memory is in the way of a path.
+    /// Another memory conflicts with a path.
     #[error("{why}: `{conflicting_path}`")]
     PathConflict {
-        /// How it is in the way.
+        /// How the paths conflict.
         why: &'static str,
-        /// The memory in the way; `None`: it is gone already, or the caller may not
-        /// read it.
+        /// The conflicting memory; `None`: it no longer exists, or the caller
+        /// may not read it.
         conflicting_memory_id: Option<MemoryId>,
-        /// Where it stands.
+        /// The path of the conflicting memory.
         conflicting_path: String,
     },
-    /// The state of an object does not allow it, and trying again is in vain.
+    /// The state of an object forbids the operation; a retry does not help.
     #[error("{0}")]
     Conflict(&'static str),
-    /// Others changed the same memory again and again meanwhile.
+    /// Other changes of the same memory won the race repeatedly.
     #[error("the memory was changed by others again and again meanwhile: read it and try again")]
     Contended,
     /// The idempotency key was used for another request.
@@ -94,10 +94,10 @@ pub enum EngineError {
     /// There is no such API key in this tenant.
     #[error("the API key was not found")]
     KeyNotFound,
-    /// No tenant of this id was ever deleted.
+    /// No tenant with this id was ever deleted.
     #[error("the tenant deletion was not found")]
     DeletionNotFound,
-    /// A sweep met blobs that are another index's, as it seems.
+    /// A sweep found blobs that seem to belong to another index.
     #[error(
         "the index names too few of the blobs for them to be its own; if it is the right one, run the job by hand"
     )]
@@ -105,7 +105,7 @@ pub enum EngineError {
     /// There is no such job.
     #[error("the job was not found")]
     JobNotFound,
-    /// A tenant of this external id is there already.
+    /// A tenant with this external id exists already.
     #[error("a tenant with this external id exists already")]
     TenantExists,
     /// A field breaks a rule.
@@ -119,10 +119,10 @@ pub enum EngineError {
     /// The tenant's requests under way use its share of the server's memory.
     #[error("the tenant's requests under way use its share of the server's memory")]
     OverMemory,
-    /// The tenant has as many erasures under way as it may.
+    /// The tenant has the maximum number of open erasures.
     #[error("{MOST_OPEN_ERASURES} erasures of the tenant are under way: wait until one is done")]
     TooManyErasures,
-    /// The tenant has as many stores as it may.
+    /// The tenant has the maximum number of stores.
     #[error(
         "the tenant has {count} memory stores, its limit is {limit}: delete one that is no longer needed"
     )]
@@ -132,9 +132,9 @@ pub enum EngineError {
         /// How many it may have.
         limit: u64,
     },
-    /// The tenant would have too many sessions, or they would be described with
-    /// too many bytes, or it would have too many keys, or its credentials have
-    /// written too many audit entries today.
+    /// The tenant would have too many sessions, session descriptions with too
+    /// many bytes, or too many API keys, or its credentials have written too
+    /// many audit entries today.
     #[error("{}", over_quota(*.0))]
     OverQuota(OverQuota),
     /// The store would hold too many memories.
@@ -153,9 +153,9 @@ pub enum EngineError {
         .size_bytes.map_or_else(|| "more than ".to_owned(), |size_bytes| format!("{size_bytes} bytes, over "))
     )]
     TooManyBytes {
-        /// Whose limit it is.
+        /// The subject of the limit.
         whose: &'static str,
-        /// How many bytes it would hold; `None`: the caller may not read them.
+        /// How many bytes it would hold; `None`: the caller may not learn it.
         size_bytes: Option<u64>,
         /// How many it may hold.
         limit_bytes: u64,
@@ -163,16 +163,16 @@ pub enum EngineError {
     /// The index failed.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// A secret that the index keeps cannot be had.
+    /// A secret in the index cannot be read.
     #[error("a secret of the server {0}")]
     Secret(#[from] VaultError),
     /// The blob store failed.
     #[error(transparent)]
     Blobs(#[from] BlobError),
-    /// Stored content is not what the index says it is; it is not served.
+    /// Stored content differs from its record in the index; it is not served.
     #[error("stored content is damaged: {0}")]
     Damaged(&'static str),
-    /// A look-up that several requests shared failed for all of them.
+    /// A look-up that several requests shared failed.
     #[error(transparent)]
     Shared(Arc<EngineError>),
     /// A bug.

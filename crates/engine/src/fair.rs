@@ -1,4 +1,4 @@
-//! Slots for heavy work, shared fairly among tenants.
+//! Slots for expensive work, shared fairly among tenants.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +11,12 @@ use crate::EngineError;
 /// Tenants whose semaphores are kept; above this, idle ones are pruned.
 const MAX_IDLE_TENANTS: usize = 1_024;
 
-/// A bounded number of slots, of which each tenant may use a few.
+/// A bounded number of slots, with a smaller limit for each tenant.
 ///
-/// A tenant waits for its share first and for a common slot second. So the common
-/// queue never holds more of a tenant than its share, and other tenants wait
-/// behind that share at most, however many requests the tenant makes.
+/// A request waits first for a slot of its tenant's share and then for a common
+/// slot. So a tenant's requests in the common queue never exceed its share, and
+/// other tenants wait behind at most that share, however many requests the
+/// tenant makes.
 #[derive(Debug)]
 pub(crate) struct FairSlots {
     all: Arc<Semaphore>,
@@ -23,7 +24,7 @@ pub(crate) struct FairSlots {
     by_tenant: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
 }
 
-/// A slot that is in use; free again when dropped.
+/// A slot in use, released on drop.
 #[derive(Debug)]
 pub(crate) struct FairSlot {
     _common: OwnedSemaphorePermit,
@@ -32,7 +33,8 @@ pub(crate) struct FairSlot {
 }
 
 impl FairSlots {
-    /// Slots of all tenants together, and of each tenant; at least one.
+    /// Creates `all` slots with at most `per_tenant` for one tenant; at least
+    /// one each.
     pub(crate) fn new(all: usize, per_tenant: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(all.max(1))),
@@ -55,10 +57,11 @@ impl FairSlots {
         })
     }
 
-    /// Waits for a slot that counts towards the tenant's share of other slots too.
+    /// Waits for a slot that also counts towards the tenant's share of other
+    /// slots.
     ///
-    /// The common slot is taken last: no task holds it while it waits for another
-    /// task of the same tenant.
+    /// The common slot is taken last, so that no task holds it while it waits
+    /// for another task of the same tenant.
     ///
     /// # Errors
     /// [`EngineError::Internal`] never: no semaphore is ever closed.

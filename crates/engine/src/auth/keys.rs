@@ -1,9 +1,9 @@
-//! API keys: what was looked up of them, and how often that may be done.
+//! Cached look-ups of API keys, and limits on look-ups of unknown keys.
 //!
-//! A key that is known here is looked up each three seconds it is used. One
-//! that is not may be made up: such look-ups are few at once and, where they
-//! find nothing, few a second; what they have not found is remembered apart, so
-//! that made-up keys push out no others.
+//! A known key is looked up at most every three seconds while it is used. An
+//! unknown key may be invented. So look-ups of unknown keys are limited in
+//! concurrency, and failed look-ups are limited per second. Keys that were not
+//! found have their own cache, so that invented keys evict no valid ones.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,18 +19,18 @@ use tokio::sync::Semaphore;
 use super::{BELIEVED_FOR, Principal, REMEMBERED, is_believed};
 use crate::{Engine, EngineError};
 
-/// Look-ups of keys that are not known here, at once.
+/// Maximum concurrent look-ups of unknown keys.
 const LOOK_UPS_AT_ONCE: usize = 8;
-/// How long one waits for its turn before it is told to come again.
+/// Longest wait for a look-up permit before the request is refused as busy.
 const TURN_TIMEOUT: Duration = Duration::from_millis(500);
-/// Look-ups in a second that may find nothing before no more are begun in it.
+/// Failed look-ups per second after which new look-ups are refused.
 const MISSES_PER_SECOND: u32 = 200;
-/// Why a key is refused that nobody was given.
+/// The reason for refusing a key that does not exist.
 const UNKNOWN: &str = "the API key is unknown";
 const BUSY: EngineError =
     EngineError::AuthenticationBusy("too many unknown API keys are tried at the moment: try again");
 
-/// What is remembered of a key's hash.
+/// The cached look-up of a key, by the key's hash.
 #[derive(Debug, Clone)]
 struct Remembered {
     looked_up_at: Timestamp,
@@ -38,11 +38,11 @@ struct Remembered {
     principal: Result<Arc<Principal>, &'static str>,
 }
 
-/// What was looked up a moment ago.
+/// Caches of recent API key look-ups.
 #[derive(Debug)]
 pub(crate) struct Keys {
     known: Cache<[u8; 32], Remembered>,
-    /// When a key was not found.
+    /// Hashes that were not found, and when.
     unknown: Cache<[u8; 32], Timestamp>,
     turns: Semaphore,
     misses: Misses,
@@ -54,7 +54,8 @@ impl Keys {
             known: Cache::new(REMEMBERED),
             unknown: Cache::builder()
                 .max_capacity(REMEMBERED)
-                // The engine's clock decides; this gives the memory back.
+                // The engine's clock decides about validity; this only frees
+                // the memory.
                 .time_to_live(2 * BELIEVED_FOR)
                 .build(),
             turns: Semaphore::new(LOOK_UPS_AT_ONCE),
@@ -63,7 +64,7 @@ impl Keys {
     }
 }
 
-/// Look-ups that found nothing, in the second that began last.
+/// Failed look-ups in the current one-second window.
 #[derive(Debug, Default)]
 struct Misses(Mutex<(Timestamp, u32)>);
 
@@ -72,7 +73,7 @@ impl Misses {
         self.count(now, 0) < MISSES_PER_SECOND
     }
 
-    /// Counts some more; answers how many there are.
+    /// Adds to the count and returns it.
     fn count(&self, now: Timestamp, more: u32) -> u32 {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, count) = &mut *window;
@@ -85,10 +86,10 @@ impl Misses {
 }
 
 impl Engine {
-    /// Finds out who presents an API key.
+    /// Authenticates an API key.
     ///
-    /// A mistyped key fails its checksum and costs no look-up; a look-up costs
-    /// one query and is believed for some seconds.
+    /// A mistyped key fails its checksum and needs no look-up. A look-up is one
+    /// query and is cached for a few seconds.
     ///
     /// # Errors
     /// [`EngineError::Unauthenticated`], [`EngineError::AuthenticationBusy`],
@@ -118,8 +119,8 @@ impl Engine {
         if let Some(known) = known {
             return Ok(known);
         }
-        // Requests that miss at the same time come here one after the other, and
-        // find what the first has looked up.
+        // Concurrent requests that miss the cache are serialized here and reuse
+        // the first look-up.
         let computed = keys
             .known
             .entry(secret_sha256)
@@ -150,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// Looks up a key that may be made up, when it is its turn.
+    /// Looks up a possibly invented key, within the limits.
     async fn look_up_unknown(
         &self,
         secret_sha256: &[u8; 32],
@@ -176,8 +177,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Asks the index, and remembers when it knew nothing: that is believed from
-    /// here on, and not from when it was last asked for.
+    /// Queries the index and caches a miss. The miss is valid from this look-up
+    /// on.
     async fn look_up(
         &self,
         secret_sha256: &[u8; 32],

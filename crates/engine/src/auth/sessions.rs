@@ -1,4 +1,4 @@
-//! What sessions are attached to: looked up as credentials are.
+//! Cached look-ups of sessions and the stores attached to them.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Attached {
         }
     }
 
-    /// The same for a credential that sees only some stores, or may not write.
+    /// The same session limited to some stores, or to reading.
     pub(super) fn narrowed(self: Arc<Self>, only: Option<&[StoreId]>, may_write: bool) -> Arc<Self> {
         if only.is_none() && may_write {
             return self;
@@ -60,7 +60,7 @@ impl Attached {
     }
 }
 
-/// What was found of a session.
+/// The result of a session look-up.
 #[derive(Debug, Clone)]
 enum State {
     Live(Arc<Attached>),
@@ -74,7 +74,7 @@ struct Remembered {
     state: State,
 }
 
-/// What was looked up a moment ago.
+/// Cache of recent session look-ups.
 #[derive(Debug)]
 pub(crate) struct Sessions(Cache<(TenantId, SessionId), Remembered>);
 
@@ -83,14 +83,14 @@ impl Sessions {
         Self(Cache::new(REMEMBERED))
     }
 
-    /// Has a session that was changed here looked up anew at its next use.
+    /// Removes a session that was changed here, so that its next use reads it.
     pub(crate) async fn forget(&self, tenant_id: TenantId, session_id: SessionId) {
         self.0.invalidate(&(tenant_id, session_id)).await;
     }
 }
 
 impl Engine {
-    /// What a session's token stands for.
+    /// Finds the session of a token and its attached stores.
     ///
     /// # Errors
     /// [`EngineError::Unauthenticated`] when the session has ended.
@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// What a session is attached to, for a credential that is not its token.
+    /// Finds a session's attached stores for a credential other than its token.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], [`EngineError::SessionArchived`].
@@ -136,8 +136,8 @@ impl Engine {
         if let Some(remembered) = sessions.get(&key).await.filter(is_fresh) {
             return Ok(remembered.state);
         }
-        // Requests that miss at the same time come here one after the other, and
-        // find what the first has looked up.
+        // Concurrent requests that miss the cache are serialized here and reuse
+        // the first look-up.
         let computed = sessions
             .entry(key)
             .and_try_compute_with(async |entry| {
@@ -159,7 +159,8 @@ impl Engine {
             CompResult::Inserted(entry) | CompResult::ReplacedWith(entry) | CompResult::Unchanged(entry) => {
                 entry.into_value().state
             }
-            // Ids that are made up push out no others.
+            // Missing sessions are not cached, so that invented ids evict
+            // nothing.
             CompResult::Removed(_) | CompResult::StillNone(_) => State::Missing,
         })
     }

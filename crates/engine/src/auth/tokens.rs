@@ -1,8 +1,8 @@
-//! Tokens: of issuers that are trusted, and those that the server issued.
+//! Authentication of tokens of trusted issuers and of the server's own tokens.
 //!
-//! What a token says is remembered for as long as a look-up is believed, so
-//! that a signature is not verified for every request. Whether its tenant is
-//! served, and within which limits, is looked up like a key's.
+//! Verified claims are cached as long as look-ups are, so that not every
+//! request verifies a signature. The tenant's status and limits are looked up
+//! as for an API key.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use moka::ops::compute::{CompResult, Op};
 use super::{Principal, REMEMBERED, SUSPENDED, is_believed};
 use crate::{Engine, EngineError};
 
-/// Also the answer while it is being deleted: for its clients it is gone.
+/// Also the answer while the tenant is being deleted.
 const UNKNOWN_TENANT: EngineError = EngineError::Unauthenticated("the token's tenant is unknown");
 
-/// All that a session's token may do; its issuer may be granted less.
+/// All scopes of a session's token; its issuer may have fewer.
 pub(crate) const SESSION_SCOPES: [Scope; 2] = [Scope::MemoryRead, Scope::MemoryWrite];
 
-/// What verified tokens say, and what their tenants may do.
+/// Caches of verified tokens, and of their tenants.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     issuers: Arc<Issuers>,
     believed: Cache<[u8; 32], Verified>,
     tenants: Cache<TenantName, Standing>,
-    /// Keys that tokens were issued to.
+    /// API keys that tokens were issued to.
     issuing_keys: Cache<(TenantId, ApiKeyId), IssuingKey>,
 }
 
@@ -40,7 +40,7 @@ struct IssuingKey {
     found: Option<Arc<IssuedKey>>,
 }
 
-/// A token whose signature is good.
+/// A token whose signature is valid.
 #[derive(Debug, Clone)]
 struct Verified {
     at: Timestamp,
@@ -61,12 +61,12 @@ struct Says {
 #[derive(Debug, Clone)]
 struct Grant {
     scopes: Vec<Scope>,
-    /// The only stores; `None`: all of the tenant's.
+    /// The only stores; `None`: all stores of the tenant.
     store_ids: Option<Vec<StoreId>>,
 }
 
 impl Grant {
-    /// What both this and a key grant.
+    /// The intersection of this grant and the grant of an API key.
     fn within(mut self, key: &ApiKey) -> Self {
         self.scopes.retain(|scope| key.scopes.contains(scope));
         match (&mut self.store_ids, &key.store_ids) {
@@ -78,7 +78,7 @@ impl Grant {
     }
 }
 
-/// What was looked up of a tenant.
+/// The cached look-up of a tenant.
 #[derive(Debug, Clone)]
 struct Standing {
     looked_up_at: Timestamp,
@@ -97,7 +97,7 @@ impl Tokens {
 }
 
 impl Engine {
-    /// Finds out who presents a token.
+    /// Authenticates a token.
     pub(super) async fn authenticate_token(&self, presented: &str) -> Result<Arc<Principal>, EngineError> {
         self.require_touch().await?;
         let now = self.now();
@@ -119,7 +119,8 @@ impl Engine {
             grant = grant.within(&issuing.key);
         }
         let session = match &says.actor {
-            // No issuer speaks of sessions: those are the server's own tokens.
+            // Issuers do not know sessions: only the server's own tokens name
+            // them.
             Actor::Session(session_id) => Some(self.attached(standing.tenant_id, *session_id, now).await?),
             Actor::ApiKey(_) | Actor::User(_) | Actor::ServiceAccount(_) => None,
         };
@@ -142,11 +143,11 @@ impl Engine {
         }))
     }
 
-    /// The key that a token was issued to, if it is still good.
+    /// The API key that a token was issued to, if the key is still valid.
     ///
-    /// Looked up each few seconds: the token may do no more than its key may at
-    /// the moment, and ends with it. The stores of a key are not in the token,
-    /// where a thousand would not fit.
+    /// The key is looked up every few seconds. The token may do at most what
+    /// its key may do now, and ends with it. The token does not contain the
+    /// stores of its key, because up to a thousand of them would not fit.
     async fn issuing_key(
         &self,
         tenant_id: TenantId,
@@ -182,7 +183,7 @@ impl Engine {
         if presented.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::TooLong.into());
         }
-        // By its hash: no copy of a credential lies about in memory.
+        // Keyed by hash, so that no copy of a credential stays in memory.
         let hash = *ContentHash::of(presented.as_bytes()).as_bytes();
         let known = self.0.tokens.believed.get(&hash).await;
         let known = known.filter(|known| is_believed(known.at, now));
@@ -244,7 +245,7 @@ impl Engine {
         Ok((says, identity.refused_from))
     }
 
-    /// What a tenant may do, looked up each few seconds it is asked for.
+    /// Looks up a tenant's status and limits, cached for a few seconds.
     async fn standing(
         &self,
         tenant: &TenantName,
@@ -277,7 +278,7 @@ impl Engine {
     }
 }
 
-/// Names of other services' scopes are no business of ours.
+/// Parses scopes; names of other services' scopes are ignored.
 fn known_scopes(names: &[String]) -> Vec<Scope> {
     names.iter().filter_map(|name| name.parse().ok()).collect()
 }
