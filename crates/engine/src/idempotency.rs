@@ -1,7 +1,7 @@
-//! Calls that may be sent again: what names one, and what it was answered.
+//! Idempotent calls: how a call is identified, and how its answer is rebuilt.
 //!
-//! A call is recorded in the transaction of what it did, and its answer is
-//! rebuilt from what that transaction made: nothing of an answer is stored.
+//! A call is recorded in the same transaction as its changes. A repeated call
+//! rebuilds its answer from those changes; the answer itself is not stored.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use serde_json::{Map, Value};
 
 use crate::{Engine, EngineError, Principal};
 
-/// How long the same call is recognised.
+/// How long a repeated call is recognised.
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_hours(24);
-/// Characters of a key, at most.
+/// Maximum number of characters of an idempotency key.
 const KEY_CHARS: usize = 255;
 
 impl Engine {
-    /// The name of an idempotent call: the key, within the credential, the
-    /// method and the path.
+    /// Identifies an idempotent call by credential, method, path and key.
     ///
-    /// `body` tells the same request from another one under the same key.
+    /// `body` shows whether a second request under the same key is the same
+    /// one.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] when the key is empty or too long.
@@ -45,11 +45,11 @@ impl Engine {
         Ok(self.remembered(scope_sha256, *ContentHash::of(body).as_bytes()))
     }
 
-    /// The name of a tool call: the block's id with its input, within the
-    /// credential, the session, the store and the tool.
+    /// Identifies a tool call by credential, session, store, tool, block id and
+    /// input.
     ///
     /// The same id with another input is another call, and so is the same block
-    /// sent with another credential: harnesses that number their calls give the
+    /// sent with another credential: harnesses that number their calls use the
     /// same ids in each session and for each user.
     pub(crate) fn idempotent_tool_call(
         &self,
@@ -80,10 +80,10 @@ impl Engine {
         }
     }
 
-    /// What the same call made when it was made before, if it was.
+    /// The recorded changes of an earlier call with the same identity, if any.
     ///
     /// # Errors
-    /// [`EngineError::KeyReused`] when its name was used for another request.
+    /// [`EngineError::KeyReused`] when the key was used for another request.
     pub(crate) async fn replayed(
         &self,
         principal: &Principal,
@@ -105,7 +105,7 @@ impl Engine {
     }
 }
 
-/// A tool call that its block's id names.
+/// A tool call that is identified by the id of its block.
 pub(crate) struct NamedToolCall<'a> {
     pub(crate) session_id: Option<SessionId>,
     pub(crate) store_id: StoreId,
@@ -114,8 +114,8 @@ pub(crate) struct NamedToolCall<'a> {
     pub(crate) input: &'a Map<String, Value>,
 }
 
-/// The name of a call: it always begins with the credential, so that no caller
-/// meets another one's record.
+/// Hashes the identity of a call. The identity starts with the credential, so
+/// that no caller sees another caller's record.
 fn scope(principal: &Principal, parts: &[&[u8]]) -> [u8; 32] {
     let (kind, id) = (principal.actor.kind(), principal.actor.id());
     let mut all: Vec<&[u8]> = vec![kind.as_bytes(), id.as_bytes()];
@@ -123,7 +123,7 @@ fn scope(principal: &Principal, parts: &[&[u8]]) -> [u8; 32] {
     digest(&all)
 }
 
-/// One hash of several parts, none of which can pass for part of another.
+/// Hashes several parts, each with its length, so that no two lists collide.
 pub(crate) fn digest(parts: &[&[u8]]) -> [u8; 32] {
     let mut joined = Vec::new();
     for part in parts {

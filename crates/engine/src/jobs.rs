@@ -1,11 +1,12 @@
-//! Scheduled jobs: who runs one, when, and what it leaves on record.
+//! Scheduled jobs: which replica runs a job, when, and what is recorded.
 //!
-//! tokio-cron-scheduler is the clock alone: it neither keeps runs from
-//! overlapping nor waits for them. A run claims its slot and a lease in the
-//! index, so that any number of replicas run each slot once; its fence grows
-//! with every lease, so that an owner that lost its lease cannot end another's
-//! run. A run whose owner died is taken up by the next one after its lease: jobs
-//! of a long period look more often than that whether their slot was run.
+//! tokio-cron-scheduler only triggers runs. It neither prevents overlapping
+//! runs nor waits for them. A run claims its slot and a lease in the index, so
+//! that any number of replicas run each slot once. Each lease has a higher
+//! fence than the one before, so that a replica that lost its lease cannot
+//! finish another replica's run. When a replica dies, the next trigger after
+//! its lease resumes the run. Jobs with a long period are therefore triggered
+//! more often than once per period and check whether their slot has run.
 
 mod drain;
 mod erasures;
@@ -47,58 +48,58 @@ pub use tenants::DeleteTenants;
 pub use unused::ExpireUnused;
 pub use versions::ExpireVersions;
 
-/// How long a run may go without renewing its lease.
+/// How long a lease is valid without renewal.
 const LEASE: Duration = Duration::from_mins(1);
 
-/// A job that one replica at a time runs for the whole fleet.
+/// A job that one replica at a time runs for all replicas.
 ///
-/// A body works in bounded batches, renews its lease between them, can be
-/// taken up after a kill, and may be run twice.
+/// A run works in bounded batches and renews its lease between them. It can be
+/// resumed after a kill, and it is idempotent.
 #[async_trait]
 pub trait Job: Send + Sync {
-    /// Its name, as leases and records have it.
+    /// The name of the job in leases and records.
     fn name(&self) -> &'static str;
 
-    /// When it runs: six cron fields, seconds first, in UTC.
+    /// The trigger times: six cron fields, seconds first, in UTC.
     fn schedule(&self) -> &'static str;
 
-    /// How far apart its slots are; a slot is run once.
+    /// The length of a slot; each slot is run once.
     fn period(&self) -> Duration;
 
-    /// Whether it can tell what it would do without doing it.
+    /// Whether the job supports dry runs.
     fn can_be_dry(&self) -> bool {
         false
     }
 
-    /// Does the work; answers what it did, for the record.
+    /// Does the work; returns counts for the record.
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError>;
 }
 
-/// What is asked of one run.
+/// The options of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunRequest {
-    /// Whether it only tells what it would do, and changes nothing.
+    /// Whether the run only reports its changes without making them.
     dry_run: bool,
     slot: Slot,
 }
 
-/// Which slot a run takes.
+/// The slot of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// The one of the schedule that now falls into, which is run once.
+    /// The slot of the schedule that contains the current time; it is run once.
     Scheduled,
-    /// One of its own, that begins now.
+    /// A separate slot that starts now.
     Manual,
 }
 
 impl RunRequest {
-    /// The run that the schedule asks for.
+    /// A run by the schedule.
     pub const SCHEDULED: Self = Self {
         dry_run: false,
         slot: Slot::Scheduled,
     };
 
-    /// A run that somebody asks for, whatever the schedule says.
+    /// A run that an operator requests, independent of the schedule.
     pub const fn manual(dry_run: bool) -> Self {
         Self {
             dry_run,
@@ -109,19 +110,19 @@ impl RunRequest {
     fn slot(self, now: Timestamp, period: Duration) -> Timestamp {
         match self.slot {
             Slot::Scheduled => slot_of(now, period),
-            // Never one of the schedule's.
+            // Must not equal a slot of the schedule.
             Slot::Manual if slot_of(now, period) == now => now.plus(Duration::from_micros(1)),
             Slot::Manual => now,
         }
     }
 
-    /// Whether it does all the work, whatever an earlier run left off at.
+    /// Whether the run ignores the cursor of an interrupted run.
     fn starts_anew(self) -> bool {
         self.dry_run || self.slot == Slot::Manual
     }
 }
 
-/// The right to run a job, while it is renewed.
+/// The lease of a run, valid while it is renewed.
 #[derive(Debug)]
 pub struct Lease<'a> {
     engine: &'a Engine,
@@ -129,22 +130,22 @@ pub struct Lease<'a> {
     fence: i64,
     request: RunRequest,
     stopping: &'a CancellationToken,
-    /// Set when the run is told to stop before its end.
+    /// Set when the run is stopped before its end.
     is_cut: Arc<AtomicBool>,
 }
 
 impl Lease<'_> {
-    /// Whether the run is to tell what it would do, and change nothing.
+    /// Whether the run must only report its changes without making them.
     pub const fn dry_run(&self) -> bool {
         self.request.dry_run
     }
 
-    /// Whether somebody asked for the run.
+    /// Whether an operator requested the run.
     pub fn is_manual(&self) -> bool {
         self.request.slot == Slot::Manual
     }
 
-    /// What fences the run's writes to the index.
+    /// The fence for the run's writes to the index.
     pub(crate) const fn fence(&self) -> RunFence {
         RunFence {
             job: self.job,
@@ -152,7 +153,7 @@ impl Lease<'_> {
         }
     }
 
-    /// Where the job is to go on, as an earlier run kept it that was broken off.
+    /// The cursor of an interrupted earlier run, where this run resumes.
     ///
     /// # Errors
     /// [`EngineError::Index`].
@@ -163,11 +164,11 @@ impl Lease<'_> {
         Ok(self.engine.0.index.job_runs.cursor(self.job).await?)
     }
 
-    /// Extends the lease between two batches, and keeps the job's cursor; that
-    /// of a dry run is not kept.
+    /// Extends the lease between two batches and saves the job's cursor. A dry
+    /// run does not change the saved cursor.
     ///
-    /// Answers whether to go on: not when the lease was lost or the process
-    /// is about to end.
+    /// Returns whether to continue: not when the lease was lost or the process
+    /// is shutting down.
     ///
     /// # Errors
     /// [`EngineError::Index`].
@@ -189,21 +190,21 @@ impl Lease<'_> {
     }
 }
 
-/// How a job's slot was dealt with.
+/// The result of trying to run a job's slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOutcome {
     /// Another replica runs it, or the slot was run already.
     NotOurs,
-    /// It ran to its end; what it did.
+    /// It ran to its end; contains its counts.
     Ran(Value),
-    /// It failed; why.
+    /// It failed; contains the reason.
     Failed(String),
 }
 
-/// Runs a job for the slot that `request` asks for, if it is this replica's.
+/// Runs a job for the slot of `request`, if this replica gets the lease.
 ///
-/// A slot of the schedule is run once; a run that was asked for waits for none,
-/// but no two runs of a job overlap.
+/// A slot of the schedule is run once. A manual run needs no slot of the
+/// schedule, but two runs of a job never overlap.
 ///
 /// # Errors
 /// [`EngineError::Index`] when the lease or the record could not be written.
@@ -219,7 +220,7 @@ pub async fn run_job(
     }
 }
 
-/// A run whose lease this replica has.
+/// A run whose lease this replica holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claimed {
     pub(crate) slot: Timestamp,
@@ -227,7 +228,7 @@ pub(crate) struct Claimed {
     pub(crate) fence: i64,
 }
 
-/// Takes the lease of a run; `None`: another has it, or the slot was run.
+/// Claims a run; `None`: another replica has the lease, or the slot was run.
 pub(crate) async fn claim(
     engine: &Engine,
     job: &dyn Job,
@@ -248,9 +249,9 @@ pub(crate) async fn claim(
     }))
 }
 
-/// Does what was claimed and records it.
+/// Runs a claimed job and records the run.
 ///
-/// A run that was told to stop is not ended: another replica takes it up.
+/// A run that was stopped is not finished: another replica resumes it.
 pub(crate) async fn carry_out(
     engine: &Engine,
     job: Arc<dyn Job>,
@@ -260,7 +261,7 @@ pub(crate) async fn carry_out(
 ) -> Result<RunOutcome, EngineError> {
     let Claimed { slot, fence, .. } = claimed;
     let (name, is_cut) = (job.name(), Arc::new(AtomicBool::new(false)));
-    // In a task of its own, so that a panic ends in a record and not in silence.
+    // In a separate task, so that a panic is recorded as a failed run.
     let body = {
         let (engine, stopping, is_cut) = (engine.clone(), stopping.clone(), Arc::clone(&is_cut));
         let run = async move {
@@ -304,7 +305,8 @@ pub(crate) async fn carry_out(
             "job.run outlived its lease; its record is another's"
         );
     }
-    // What a dry run counts was not done, and another has counted a lost one.
+    // A dry run changed nothing, and the owner of a lost lease counts its own
+    // run.
     if is_recorded && !request.dry_run {
         record_run(engine, name, &outcome, began_at.elapsed());
     }
@@ -316,7 +318,7 @@ pub(crate) async fn carry_out(
     Ok(outcome)
 }
 
-/// Tells the metrics of a run; what it counted is what the record has.
+/// Records a run in the metrics, with the counts of its record.
 fn record_run(engine: &Engine, job: &'static str, outcome: &RunOutcome, took: Duration) {
     let items: Vec<(&str, u64)> = match outcome {
         RunOutcome::Ran(Value::Object(counts)) => counts
@@ -356,13 +358,13 @@ pub(crate) fn fleet_jobs() -> Vec<Arc<dyn Job>> {
     ]
 }
 
-/// Writes access times on every replica, half-minutely.
+/// Every replica writes its access times every 30 seconds.
 const FLUSH_SCHEDULE: &str = "*/30 * * * * *";
 
-/// Counts the live gateways on every replica, each ten seconds.
+/// Every replica counts the live gateways every ten seconds.
 const COUNT_SCHEDULE: &str = "5/10 * * * * *";
 
-/// The schedule of one process.
+/// The scheduler of this process.
 pub struct Runner {
     scheduler: JobScheduler,
     runs: TaskTracker,
@@ -370,8 +372,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Tells that this replica lives, and starts the schedule: the fleet's jobs
-    /// where `is_worker`, and what every replica does for itself.
+    /// Sends the first heartbeat and starts the schedule: the periodic tasks of
+    /// every replica, and the fleet's jobs if `is_worker`.
     ///
     /// # Errors
     /// [`JobSchedulerError`] when the schedule cannot be set up.
@@ -418,8 +420,8 @@ impl Runner {
         })
     }
 
-    /// Ends the schedule and waits for the runs under way, which stop at their
-    /// next batch, at most `deadline`.
+    /// Stops the schedule and waits for running jobs, at most `deadline`. A job
+    /// stops after its current batch.
     pub async fn stop(mut self, deadline: Duration) {
         self.stopping.cancel();
         if let Err(error) = self.scheduler.shutdown().await {

@@ -1,4 +1,4 @@
-//! `drain-deletions`: removes blobs that no row names any more.
+//! `drain-deletions`: removes blobs that no row names any longer.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::{Engine, EngineError};
 
 /// Blobs of one batch.
 const BATCH: u32 = 100;
-/// Blobs removed at the same time.
+/// Blobs removed concurrently.
 const REMOVALS_AT_ONCE: usize = 16;
-/// The first wait after a failed removal; it doubles with each.
+/// Delay before the first retry of a failed removal; doubles with each failure.
 const FIRST_RETRY: Duration = Duration::from_secs(30);
-/// The longest wait.
+/// Longest delay between retries.
 const LAST_RETRY: Duration = Duration::from_hours(6);
-/// How long an orphan stays condemned after it was removed: longer than any
-/// write that may still come to commit it could live.
+/// How long an orphan stays condemned after its removal: longer than the
+/// longest write that could still try to commit it.
 const ORPHAN_CONDEMNED_FOR: Duration = Duration::from_hours(720);
 
-/// Removes queued blobs, each minute; a failed removal is tried again later.
+/// Removes queued blobs every minute; failed removals are retried later.
 #[derive(Debug, Clone, Copy)]
 pub struct DrainDeletions;
 
@@ -74,7 +74,7 @@ impl Job for DrainDeletions {
 }
 
 impl DrainDeletions {
-    /// Removes one blob, or puts it back for later.
+    /// Removes one blob, or schedules a retry.
     async fn remove(
         &self,
         engine: &Engine,

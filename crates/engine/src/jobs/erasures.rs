@@ -1,4 +1,4 @@
-//! `erase`: takes what is to be erased away, rows first and blobs after them.
+//! `erase`: carries out erasures; rows first, then blobs.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,21 +15,21 @@ use tracing::Instrument;
 use super::{Job, Lease};
 use crate::{Engine, EngineError};
 
-/// Erasures looked for at a time.
+/// Erasures read per query.
 const ERASURES: u32 = 10;
-/// Rows of one batch: one transaction, which others may have to wait for.
+/// Rows of one batch: one transaction, which may block other writers.
 const BATCH_ROWS: u32 = 1000;
 /// Blobs of one batch.
 const BATCH_BLOBS: u32 = 100;
-/// Blobs erased at the same time.
+/// Blobs erased concurrently.
 const BLOBS_AT_ONCE: usize = 16;
-/// How long an erasure is left to who works on it, from its last batch.
+/// How long a worker holds an erasure after its last batch.
 const HELD_FOR: Duration = Duration::from_mins(2);
-/// The wait after an attempt that was broken off: the next run tries again.
+/// Delay before a failed attempt is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(45);
 
-/// Ends erasures that the replica that took them could not, each minute; where
-/// it ended, the next run goes on.
+/// Finishes, every minute, erasures that the receiving replica did not finish.
+/// The next run resumes an interrupted one.
 #[derive(Debug, Clone, Copy)]
 pub struct Erase;
 
@@ -72,8 +72,8 @@ impl Job for Erase {
     }
 }
 
-/// Erasures that this replica took and works on, one after the other: however
-/// many are asked for, they are no more than one client beside the others.
+/// Erasures that this replica received. It works on one at a time, so that many
+/// erasures cause no more load than one client.
 #[derive(Debug, Default)]
 pub(crate) struct Queue(Mutex<Waiting>);
 
@@ -81,7 +81,7 @@ pub(crate) struct Queue(Mutex<Waiting>);
 struct Waiting {
     erasures: VecDeque<(TenantId, ErasureId)>,
     has_worker: bool,
-    /// Those whose rows are overwritten already, and whose log is not empty yet.
+    /// Erasures whose rows are overwritten but whose log is not yet empty.
     rewritten: HashSet<ErasureId>,
 }
 
@@ -90,14 +90,14 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts one into the queue; `true`: nobody works on it yet.
+    /// Adds an erasure to the queue; `true`: a worker must be started.
     fn push(&self, erasure: (TenantId, ErasureId)) -> bool {
         let mut waiting = self.lock();
         waiting.erasures.push_back(erasure);
         !std::mem::replace(&mut waiting.has_worker, true)
     }
 
-    /// The next one; with `None` the worker's work is over.
+    /// The next erasure; `None` ends the worker.
     fn next(&self) -> Option<(TenantId, ErasureId)> {
         let mut waiting = self.lock();
         let next = waiting.erasures.pop_front();
@@ -106,7 +106,7 @@ impl Queue {
     }
 }
 
-/// Begins an erasure in this replica, beside everything else.
+/// Starts an erasure in this replica in the background.
 pub(crate) fn begin(engine: &Engine, tenant_id: TenantId, erasure_id: ErasureId) {
     if !engine.0.erasures.push((tenant_id, erasure_id)) {
         return;
@@ -114,7 +114,7 @@ pub(crate) fn begin(engine: &Engine, tenant_id: TenantId, erasure_id: ErasureId)
     let worker = engine.clone();
     engine.0.writes.spawn(async move {
         while let Some((tenant_id, erasure_id)) = worker.0.erasures.next() {
-            // The job goes on with them, wherever it runs.
+            // On shutdown the job finishes them on any replica.
             if worker.0.writes.is_closed() {
                 return;
             }
@@ -135,31 +135,31 @@ pub(crate) fn begin(engine: &Engine, tenant_id: TenantId, erasure_id: ErasureId)
     });
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Done,
-    /// What went wrong is noted; it is tried again.
+    /// The error is recorded; a later attempt retries.
     Failed,
-    /// Another worker ended it, or another erasure has blobs of its stores left:
-    /// it is looked at again.
+    /// Another worker finished it, or another erasure still has blobs of its
+    /// stores: a later attempt checks again.
     NotEnded,
-    /// The process is about to end, or the lease was lost.
+    /// The process is shutting down, or the lease was lost.
     Stopped,
 }
 
-/// One erasure, and the right to work on it.
+/// One erasure, and the lease to work on it.
 #[derive(Debug, Clone, Copy)]
 struct Work<'a> {
     engine: &'a Engine,
-    /// `None`: in the replica that took the request, which needs none.
+    /// `None` in the replica that received the request: it needs no lease.
     lease: Option<&'a Lease<'a>>,
     tenant_id: TenantId,
     erasure_id: ErasureId,
 }
 
 impl Work<'_> {
-    /// Works to the end, or notes in the erasure why it could not.
+    /// Finishes the erasure, or records the error in it.
     async fn attempt(self) -> Result<Attempt, EngineError> {
         let error = match self.run().await {
             Ok(attempt) => return Ok(attempt),
@@ -208,7 +208,7 @@ impl Work<'_> {
         })
     }
 
-    /// Has the database keep nothing of the rows that went.
+    /// Makes the database overwrite the deleted rows in its files and log.
     async fn overwrite_rows(self) -> Result<(), EngineError> {
         let index = &self.engine.0.index;
         let found = index.erasure(self.tenant_id, self.erasure_id).await?;
@@ -216,7 +216,7 @@ impl Work<'_> {
             return Ok(());
         }
         let queue = &self.engine.0.erasures;
-        // It takes all who write their time: once is enough.
+        // This blocks all writers, so it runs once per erasure.
         if !queue.lock().rewritten.contains(&self.erasure_id) {
             index.overwrite_deleted().await?;
             queue.lock().rewritten.insert(self.erasure_id);
@@ -228,7 +228,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether to begin another batch.
+    /// Whether to continue with another batch.
     async fn goes_on(self) -> Result<bool, EngineError> {
         match self.lease {
             Some(lease) => lease.renew(None).await,
@@ -236,8 +236,8 @@ impl Work<'_> {
         }
     }
 
-    /// Takes the rows off; answers which stores it was about, or `None` where it
-    /// has to stop.
+    /// Deletes the rows; returns the stores of the erasure, or `None` when the
+    /// run must stop.
     async fn erase_rows(self) -> Result<Option<RowsErased>, EngineError> {
         loop {
             let now = self.engine.now();
@@ -258,7 +258,7 @@ impl Work<'_> {
         }
     }
 
-    /// Erases the blobs that are queued; `false`: it has to stop.
+    /// Erases the queued blobs; `false`: the run must stop.
     async fn erase_blobs(self) -> Result<bool, EngineError> {
         let index = &self.engine.0.index;
         loop {
@@ -275,8 +275,8 @@ impl Work<'_> {
         }
     }
 
-    /// Erases blobs and counts them; `are_queued`: they have rows in the deletion
-    /// queue.
+    /// Erases blobs and counts them. `are_queued` says whether they have rows
+    /// in the deletion queue.
     async fn erase_keys(self, keys: Vec<BlobKey>, are_queued: bool) -> Result<(), EngineError> {
         let outcomes: Vec<_> = stream::iter(keys)
             .map(|key| async move { (key, self.erase_blob(&key).await) })
@@ -308,11 +308,12 @@ impl Work<'_> {
         }
     }
 
-    /// Erases older object versions of blobs that were deleted before from a store
-    /// that stays, such as those that retention took; `false`: it has to stop.
+    /// Erases older object versions of blobs that were deleted earlier, for
+    /// example by retention, from a store that stays; `false`: the run must
+    /// stop.
     ///
-    /// No row says any more which paths these had, so all of them go. A blob that a
-    /// version names is left alone, and so is an orphan that waits under its
+    /// No row records the paths of these blobs any longer, so all of them are
+    /// erased. A blob that a version names is kept, and so is an orphan with a
     /// tombstone.
     async fn erase_older_versions(self, store_id: StoreId) -> Result<bool, EngineError> {
         let shared = &self.engine.0;
@@ -344,7 +345,7 @@ impl Work<'_> {
         }
     }
 
-    /// Erases one blob, and looks whether it is gone.
+    /// Erases one blob and checks that it no longer exists.
     async fn erase_blob(self, key: &BlobKey) -> Result<Erased, BlobError> {
         let blobs = &self.engine.0.blobs;
         let erased = blobs.erase(key).await?;
@@ -356,8 +357,8 @@ impl Work<'_> {
         Ok(erased)
     }
 
-    /// Erases what no row names in a store that went: what a write brought that
-    /// never landed, and older versions of what was deleted before.
+    /// Erases blobs of a deleted store that no row names: blobs of writes that
+    /// were never committed, and older object versions of deleted blobs.
     async fn erase_rest_of(self, store_id: StoreId) -> Result<(), EngineError> {
         let rest = self.engine.0.blobs.erase_store(self.tenant_id, store_id).await?;
         let of_gone = match rest.became {
@@ -390,7 +391,7 @@ impl Work<'_> {
     }
 }
 
-/// What a receipt says of an error: a word, and nothing that somebody wrote.
+/// The error code in a receipt; it contains no text from users.
 const fn word_of(error: &EngineError) -> &'static str {
     match error {
         EngineError::Blobs(BlobError::Denied(_)) => "object_store_denied",

@@ -1,10 +1,10 @@
-//! `index-memories`: gives search terms to memories that have none of their
-//! content: those from before there was search, those that a replica of an
-//! earlier release wrote beside this one, and those of an older analyser.
+//! `index-memories`: adds search terms to memories without terms of their
+//! content. Such memories were written before search existed, by a replica of
+//! an earlier release, or with an older analyser.
 //!
-//! Until it has been there, or a search of the store has come upon it, such a
-//! memory is found by its path alone. It reads
-//! contents past the cache, which is kept for what clients read.
+//! Until this job or a search of the store has indexed such a memory, only its
+//! path is searchable. The job does not use the content cache, which is kept
+//! for what clients read.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ use super::{Job, Lease};
 use crate::content::Recorded;
 use crate::{Engine, EngineError};
 
-/// Memories looked at in one batch.
+/// Memories checked in one batch.
 const BATCH: u32 = 500;
-/// Contents read at the same time.
+/// Contents read concurrently.
 const READS_AT_ONCE: usize = 8;
 
-/// Indexes older memories, daily, in the order of their ids, in batches; goes on
-/// from its cursor where a run was broken off.
+/// Indexes older memories daily in the order of their ids, in batches. A run
+/// resumes from the cursor of an interrupted one.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexMemories;
 
-/// What a run has done, or would do.
+/// The counts of a run, or of a dry run.
 #[derive(Debug, Default)]
 struct Counts {
     looked_at: u64,
@@ -92,15 +92,15 @@ fn report(counts: &Counts, is_dry_run: bool) -> Value {
     }
 }
 
-/// Indexes memories of one store that a search came upon; answers how many
-/// have their terms now.
+/// Indexes memories of one store that a search found without terms. Returns how
+/// many now have terms.
 pub(crate) async fn index_found(engine: &Engine, unindexed: Vec<Unindexed>) -> Result<u64, EngineError> {
     let mut counts = Counts::default();
     index_page(engine, unindexed, &mut counts).await?;
     Ok(counts.indexed)
 }
 
-/// Indexes memories, which are in the order of their stores.
+/// Indexes memories that are sorted by store.
 async fn index_page(
     engine: &Engine,
     unindexed: Vec<Unindexed>,
@@ -126,8 +126,8 @@ fn store_of(memory: &Unindexed) -> (TenantId, StoreId) {
     (memory.place.0, memory.place.1)
 }
 
-/// What is to be written of a memory; `None`: its content is gone, or could not
-/// be read, which must not keep the others from being indexed.
+/// The search row of a memory; `None`: its blob does not exist or could not be
+/// read. One such memory must not stop the others from being indexed.
 async fn try_row_of(engine: &Engine, memory: Unindexed) -> Option<(MemoryId, VersionId, SearchRow)> {
     let (tenant_id, store_id, memory_id) = memory.place;
     match row_of(engine, &memory).await {
@@ -142,7 +142,7 @@ async fn try_row_of(engine: &Engine, memory: Unindexed) -> Option<(MemoryId, Ver
     }
 }
 
-/// The search terms of a memory's content; `None`: its content is gone.
+/// The search terms of a memory's content; `None`: its blob does not exist.
 async fn row_of(engine: &Engine, memory: &Unindexed) -> Result<Option<SearchRow>, EngineError> {
     let (tenant_id, store_id, memory_id) = memory.place;
     let key = BlobKey {
@@ -163,14 +163,14 @@ async fn row_of(engine: &Engine, memory: &Unindexed) -> Result<Option<SearchRow>
     }
 }
 
-/// A place as the cursor keeps it.
+/// Formats a place for the cursor.
 fn text_of((tenant_id, store_id, memory_id): MemoryPlace) -> String {
     [tenant_id.uuid(), store_id.uuid(), memory_id.uuid()]
         .map(|id| id.simple().to_string())
         .join("/")
 }
 
-/// The place in a cursor; `None` where it is none, and all is looked at.
+/// Parses the place in a cursor; `None` if invalid: then all is checked.
 fn place_of(cursor: &str) -> Option<MemoryPlace> {
     let mut ids = cursor.split('/').map(Uuid::try_parse);
     let mut next = || ids.next()?.ok();

@@ -1,4 +1,4 @@
-//! `prune`: drops rows that nothing needs any more.
+//! `prune`: deletes rows that are no longer needed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::idempotency::REMEMBERED_FOR;
 use crate::{Engine, EngineError};
 
 const DAY: Duration = Duration::from_hours(24);
-/// How long a record of a call outlives its use: clocks may differ.
+/// Retention of call records: their use plus a day for clock differences.
 const CALLS_KEPT_FOR: Duration = Duration::from_secs(REMEMBERED_FOR.as_secs() + DAY.as_secs());
-/// How long runs of jobs are kept.
+/// Retention of job runs.
 const RUNS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
-/// How long the change feed is: far longer than any replica goes without it.
+/// Retention of the change feed: far longer than any replica is offline.
 const CHANGES_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
-/// How long a replica that fell silent may come back as it was.
+/// Retention of a silent replica's row, so that it can return unchanged.
 const REPLICAS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 
-/// How long events of sessions are kept, and sessions that were archived.
+/// Retention of session events, and of archived sessions.
 const SESSIONS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 
-/// Rows that go by their age: what belongs to a session before the session.
+/// Rows deleted by age: those that belong to a session before the session.
 const OLD: [(Prunable, Duration, &str); 7] = [
     (Prunable::JobRuns, RUNS_KEPT_FOR, "job_runs"),
     (Prunable::ChangeFeed, CHANGES_KEPT_FOR, "changes"),
@@ -44,13 +44,12 @@ const OLD: [(Prunable, Duration, &str); 7] = [
     (Prunable::EndedSessions, SESSIONS_KEPT_FOR, "sessions"),
 ];
 
-/// Drops, once a day, old records of idempotent calls, runs of jobs, entries of
-/// the change feed, replicas that are no more, events of sessions and sessions
-/// that ended, old entries of the tenants' audits, and keys that nothing alive was
-/// signed with.
+/// Deletes, once a day, old records of idempotent calls, job runs, entries of
+/// the change feed, silent replicas, session events, ended sessions, old audit
+/// entries, and signing keys without valid tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Prune {
-    /// Rows of one batch: one transaction.
+    /// Rows of one batch, which is one transaction.
     pub batch: u32,
 }
 
@@ -66,7 +65,7 @@ impl Job for Prune {
         "prune"
     }
 
-    /// Each ten minutes, so that a run that was broken off is soon taken up.
+    /// Every ten minutes, so that an interrupted run is soon resumed.
     fn schedule(&self) -> &'static str {
         "30 7/10 * * * *"
     }
@@ -110,8 +109,8 @@ impl Job for Prune {
 }
 
 impl Prune {
-    /// Walks the records of calls by their keys, since nothing orders them by
-    /// age; `false`: the run is to stop.
+    /// Walks the call records by key, since no index orders them by age;
+    /// `false`: the run must stop.
     async fn prune_calls(
         &self,
         engine: &Engine,
@@ -160,7 +159,7 @@ impl Prune {
     }
 }
 
-/// A call's key as a cursor holds it; it names no request.
+/// Formats a call's key for the cursor; it does not reveal the request.
 fn text_of((tenant_id, scope): &CallKey) -> String {
     use std::fmt::Write as _;
     let mut text = format!("{tenant_id}/");

@@ -1,4 +1,4 @@
-//! `reconcile-usage`: counts what is there again, and mends what differs.
+//! `reconcile-usage`: recounts usage and corrects counters that differ.
 
 use std::time::Duration;
 
@@ -9,19 +9,20 @@ use serde_json::{Value, json};
 use super::{Job, Lease};
 use crate::{Engine, EngineError};
 
-/// How long a batch goes on without renewing its lease.
+/// Interval between lease renewals within a batch.
 const RENEWED_EACH: Duration = Duration::from_secs(15);
-/// Ids of what had drifted that a run's record holds, at most.
+/// Maximum number of ids in a run's record of differing counters.
 const DRIFTED_TOLD: usize = 20;
 
-/// Counts stores, directories and tenants again, once a day, and mends counters
-/// that are not what is there. None should ever be: each is told in the log.
+/// Recounts stores, directories and tenants once a day and corrects counters
+/// that differ. No counter should ever differ, so each difference is logged.
 ///
-/// A store is counted in one state of the database, which keeps nobody waiting;
-/// only where that differs is it counted under its lock, and mended.
+/// A store is first counted in one snapshot of the database, which blocks no
+/// writer. Only when a counter differs is it counted under the store's lock and
+/// corrected.
 #[derive(Debug, Clone, Copy)]
 pub struct ReconcileUsage {
-    /// Stores, or tenants, of a batch.
+    /// Stores or tenants of one batch.
     pub batch: u32,
 }
 
@@ -37,7 +38,7 @@ impl Job for ReconcileUsage {
         "reconcile-usage"
     }
 
-    /// Each ten minutes, so that a run that was broken off is soon taken up.
+    /// Every ten minutes, so that an interrupted run is soon resumed.
     fn schedule(&self) -> &'static str {
         "30 5/10 * * * *"
     }
@@ -66,7 +67,7 @@ impl Job for ReconcileUsage {
                     Some(store_id) => reconciled.store(engine, tenant_id, store_id, mends).await,
                     None => reconciled.tenant(engine, tenant_id, mends).await,
                 };
-                // It must not keep the others from being counted.
+                // One failure must not stop the others from being counted.
                 if let Err(error) = counted {
                     reconciled.failed += 1;
                     tracing::warn!(
@@ -74,7 +75,7 @@ impl Job for ReconcileUsage {
                         "job.reconcile_usage: a store or tenant could not be counted; the next run tries again"
                     );
                 }
-                // Some stores are large.
+                // Counting a large store takes long.
                 if engine.now() >= renewed_at.plus(RENEWED_EACH) {
                     renewed_at = engine.now();
                     let here = Place::of(tenant_id, store_id).to_text();
@@ -91,7 +92,7 @@ impl Job for ReconcileUsage {
     }
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Stores(Option<(TenantId, StoreId)>),
@@ -99,7 +100,7 @@ enum Place {
 }
 
 impl Place {
-    /// Behind a store, or a tenant.
+    /// The place after a store or a tenant.
     fn of(tenant_id: TenantId, store_id: Option<StoreId>) -> Self {
         match store_id {
             Some(store_id) => Self::Stores(Some((tenant_id, store_id))),
@@ -107,7 +108,7 @@ impl Place {
         }
     }
 
-    /// The next stores, or tenants.
+    /// The next batch of stores or tenants.
     async fn following(
         self,
         engine: &Engine,
@@ -129,9 +130,10 @@ impl Place {
         })
     }
 
-    /// Where to go on; `None`: all is counted.
+    /// The place after this batch; `None`: everything is counted.
     ///
-    /// Tenants are last: a store that is mended may move its tenant's grant.
+    /// Tenants come last, because correcting a store may change its tenant's
+    /// grant.
     fn after(self, counted: &[(TenantId, Option<StoreId>)]) -> Option<Self> {
         match (self, counted.last()) {
             (_, Some((tenant_id, store_id))) => Some(Self::of(*tenant_id, *store_id)),
@@ -140,7 +142,7 @@ impl Place {
         }
     }
 
-    /// What a cursor says; the beginning where it says nothing.
+    /// Parses a cursor; an invalid or missing cursor starts from the beginning.
     fn parse(cursor: Option<&str>) -> Self {
         let mut ids = cursor.unwrap_or_default().split('/');
         match (ids.next(), ids.next()) {
@@ -160,7 +162,7 @@ impl Place {
     }
 }
 
-/// What a run has done.
+/// The counts of a run.
 #[derive(Debug, Default)]
 struct Reconciled {
     stores: u64,

@@ -1,4 +1,4 @@
-//! `purge-stores`: takes the rows of deleted stores away.
+//! `purge-stores`: deletes the rows of deleted stores.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::{Job, Lease};
 use crate::{Engine, EngineError};
 
-/// Stores looked for at a time.
+/// Stores read per query.
 const STORES: u32 = 10;
-/// Rows of one batch: one transaction, which others may have to wait for.
+/// Rows of one batch: one transaction, which may block other writers.
 const BATCH_ROWS: u32 = 1000;
 
-/// Purges deleted stores, each minute, in batches; where it ended, the next run
-/// goes on, since what is left of a store says itself what is to be done.
+/// Purges deleted stores every minute, in batches. It needs no cursor: the next
+/// run continues with the rows that remain.
 #[derive(Debug, Clone, Copy)]
 pub struct PurgeStores;
 
@@ -65,13 +65,13 @@ impl Job for PurgeStores {
     }
 }
 
-/// What a run has done.
+/// The counts of a run.
 #[derive(Debug, Default)]
 struct Purged {
     stores: u64,
     rows: u64,
     blobs: u64,
-    /// They must not keep the others from their end.
+    /// Stores that failed; a run skips them, so that the others are purged.
     failed: HashSet<StoreId>,
 }
 
@@ -80,7 +80,7 @@ impl Purged {
         u32::try_from(self.failed.len()).unwrap_or(u32::MAX)
     }
 
-    /// Stores that a run came to the end with, or failed with.
+    /// Number of stores that the run purged or failed to purge.
     fn tried(&self) -> u64 {
         self.stores + u64::from(self.failed_count())
     }
@@ -90,7 +90,7 @@ impl Purged {
     }
 }
 
-/// Purges one store to its end; `false`: the run is to stop.
+/// Purges one store completely; `false`: the run must stop.
 async fn purge(
     engine: &Engine,
     lease: &Lease<'_>,

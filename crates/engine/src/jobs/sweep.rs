@@ -1,4 +1,4 @@
-//! `sweep-blobs`: finds blobs that no row names, and rows whose blob is gone.
+//! `sweep-blobs`: finds orphaned blobs, and versions whose blob is missing.
 
 use std::time::Duration;
 
@@ -13,35 +13,36 @@ use super::{Job, Lease};
 use crate::{Engine, EngineError};
 
 const DAY: Duration = Duration::from_hours(24);
-/// How much older than the longest request a blob is before it is looked at.
+/// Grace period of a blob, as a multiple of the longest request.
 const GRACE_IN_DEADLINES: u32 = 60;
-/// The least that the grace time is.
+/// Minimum grace period.
 const GRACE_AT_LEAST: Duration = DAY;
-/// Blobs dealt with at the same time.
+/// Blobs processed concurrently.
 const AT_ONCE: usize = 8;
-/// Unnamed blobs that a scheduled run condemns although most blobs are unnamed.
+/// Number of unnamed blobs below which a run is never considered foreign.
 const UNNAMED_AT_LEAST: u64 = 100;
-/// Missing blobs that a run tells by their keys, at most.
+/// Maximum number of missing blobs whose keys a run reports.
 const MISSING_TOLD: usize = 20;
 
-/// Compares the blob store with the index, once a day, a range of keys at a
-/// time: condemns blobs that no row names, and tells rows whose blob is missing.
+/// Compares the blob store with the index once a day, one range of keys at a
+/// time. It condemns blobs that no row names and reports rows whose blob is
+/// missing.
 ///
-/// It walks by the keys, whatever tenants and stores there are. A blob is looked
-/// at once it is older than any request can be, but that alone proves nothing:
-/// it is condemned under its store's lock, where a row that names it is seen,
-/// and a write that comes later is refused and made anew. The job
-/// `drain-deletions` removes what was condemned.
+/// The walk is ordered by key across all tenants and stores. A blob is
+/// considered once it is older than any request can be. Age does not prove that
+/// it is an orphan, so it is condemned under its store's lock, where a row that
+/// names it is visible. A write that tries to commit it later is refused and
+/// repeated with a new blob. The job `drain-deletions` removes condemned blobs.
 ///
-/// Where most blobs are unnamed, more likely than so many orphans is an index
-/// that does not belong to them: one that is new and waits for its backup, or
-/// another deployment's. A scheduled run fails then; one by hand goes on.
-/// All blobs decide, not those of one range: a run that meets too many unnamed
-/// ones stops condemning and counts on to the end, and sweeps from the beginning
-/// where the whole is sound. What it counted is part of its cursor.
+/// When most blobs are unnamed, the index probably does not belong to this blob
+/// store: it is new and waits for its backup, or it is another deployment's.
+/// Then a scheduled run fails; a manual run continues. The decision uses all
+/// blobs, not those of one range: a run that finds too many unnamed blobs stops
+/// condemning, counts to the end, and sweeps again from the beginning if the
+/// total is sound. The counts are part of the cursor.
 #[derive(Debug, Clone, Copy)]
 pub struct SweepBlobs {
-    /// Blobs, and rows, looked at together.
+    /// Blobs and rows compared in one range.
     pub batch: u32,
 }
 
@@ -57,7 +58,7 @@ impl Job for SweepBlobs {
         "sweep-blobs"
     }
 
-    /// Each ten minutes, so that a run that was broken off is soon taken up.
+    /// Every ten minutes, so that an interrupted run is soon resumed.
     fn schedule(&self) -> &'static str {
         "30 3/10 * * * *"
     }
@@ -84,7 +85,8 @@ impl Job for SweepBlobs {
             let mut is_done = swept.after.is_none();
             if is_done && swept.phase == Phase::Counting {
                 if swept.looks_foreign() {
-                    // The next run starts from the beginning: the index may be restored by then.
+                    // The next run starts from the beginning, since the index
+                    // may be restored by then.
                     lease.renew(None).await?;
                     return Err(EngineError::ForeignBlobs);
                 }
@@ -99,7 +101,7 @@ impl Job for SweepBlobs {
 }
 
 impl SweepBlobs {
-    /// Compares the next range of keys, and moves on behind it.
+    /// Compares the next range of keys and advances past it.
     async fn sweep_range(
         &self,
         engine: &Engine,
@@ -108,8 +110,8 @@ impl SweepBlobs {
         old_from: Timestamp,
     ) -> Result<(), EngineError> {
         let after = swept.after;
-        // The rows after the blobs: a write puts its blob first, so that what
-        // it wrote meanwhile is no orphan.
+        // Rows are read after blobs: a write puts its blob first, so a
+        // concurrent write is not mistaken for an orphan.
         let listed = engine.0.blobs.list(after.as_ref(), self.batch as usize).await?;
         let named = engine.0.index.named_blobs(after.as_ref(), self.batch).await?;
         let end = end_of(&listed, &named, self.batch as usize);
@@ -132,7 +134,7 @@ impl SweepBlobs {
     }
 }
 
-/// The last key that both lists reach; `None`: both go to the end.
+/// The last key that both lists cover; `None`: both reach the end.
 fn end_of(listed: &[ListedBlob], named: &[NamedBlob], batch: usize) -> Option<BlobKey> {
     let listed_to = listed
         .last()
@@ -142,7 +144,7 @@ fn end_of(listed: &[ListedBlob], named: &[NamedBlob], batch: usize) -> Option<Bl
     listed_to.into_iter().chain(named_to).min()
 }
 
-/// What differs in a range of keys.
+/// The differences within a range of keys.
 struct Range {
     blobs: u64,
     /// Blobs without a row.
@@ -174,12 +176,13 @@ impl Range {
 /// How a run treats unnamed blobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
-    /// Condemns them as long as most blobs that it met are named.
+    /// Condemns them while most blobs so far are named.
     #[default]
     Condemning,
-    /// Counts only: too many of those that it met are unnamed.
+    /// Only counts them: too many of the blobs so far are unnamed.
     Counting,
-    /// Condemns them: most of all blobs are named, or an operator asked for it.
+    /// Condemns them: most of all blobs are named, or an operator requested the
+    /// run.
     Confirmed,
 }
 
@@ -203,7 +206,7 @@ impl Phase {
 #[derive(Debug, Default)]
 struct Swept {
     phase: Phase,
-    /// Where the next range begins.
+    /// The key that the next range starts after.
     after: Option<BlobKey>,
     blobs: u64,
     named: u64,
@@ -216,8 +219,8 @@ struct Swept {
 }
 
 impl Swept {
-    /// Goes on where a run was interrupted, or begins: also where the cursor is an
-    /// earlier release's.
+    /// Resumes an interrupted run. Starts from the beginning without a cursor,
+    /// or with a cursor of an earlier release.
     fn resumed(cursor: Option<&str>) -> Self {
         cursor.and_then(Self::of_cursor).unwrap_or_default()
     }
@@ -254,7 +257,7 @@ impl Swept {
         Some(kept.to_string())
     }
 
-    /// The beginning of the walk that follows a sound count.
+    /// The start of the sweep after a sound count.
     fn confirmed() -> Self {
         Self {
             phase: Phase::Confirmed,
@@ -273,13 +276,13 @@ impl Swept {
         })
     }
 
-    /// Whether the index hardly knows the blobs that were met so far.
+    /// Whether the index names too few of the blobs found so far.
     fn looks_foreign(&self) -> bool {
         let knows_none = self.phase == Phase::Counting && self.named == 0 && self.old_unnamed > 0;
         knows_none || self.old_unnamed > self.named.max(UNNAMED_AT_LEAST)
     }
 
-    /// Condemns those of the blobs that are old; a dry run only counts them.
+    /// Condemns the old blobs among these; a dry run only counts them.
     async fn condemn(
         &mut self,
         engine: &Engine,
@@ -311,8 +314,8 @@ impl Swept {
         Ok(())
     }
 
-    /// Looks again for blobs that were not listed, and for the rows that name
-    /// them: either may have come or gone meanwhile.
+    /// Checks unlisted blobs and their rows again, since either may have
+    /// changed meanwhile.
     async fn look_for(&mut self, engine: &Engine, unlisted: Vec<BlobKey>) -> Result<(), EngineError> {
         let missing: Vec<_> = stream::iter(unlisted)
             .map(|key| async move { Ok::<_, EngineError>(engine.is_missing(&key).await?.then_some(key)) })
@@ -331,7 +334,7 @@ impl Swept {
 }
 
 impl Engine {
-    /// Whether a blob is not there and a version names it all the same.
+    /// Whether a blob does not exist although a version names it.
     pub(crate) async fn is_missing(&self, key: &BlobKey) -> Result<bool, EngineError> {
         let is_there = self.0.blobs.contains(key).await?;
         Ok(!is_there && self.0.index.blob_is_named(key).await?)

@@ -1,4 +1,4 @@
-//! `delete-tenants`: removes every row and blob of tenants that are to go.
+//! `delete-tenants`: removes every row and blob of deleted tenants.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,25 +13,26 @@ use serde_json::{Value, json};
 use super::{Job, Lease};
 use crate::{Engine, EngineError};
 
-/// Tenants looked for at a time.
+/// Tenants read per query.
 const TENANTS: u32 = 10;
-/// Rows of one batch: one transaction, which others may have to wait for.
+/// Rows of one batch: one transaction, which may block other writers.
 const BATCH_ROWS: u32 = 1000;
-/// Blobs listed at a time.
+/// Blobs listed per call.
 const BATCH_BLOBS: usize = 1000;
-/// Blobs removed at the same time.
+/// Blobs removed concurrently.
 const REMOVALS_AT_ONCE: usize = 16;
-/// How long after the first removal a request of before may still be under
-/// way, and leave a row or a blob behind: longer than any could take.
+/// Delay before the second pass. It is longer than any request that was running
+/// at the first removal and could still leave a row or a blob.
 const SETTLES_AFTER: Duration = Duration::from_hours(1);
 
-/// Removes tenants, each minute, in batches: the rows, then whatever the blob
-/// store has below the tenant's name, named by a row or not, then older versions
-/// of what was deleted before. An hour later it looks again, and only then tells
-/// that nothing is left, but for versions that it says it could not delete.
+/// Removes deleted tenants every minute, in batches: first the rows, then every
+/// blob under the tenant's prefix, named by a row or not, then older object
+/// versions of deleted blobs. An hour later it checks again. Only then does it
+/// report the deletion as done, together with the object versions that it could
+/// not delete.
 ///
-/// Where a run ended, the next one goes on: what is left says itself what is to
-/// be done, and the report is written beside it.
+/// It needs no cursor: the next run continues with the data that remains, and
+/// the report is updated along with it.
 #[derive(Debug, Clone, Copy)]
 pub struct DeleteTenants;
 
@@ -78,18 +79,18 @@ impl Job for DeleteTenants {
     }
 }
 
-/// What a run has done.
+/// The counts of a run.
 #[derive(Debug, Default)]
 struct Removed {
-    /// Tenants of which nothing is left, that are looked at again.
+    /// Tenants without any data left, to be checked again.
     settling: u64,
-    /// Tenants that are gone.
+    /// Tenants whose deletion is done.
     done: u64,
     rows: u64,
     blobs: u64,
-    /// Blobs of which the bucket keeps older versions, as far as is known.
+    /// Known blobs of which the bucket keeps older versions.
     kept: u64,
-    /// They must not keep the others from their end.
+    /// Tenants that failed; a run skips them, so that the others are removed.
     failed: HashSet<TenantId>,
 }
 
@@ -98,7 +99,7 @@ impl Removed {
         u32::try_from(self.failed.len()).unwrap_or(u32::MAX)
     }
 
-    /// Tenants that a run came to the end with, or failed with.
+    /// Number of tenants that the run finished or failed with.
     fn tried(&self) -> u64 {
         self.settling + self.done + u64::from(self.failed_count())
     }
@@ -115,7 +116,7 @@ impl Removed {
     }
 }
 
-/// Removes one tenant as far as it can go now; `false`: the run is to stop.
+/// Removes one tenant as far as possible now; `false`: the run must stop.
 async fn remove(
     engine: &Engine,
     lease: &Lease<'_>,
@@ -167,10 +168,10 @@ async fn remove_rows(
     }
 }
 
-/// Removes what the blob store lists of the tenant.
+/// Removes the blobs that the blob store lists for the tenant.
 ///
-/// A batch is counted before it is removed, up to its last key: what a kill
-/// left of it is listed again, and not counted twice.
+/// A batch is counted up to its last key before it is removed. After a kill,
+/// the remaining blobs are listed again but not counted twice.
 async fn remove_blobs(
     engine: &Engine,
     lease: &Lease<'_>,
@@ -224,8 +225,8 @@ async fn remove_blobs(
     }
 }
 
-/// Removes what a bucket keeps of blobs that were deleted, also long before the
-/// tenant was, and notes what could not be removed.
+/// Removes older object versions of deleted blobs, also of those deleted long
+/// before the tenant, and records how many could not be removed.
 async fn remove_versions(
     engine: &Engine,
     lease: &Lease<'_>,
@@ -258,7 +259,7 @@ async fn remove_versions(
     }
     versions.kept = match kept {
         _ if is_clean => 0,
-        // They could not be seen: those of the blobs that just went, at least.
+        // They could not be listed: at least the blobs just removed have some.
         0 => versions.kept.max(1),
         kept => kept,
     };
