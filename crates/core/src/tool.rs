@@ -1,18 +1,18 @@
-//! The memory tool: what a model may ask for, and the texts it gets back.
+//! The memory tool: its commands and the exact texts of its results.
 //!
-//! The tool (`memory_20250818`) is a protocol between models and whoever keeps
-//! their memories: six commands over a tree of text files that the model sees
-//! under `/memories`. Models are trained on the texts of its results, so those
-//! are part of the protocol and are made here alone, exact to the byte. Where
-//! the protocol has no text (a limit, a malformed call), the text is ours; it
-//! starts with `Error: ` and says what was met and what to do about it.
+//! The tool (`memory_20250818`) is a protocol between a model and a memory service:
+//! six commands over a tree of text files that the model sees under `/memories`.
+//! Models are trained on the texts of its results, so these texts are part of the
+//! protocol. Only this module produces them, exact to the byte. Where the protocol
+//! has no text (a limit, a malformed call), Keepsake defines one: it starts with
+//! `Error: `, states the problem and says how to resolve it.
 //!
-//! This module reads a call ([`Command::parse`]), applies edits to a content
+//! This module parses a call ([`Command::parse`]), applies edits to a content
 //! ([`str_replace`], [`insert`]) and renders results ([`view_file`],
-//! [`view_directory`]). It knows nothing of stores: the engine finds the
-//! content, keeps the outcome, and reports what it found as a [`ToolError`].
+//! [`view_directory`]). It does not access stores: the engine reads the content,
+//! stores the result, and reports a failure as a [`ToolError`].
 //!
-//! Every function takes time linear in what it is given, hostile or not.
+//! Every function takes time linear in its input, even if the input is hostile.
 
 pub mod agent;
 mod command;
@@ -31,12 +31,12 @@ pub use protocol_text::{ProtocolOptions, protocol_text};
 pub use quote::Quoted;
 pub use view::{DirectoryEntry, format_size, max_entries_shown, view_directory, view_file};
 
-/// The result of a `create` that made the file.
+/// The result of a `create` that created the file.
 pub fn created_message(path: &ToolPath) -> String {
     format!("File created successfully at: {path}")
 }
 
-/// The result of an `insert`, which shows nothing of the file.
+/// The result of an `insert`, which does not show the file's content.
 pub fn inserted_message(path: &ToolPath) -> String {
     format!("The file {path} has been edited.")
 }

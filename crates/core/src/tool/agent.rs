@@ -1,10 +1,10 @@
-//! The agent tools: what a model asks of its memories beside the memory tool.
+//! The agent tools, offered to models in addition to the memory tool.
 //!
-//! Seven small tools over the same paths (`/memories/…`), each of which does
-//! one thing and answers with what a program can read too: a call is an
-//! [`AgentCall`], a result an [`AgentResult`], which is a text for a
-//! `tool_result` block by [`AgentResult::to_text`] and JSON by `serde`. What
-//! they are called and take is told to models by [`definitions`].
+//! Seven small tools over the same paths (`/memories/…`). Each does one thing and
+//! returns a result that programs can read as well. A call is an [`AgentCall`] and
+//! a result an [`AgentResult`]: [`AgentResult::to_text`] renders it for a
+//! `tool_result` block, and `serde` renders it as JSON. [`definitions`] describes
+//! the names and inputs of the tools to models.
 
 mod content;
 mod result;
@@ -26,37 +26,37 @@ pub use result::{
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
-/// Edits that one call may make.
+/// Maximum number of edits in one call.
 const MAX_EDITS: usize = 100;
-/// Items of a page of a listing, at most.
+/// Maximum number of entries on a page of a listing.
 const MAX_LISTED: u64 = 100;
-/// Hits of a page of a search, at most.
+/// Maximum number of hits on a page of a search.
 const MAX_HITS: u64 = 50;
 
 const PRECONDITION: &str = "an object with `type`";
 const EDITS: &str = "an array of 1 to 100 objects, each with `old_str` and `new_str`";
 
-/// The agent tools there are.
+/// The agent tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AgentTool {
-    /// Lists memories with what each begins with.
+    /// Lists memories with their first lines.
     List,
-    /// Finds memories by what they hold.
+    /// Searches the contents of memories.
     Search,
-    /// Reads a memory as it is.
+    /// Reads a memory verbatim.
     Read,
-    /// Makes a memory or replaces what it holds.
+    /// Creates a memory or replaces its content.
     Write,
     /// Replaces texts in a memory, all or none.
     Edit,
-    /// Adds lines at the end of a memory.
+    /// Appends lines to a memory.
     Append,
-    /// Removes a memory or a directory.
+    /// Deletes a memory or a directory.
     Delete,
 }
 
 impl AgentTool {
-    /// Every tool, in the order in which they are shown.
+    /// Every tool, in display order.
     pub const ALL: [Self; 7] = [
         Self::List,
         Self::Search,
@@ -67,7 +67,7 @@ impl AgentTool {
         Self::Delete,
     ];
 
-    /// What models call it by.
+    /// The tool's name in the protocol.
     pub const fn name(self) -> &'static str {
         match self {
             Self::List => "memory_list",
@@ -85,18 +85,18 @@ impl AgentTool {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// Whether it changes the store when it succeeds.
+    /// Whether a successful call changes the store.
     pub const fn is_change(self) -> bool {
         !matches!(self, Self::List | Self::Search | Self::Read)
     }
 
-    /// Whether its answer shows what is in a file.
+    /// Whether the result shows content of a file.
     pub const fn shows_content(self) -> bool {
         matches!(self, Self::List | Self::Search | Self::Read | Self::Edit)
     }
 }
 
-/// Names every tool there is, the memory tool first.
+/// Lists the names of all tools, the memory tool first.
 pub(super) struct ToolNames;
 
 impl fmt::Display for ToolNames {
@@ -108,38 +108,38 @@ impl fmt::Display for ToolNames {
     }
 }
 
-/// What must be so for a change to be made.
+/// The precondition of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilePrecondition {
     /// Nothing is at the path.
     NotExists,
-    /// The file holds content of this hash.
+    /// The file's content has this hash.
     ContentSha256(ContentHash),
 }
 
-/// One call of an agent tool: its fields are there and of the right type.
+/// A call of an agent tool, with every field present and of the right type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentCall {
     /// Lists memories below a directory.
     List {
-        /// The directory; the root where none was sent.
+        /// The directory; the root if the call has none.
         path: ToolPath,
-        /// Whether deeper memories are told by their directory alone.
+        /// Whether deeper memories are listed by their directory only.
         is_shallow: bool,
-        /// Entries of the page.
+        /// Maximum number of entries on the page.
         limit: Option<u64>,
-        /// The cursor of the page before.
+        /// The cursor of the requested page.
         page: Option<String>,
     },
-    /// Finds memories by what they hold.
+    /// Searches the contents of memories.
     Search {
-        /// The directory; the root where none was sent.
+        /// The directory; the root if the call has none.
         path: ToolPath,
-        /// What is looked for.
+        /// The search query.
         query: String,
-        /// Hits of the page.
+        /// Maximum number of hits on the page.
         limit: Option<u64>,
-        /// The cursor of the page before.
+        /// The cursor of the requested page.
         page: Option<String>,
     },
     /// Reads a part of a memory.
@@ -148,54 +148,53 @@ pub enum AgentCall {
         path: ToolPath,
         /// The first character, counted from 0.
         offset: u64,
-        /// Characters, at most.
+        /// Maximum number of characters.
         limit: Option<u64>,
     },
-    /// Makes a memory or replaces what it holds.
+    /// Creates a memory or replaces its content.
     Write {
         /// The file.
         path: ToolPath,
-        /// What it is to hold.
+        /// The new content.
         content: String,
-        /// What must be so.
+        /// The precondition.
         precondition: Option<FilePrecondition>,
     },
-    /// Replaces texts, one after the other.
+    /// Applies replacements in order.
     Edit {
         /// The file.
         path: ToolPath,
-        /// What is replaced by what.
+        /// The replacements.
         edits: Vec<Replacement>,
-        /// The content that the file must hold.
+        /// The required hash of the current content.
         expected: Option<ContentHash>,
     },
-    /// Adds whole lines at the end.
+    /// Appends whole lines.
     Append {
-        /// The file; made where it is missing.
+        /// The file; created if it is missing.
         path: ToolPath,
         /// The lines.
         content: String,
-        /// What must be so.
+        /// The precondition.
         precondition: Option<FilePrecondition>,
     },
-    /// Removes a file, or a directory with everything in it.
+    /// Deletes a file, or a directory with everything in it.
     Delete {
         /// The file or directory.
         path: ToolPath,
-        /// The content that the file must hold.
+        /// The required hash of the current content.
         expected: Option<ContentHash>,
     },
 }
 
 impl AgentCall {
-    /// Reads the input of a call whose paths lead to `root`.
+    /// Parses the input of a call with paths below `root`.
     ///
-    /// Fields that the tool does not know are ignored, and `null` is the same
-    /// as absent.
+    /// Unknown fields are ignored, and `null` is the same as absent.
     ///
     /// # Errors
-    /// [`ToolError`] for the first field that is missing, of the wrong type or
-    /// outside of its bounds, or a path that is refused.
+    /// [`ToolError`] for the first field that is missing, of the wrong type or out of
+    /// bounds, or for a refused path.
     pub fn parse(tool: AgentTool, input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
         let fields = Fields { input, root };
         Ok(match tool {
@@ -238,7 +237,7 @@ impl AgentCall {
         })
     }
 
-    /// Whose call it is.
+    /// The tool of the call.
     pub const fn tool(&self) -> AgentTool {
         match self {
             Self::List { .. } => AgentTool::List,
@@ -251,7 +250,7 @@ impl AgentCall {
         }
     }
 
-    /// The path it acts on.
+    /// The path that the call reads or changes.
     pub const fn path(&self) -> &ToolPath {
         match self {
             Self::List { path, .. }

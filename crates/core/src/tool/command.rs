@@ -9,68 +9,67 @@ use crate::path::{ToolPath, ToolRoot};
 /// The values of the field `command`, for messages.
 pub(super) const NAMES: &str = "one of `view`, `create`, `str_replace`, `insert`, `delete`, `rename`";
 
-/// One call of the memory tool: its fields are there and of the right type.
+/// One call of the memory tool, with every field present and of the right type.
 ///
-/// Whether a line or a range is one that the file has is known only to who has
-/// the file.
+/// Whether a line or a range exists in the file is checked later, with the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Shows a file with line numbers, or lists a directory.
     View {
         /// The file or directory.
         path: ToolPath,
-        /// The first and last line, counted from 1, where not all are wanted;
-        /// -1 is the end of the file. Has no meaning for a directory.
+        /// The first and last line, counted from 1, for a part of a file; -1 means the
+        /// end of the file. Ignored for a directory.
         view_range: Option<(i64, i64)>,
     },
-    /// Makes a new file; never overwrites.
+    /// Creates a new file; never overwrites.
     Create {
         /// The file.
         path: ToolPath,
         /// Its content.
         file_text: String,
     },
-    /// Replaces a text that appears in the file exactly once.
+    /// Replaces a text that occurs exactly once in the file.
     StrReplace {
         /// The file.
         path: ToolPath,
         /// The text to be replaced.
         old_str: String,
-        /// What takes its place; empty where the model sent none.
+        /// The replacement; empty if the model sent none.
         new_str: String,
     },
-    /// Puts whole lines into a file.
+    /// Inserts whole lines into a file.
     Insert {
         /// The file.
         path: ToolPath,
-        /// The line after which they go; 0 is the top.
+        /// The line after which the text is inserted; 0 is the top.
         insert_line: i64,
         /// The lines.
         insert_text: String,
     },
-    /// Removes a file, or a directory with everything in it.
+    /// Deletes a file, or a directory with everything in it.
     Delete {
         /// The file or directory.
         path: ToolPath,
     },
     /// Moves a file, or a directory with everything in it.
     Rename {
-        /// Where it is.
+        /// The source.
         old_path: ToolPath,
-        /// Where it goes.
+        /// The destination.
         new_path: ToolPath,
     },
 }
 
 impl Command {
-    /// Reads the input of a `tool_use` block whose paths lead to `root`.
+    /// Parses the input of a `tool_use` block with paths below `root`.
     ///
-    /// Fields that the command does not know are ignored, `null` is the same as
-    /// absent, and a float without a fraction is an integer.
+    /// Unknown fields are ignored, `null` is the same as absent, and a float without a
+    /// fraction is an integer.
     ///
     /// # Errors
-    /// [`ToolError`] for the first field that is missing, of the wrong type, an
-    /// unknown command, or a path that is refused.
+    /// [`ToolError`] for the first field that is missing or of the wrong type, for an
+    /// unknown command, or for a refused path.
     pub fn parse(input: &Map<String, Value>, root: &ToolRoot) -> Result<Self, ToolError> {
         let fields = Fields { input, root };
         match fields.text("command", NAMES)? {
@@ -105,7 +104,7 @@ impl Command {
         }
     }
 
-    /// The path it acts on; of a rename, the source.
+    /// The path that the command reads or changes; the source of a rename.
     pub const fn path(&self) -> &ToolPath {
         match self {
             Self::View { path, .. }
@@ -129,13 +128,13 @@ impl Command {
         }
     }
 
-    /// Whether it changes the store when it succeeds; only `view` does not.
+    /// Whether a successful call changes the store; only `view` does not.
     pub const fn is_change(&self) -> bool {
         !matches!(self, Self::View { .. })
     }
 
-    /// Whether its answer shows what is in a file: edits show the lines around
-    /// them.
+    /// Whether the result shows content of a file; edits show the lines around the
+    /// change.
     pub const fn shows_content(&self) -> bool {
         matches!(
             self,

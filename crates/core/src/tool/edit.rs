@@ -1,4 +1,4 @@
-//! The two commands that edit a file: from a content to the next.
+//! The two commands that edit a file: from the old content to the new content.
 
 use std::ops::Range;
 
@@ -10,19 +10,19 @@ use crate::sensitive::{Listed, Redacted};
 /// Lines that a snippet shows before and after the change.
 const SNIPPET_CONTEXT_LINES: usize = 2;
 
-/// What an edit leads to.
+/// The outcome of an edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
     /// The file's new content.
     pub content: String,
-    /// The result that the model reads once the content is kept.
+    /// The result for the model, valid after the content is stored.
     pub message: String,
-    /// The first and last line of the change, where the result shows them.
+    /// The first and last changed line, if the result shows them.
     shown_lines: Option<(usize, usize)>,
 }
 
 impl Edit {
-    /// An edit whose result shows nothing of the content.
+    /// An edit whose result does not show the content.
     pub const fn with_message(content: String, message: String) -> Self {
         Self {
             content,
@@ -31,10 +31,10 @@ impl Edit {
         }
     }
 
-    /// The edit with what a redaction of its content left.
+    /// The edit after a redaction of its content.
     ///
-    /// The result is as if that had been the new content, and says after it
-    /// what was replaced.
+    /// The result shows the redacted content, followed by a list of the replaced
+    /// secrets.
     #[must_use]
     pub fn redacted(self, redacted: Redacted) -> Self {
         let message = match self.shown_lines {
@@ -58,7 +58,8 @@ impl Edit {
     }
 }
 
-/// Where a line of `content` is once redaction made one line of several.
+/// The new number of a line of `content`, after redaction merged several lines into
+/// one.
 pub(super) fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
     let lost_before = redacted.findings.iter().map(|finding| {
         let lines = count_newlines(&content[finding.range.clone()]);
@@ -67,9 +68,9 @@ pub(super) fn line_after(content: &str, redacted: &Redacted, line: usize) -> usi
     line - lost_before.sum::<usize>()
 }
 
-/// Replaces `old_str`, which must appear in `content` exactly once.
+/// Replaces `old_str`, which must occur in `content` exactly once.
 ///
-/// The message shows the changed lines with two more on either side.
+/// The message shows the changed lines and two lines on either side.
 ///
 /// # Errors
 /// [`ToolError::EmptyOldStr`], [`ToolError::NoMatch`], or
@@ -82,7 +83,7 @@ pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str)
 
     let first_line = count_newlines(&content[..start]) + 1;
     let last_line = first_line + count_newlines(new_str);
-    // What follows a line break was changed only if it did not start a line before.
+    // If both texts end with a newline, the line after the change is unchanged.
     let rest_kept_its_start = new_str.ends_with('\n') && old_str.ends_with('\n');
     let last_line = last_line - usize::from(rest_kept_its_start);
     Ok(Edit {
@@ -92,7 +93,7 @@ pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str)
     })
 }
 
-/// The bytes of the one place where `old_str` is in `content`.
+/// The byte range of the only occurrence of `old_str` in `content`.
 ///
 /// # Errors
 /// As [`str_replace`].
@@ -116,7 +117,7 @@ pub(super) fn only_match(path: &ToolPath, content: &str, old_str: &str) -> Resul
     Ok(start..start + old_str.len())
 }
 
-/// The result of an edit whose changed lines are `first_line..=last_line`.
+/// The result of an edit of the lines `first_line..=last_line`.
 fn snippet(content: &str, first_line: usize, last_line: usize) -> String {
     let from_line = first_line.saturating_sub(SNIPPET_CONTEXT_LINES).max(1);
     let line_count = last_line + SNIPPET_CONTEXT_LINES + 1 - from_line;
@@ -128,9 +129,9 @@ fn snippet(content: &str, first_line: usize, last_line: usize) -> String {
     message
 }
 
-/// The line in which each match of `needle` starts, overlapping ones included.
+/// The start line of each match of `needle`, including overlapping matches.
 ///
-/// Knuth, Morris and Pratt's search, because restarting a search after every
+/// Uses the search of Knuth, Morris and Pratt, because a new search after every
 /// match would take quadratic time for a needle such as `aaaa…`.
 fn match_lines(content: &str, needle: &str) -> Vec<usize> {
     let needle = needle.as_bytes();
@@ -156,7 +157,7 @@ fn match_lines(content: &str, needle: &str) -> Vec<usize> {
     lines
 }
 
-/// For each prefix of `needle`, its longest proper prefix that also ends it.
+/// For each prefix of `needle`, its longest proper prefix that is also its suffix.
 fn fallbacks(needle: &[u8]) -> Vec<usize> {
     let mut fallbacks = vec![0; needle.len()];
     let mut matched = 0;
@@ -174,9 +175,9 @@ fn fallbacks(needle: &[u8]) -> Vec<usize> {
 
 /// Inserts `insert_text` after line `insert_line`; 0 is the top.
 ///
-/// Its trailing newlines count as one, so that it is whole lines (one empty
-/// line if there is nothing else), and the new content ends with a newline.
-/// The empty tail after a last newline is not a line to insert after.
+/// The trailing newlines of the text count as one, so that the text is whole lines
+/// (one empty line if the text has only newlines). The new content ends with a
+/// newline. The empty tail after a last newline is not a line to insert after.
 ///
 /// # Errors
 /// [`ToolError::InvalidInsertLine`] when `content` has no such line.

@@ -1,15 +1,14 @@
-//! What the memory tool answers when it cannot do what was asked.
+//! The errors of the memory tool and of the agent tools.
 
 use std::fmt;
 
 use crate::content::ContentHash;
 use crate::path::{Echo, PathError, ToolPathError};
 
-/// Why a call was not carried out; its text is what the model reads.
+/// Why a call failed; the model reads this text.
 ///
-/// A call that ends in one of these changed nothing. Paths are as the memory
-/// tool writes them (`/memories/...`), as [`ToolPath`](crate::path::ToolPath)
-/// displays them.
+/// A call that fails with one of these errors changed nothing. Paths are written as
+/// [`ToolPath`](crate::path::ToolPath) displays them (`/memories/...`).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
     /// The call lacks a field that its command needs.
@@ -17,20 +16,20 @@ pub enum ToolError {
     MissingField {
         /// The field's name.
         field: &'static str,
-        /// What the field must be, such as "a string".
+        /// The expected type, such as "a string".
         expected: &'static str,
     },
-    /// A field of the call is not what it must be.
+    /// A field of the call has the wrong type.
     #[error("Error: Field `{field}` must be {expected}, but is {found}")]
     WrongType {
         /// The field's name.
         field: &'static str,
-        /// What the field must be, such as "a string".
+        /// The expected type, such as "a string".
         expected: &'static str,
-        /// What the field is, such as "a number".
+        /// The actual type, such as "a number".
         found: &'static str,
     },
-    /// A field of the call is of the right type, but breaks a rule.
+    /// A field of the call has the right type, but breaks a rule.
     #[error("Error: Field `{field}` {rule}")]
     OutOfBounds {
         /// The field's name.
@@ -38,64 +37,64 @@ pub enum ToolError {
         /// The rule, as a phrase that follows the field.
         rule: String,
     },
-    /// One of several edits cannot be made.
+    /// One of several edits failed.
     #[error(
         "Error: Edit {number} of {total} cannot be made, so none was: {}",
         WithoutLabel(.error)
     )]
     InEdit {
-        /// Which, counted from 1.
+        /// The number of the edit, counted from 1.
         number: usize,
-        /// How many there are.
+        /// The number of edits.
         total: usize,
-        /// Why; lines are those that the edits before it left.
+        /// The reason; its line numbers refer to the content after the previous edits.
         error: Box<ToolError>,
     },
     /// A directory is where a file was expected.
     #[error("Error: {path} is a directory, not a file. List what is in it with memory_list.")]
     IsDirectory {
-        /// What was asked for.
+        /// The requested path.
         path: String,
     },
     /// A file is where a directory was expected.
     #[error("Error: {path} is a file, not a directory. Read it with memory_read.")]
     IsFile {
-        /// What was asked for.
+        /// The requested path.
         path: String,
     },
-    /// `memory_read`: the file ends before.
+    /// `memory_read`: the offset is after the end of the file.
     #[error(
         "Error: Invalid `offset` parameter: {offset}. It should be within the characters of the file: \
          [0, {total_chars}]"
     )]
     OffsetPastEnd {
-        /// The character asked for.
+        /// The requested offset.
         offset: u64,
-        /// How many the file has.
+        /// The number of characters in the file.
         total_chars: u64,
     },
-    /// A file is at a path that was to be free.
+    /// A file exists at a path that was expected to be free.
     #[error(
         "Error: The precondition `not_exists` does not hold: {path} exists{}. \
          Nothing was changed. Read it, then decide whether to edit it.",
         Known(", with content_sha256 ", .current, "")
     )]
     Exists {
-        /// What was to be made.
+        /// The path of the file.
         path: String,
-        /// What is there; `None`: the caller may not read it.
+        /// The hash of the existing content; `None`: the caller may not read it.
         current: Option<ContentHash>,
     },
-    /// A file holds other content than the call expects.
+    /// The content of a file differs from the content that the call expects.
     #[error(
         "Error: The precondition does not hold: {path} has {}. Nothing was changed. \
          Read it again, then decide what to do with what others changed.",
         Known("content_sha256 ", .current, "other content")
     )]
     ContentDiffers {
-        /// What was to be changed.
+        /// The path of the file.
         path: String,
-        /// What is there; `None`: the caller may not read it.
+        /// The hash of the existing content; `None`: the caller may not read it.
         current: Option<ContentHash>,
     },
     /// `memory_delete` of a directory with the hash of a file.
@@ -107,57 +106,57 @@ pub enum ToolError {
         /// The directory.
         path: String,
     },
-    /// No tool is called so.
+    /// No tool has this name.
     #[error(
         "Error: There is no tool of this name; the tools are {}",
         super::agent::ToolNames
     )]
     UnknownTool,
-    /// The field `command` names none of the six commands.
+    /// The field `command` is not one of the six commands.
     #[error("Error: Field `command` must be {}, but is `{}`", super::command::NAMES, Echo(.command))]
     UnknownCommand {
-        /// What the call asked for.
+        /// The requested command.
         command: String,
     },
     /// A path is refused.
     #[error(transparent)]
     Path(#[from] ToolPathError),
-    /// `view`: nothing is there.
+    /// `view`: the path does not exist.
     #[error("The path {path} does not exist. Please provide a valid path.")]
     NotFoundView {
-        /// What was asked for.
+        /// The requested path.
         path: String,
     },
-    /// `str_replace`: no file is there (perhaps a directory).
+    /// `str_replace`: there is no file at the path (perhaps a directory).
     #[error("Error: The path {path} does not exist. Please provide a valid path.")]
     NotFoundEdit {
-        /// What was asked for.
+        /// The requested path.
         path: String,
     },
-    /// `insert`, `delete`, the source of `rename`: nothing is there.
+    /// `insert`, `delete`, the source of `rename`: the path does not exist.
     #[error("Error: The path {path} does not exist")]
     NotFound {
-        /// What was asked for.
+        /// The requested path.
         path: String,
     },
-    /// `create`: a file or directory is there.
+    /// `create`: a file or directory exists at the path.
     #[error("Error: File {path} already exists")]
     AlreadyExists {
-        /// What was to be created.
+        /// The requested path.
         path: String,
     },
-    /// `rename`: a file or directory is at the destination.
+    /// `rename`: a file or directory exists at the destination.
     #[error("Error: The destination {path} already exists")]
     DestinationExists {
         /// The destination.
         path: String,
     },
-    /// `create`, `rename`: the path leads through a file.
+    /// `create`, `rename`: a parent of the path is a file.
     #[error("Error: Path {path} cannot be created, because {file} is a file and not a directory")]
     ParentIsFile {
-        /// What was to be created.
+        /// The requested path.
         path: String,
-        /// The file that is in the way.
+        /// The parent that is a file.
         file: String,
     },
     /// `delete` of `/memories`.
@@ -186,18 +185,18 @@ pub enum ToolError {
         /// The destination.
         to: String,
     },
-    /// A change in a store that is attached for reading alone.
+    /// A change in a store that is attached read-only.
     #[error("Error: {path} is in a memory store that is attached read-only")]
     ReadOnly {
-        /// What was to be changed.
+        /// The requested path.
         path: String,
     },
-    /// The store that a path leads to was deleted a moment ago.
+    /// The store of the path was deleted concurrently.
     #[error(
         "Error: The memory store of this path is not there any more. View /memories to see those that are."
     )]
     StoreGone,
-    /// `rename` of a directory to a place below it.
+    /// `rename` of a directory to a path below itself.
     #[error("Error: Cannot rename {from} to {to}: a directory cannot be moved into itself")]
     IntoItself {
         /// The directory.
@@ -205,7 +204,7 @@ pub enum ToolError {
         /// The destination below it.
         to: String,
     },
-    /// `rename` of a directory: the new path of a file in it breaks a rule.
+    /// `rename` of a directory: the new path of one of its files breaks a rule.
     #[error(
         "Error: Cannot rename the directory: the new path of {} {rule}. Nothing was renamed.",
         Known("", .path, "a file in it")
@@ -213,49 +212,49 @@ pub enum ToolError {
     PathBelowBreaksRule {
         /// The current path of the file; `None` if the caller may not read it.
         path: Option<String>,
-        /// The rule that its new path breaks.
+        /// The rule that the new path breaks.
         rule: PathError,
     },
-    /// `view`: the range is not one of lines that the file has.
+    /// `view`: the file does not have all lines of the range.
     #[error(
         "Error: Invalid `view_range` parameter: [{start}, {end}]. \
          It should be within the range of lines of the file: [1, {lines}]"
     )]
     InvalidViewRange {
-        /// The first line asked for.
+        /// The first requested line.
         start: i64,
-        /// The last line asked for, or -1 for the end of the file.
+        /// The last requested line, or -1 for the end of the file.
         end: i64,
-        /// How many lines the file has.
+        /// The number of lines in the file.
         lines: usize,
     },
-    /// `view`: line numbers would not fit their column.
+    /// `view`: the line numbers would not fit their column.
     #[error("File {path} exceeds maximum line limit of 999,999 lines.")]
     TooManyLines {
         /// The file.
         path: String,
     },
-    /// `str_replace`: the text is not in the file.
+    /// `str_replace`: the text does not occur in the file.
     #[error("No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.")]
     NoMatch {
-        /// What was to be replaced.
+        /// The text to be replaced.
         old_str: String,
         /// The file.
         path: String,
     },
-    /// `str_replace`: the text is in the file more than once.
+    /// `str_replace`: the text occurs in the file more than once.
     #[error(
         "No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines: {}. \
          Please ensure it is unique",
         CommaSeparated(.lines)
     )]
     ManyMatches {
-        /// What was to be replaced.
+        /// The text to be replaced.
         old_str: String,
         /// The line each match starts in, in order; lines repeat.
         lines: Vec<usize>,
     },
-    /// `str_replace`: there is nothing to look for.
+    /// `str_replace`: the text to be replaced is empty.
     #[error("Error: No replacement was performed, because `old_str` is empty. Give the text to be replaced.")]
     EmptyOldStr,
     /// `insert`: the file has no such line.
@@ -264,12 +263,12 @@ pub enum ToolError {
          It should be within the range of lines of the file: [0, {lines}]"
     )]
     InvalidInsertLine {
-        /// The line asked for.
+        /// The requested line.
         line: i64,
-        /// How many lines the file has.
+        /// The number of lines in the file.
         lines: usize,
     },
-    /// The file would be over the limit of bytes.
+    /// The file would exceed its size limit.
     #[error(
         "Error: File {path} would be {} the limit of {limit_bytes} bytes per file. \
          Nothing was changed. Shorten it, or split it into several files.",
@@ -278,12 +277,12 @@ pub enum ToolError {
     FileTooLarge {
         /// The file.
         path: String,
-        /// What it would measure; `None`: the caller may not read it.
+        /// The size the file would have; `None`: the caller may not read it.
         size_bytes: Option<u64>,
-        /// What it may measure.
+        /// The limit.
         limit_bytes: u64,
     },
-    /// The file would hold U+0000.
+    /// The file would contain U+0000.
     #[error(
         "Error: File {path} would contain a NUL character, which a memory cannot hold. \
          Nothing was changed. Send the text without it."
@@ -292,7 +291,7 @@ pub enum ToolError {
         /// The file.
         path: String,
     },
-    /// The store refuses what was found in the new content.
+    /// The store's policy refuses sensitive data in the new content.
     #[error(
         "Error: The memory store's sensitive-data policy refuses {found} of {path}. Nothing was changed. \
          Leave the secret out; note where it is kept instead."
@@ -300,55 +299,55 @@ pub enum ToolError {
     Sensitive {
         /// The file.
         path: String,
-        /// What was found and where, without the secrets.
+        /// The kinds and lines of the findings, without the secrets.
         found: String,
     },
-    /// The store would hold more files than it may.
+    /// The store would exceed its limit of files.
     #[error(
         "Error: The memory store would hold {count} files, over its limit of {limit} files. \
          Nothing was changed. Delete files that are no longer needed, or add to an existing one."
     )]
     TooManyMemories {
-        /// How many files the store would hold.
+        /// The number of files the store would have.
         count: u64,
-        /// How many it may hold.
+        /// The limit.
         limit: u64,
     },
-    /// The store's files would measure more than they may.
+    /// The store would exceed its size limit.
     #[error(
         "Error: The memory store would hold {} its limit of {limit_bytes} bytes. \
          Nothing was changed. Delete or shorten files that are no longer needed.",
         Over(.size_bytes, "more than")
     )]
     StoreFull {
-        /// What the store's files would measure; `None`: the caller may not read them.
+        /// The size the store would have; `None`: the caller may not read it.
         size_bytes: Option<u64>,
-        /// What they may measure.
+        /// The limit.
         limit_bytes: u64,
     },
-    /// The files of all the tenant's stores would measure more than they may.
+    /// The tenant's stores together would exceed their size limit.
     #[error(
         "Error: All memory stores together would hold {} their limit of \
          {limit_bytes} bytes. Nothing was changed. Delete or shorten files that are no longer needed.",
         Over(.size_bytes, "more than")
     )]
     TenantFull {
-        /// What the files of all the stores would measure; `None`: the caller may not
-        /// read them.
+        /// The size the stores would have together; `None`: the caller may not read
+        /// them.
         size_bytes: Option<u64>,
-        /// What they may measure.
+        /// The limit.
         limit_bytes: u64,
     },
-    /// The store is archived, so it can only be read.
+    /// The store is archived and therefore read-only.
     #[error("Error: The memory store is archived and can only be read. Nothing was changed.")]
     Archived,
-    /// Others kept changing the same place first.
+    /// Concurrent changes of the same path won every retry.
     #[error(
         "Error: {path} was changed by others at the same time, again and again. \
          Nothing was changed by this call. View it, then try again."
     )]
     Conflict {
-        /// What the call was to change.
+        /// The path that the call tried to change.
         path: String,
     },
 }
@@ -381,7 +380,7 @@ impl ToolError {
         }
     }
 
-    /// The same of one of several edits.
+    /// Wraps the error of one of several edits.
     pub(crate) fn in_edit(self, number: usize, total: usize) -> Self {
         Self::InEdit {
             number,
@@ -391,7 +390,7 @@ impl ToolError {
     }
 }
 
-/// Writes an error inside of another one.
+/// Displays an error inside another error.
 struct WithoutLabel<'a>(&'a ToolError);
 
 impl fmt::Display for WithoutLabel<'_> {
@@ -401,7 +400,7 @@ impl fmt::Display for WithoutLabel<'_> {
     }
 }
 
-/// Writes a prefix and the value, or another text if there is no value.
+/// Displays a prefix and the value, or another text if there is no value.
 struct Known<'a, T>(&'static str, &'a Option<T>, &'static str);
 
 impl<T: fmt::Display> fmt::Display for Known<'_, T> {
@@ -414,7 +413,8 @@ impl<T: fmt::Display> fmt::Display for Known<'_, T> {
     }
 }
 
-/// Writes that a size is over the limit that follows, with the size if it is known.
+/// Displays that a size exceeds the limit that follows, with the size if it is
+/// known.
 struct Over<'a>(&'a Option<u64>, &'static str);
 
 impl fmt::Display for Over<'_> {
@@ -426,7 +426,7 @@ impl fmt::Display for Over<'_> {
     }
 }
 
-/// Writes numbers as `1, 3, 3`.
+/// Displays numbers as `1, 3, 3`.
 struct CommaSeparated<'a>(&'a [usize]);
 
 impl fmt::Display for CommaSeparated<'_> {

@@ -10,10 +10,10 @@ pub(super) const STRING: &str = "a string";
 const INTEGER: &str = "an integer";
 const RANGE: &str = "two integers, [start_line, end_line]";
 
-/// Reads fields by name and type; a refusal names the field.
+/// Reads fields by name and type; an error names the field.
 pub(super) struct Fields<'a> {
     pub(super) input: &'a Map<String, Value>,
-    /// What its paths lead to.
+    /// The root of the call's paths.
     pub(super) root: &'a ToolRoot,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         Ok(ToolPath::parse_in(self.text(field, STRING)?, self.root)?)
     }
 
-    /// A path that may be left out, which stands for `/memories`.
+    /// An optional path; the default is `/memories`.
     pub(super) fn optional_path(&self, field: &'static str) -> Result<ToolPath, ToolError> {
         let text = self.optional_text(field)?.unwrap_or(TOOL_ROOT);
         Ok(ToolPath::parse_in(text, self.root)?)
@@ -84,7 +84,7 @@ impl<'a> Fields<'a> {
             })
     }
 
-    /// A number that may be left out, from `least` to `most`.
+    /// An optional number from `least` to `most`.
     pub(super) fn bounded(
         &self,
         field: &'static str,
@@ -124,7 +124,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The integer that a JSON number is; one beyond 64 bits is the nearest there.
+/// The integer value of a JSON number; saturates beyond 64 bits.
 fn integer(value: &Value) -> Option<i64> {
     if let Some(integer) = value.as_i64() {
         return Some(integer);

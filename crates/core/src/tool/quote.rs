@@ -1,14 +1,14 @@
-//! Texts of other people, for the prompt of a model.
+//! Quotes untrusted text for the prompt of a model.
 
 use std::fmt::{self, Write as _};
 
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 
-/// Writes a text as one line in double quotes, escaped as in JSON.
+/// Displays a text as one line in double quotes, escaped as in JSON.
 ///
-/// The text cannot end its quotes or its line. What would not be visible or would
-/// reorder what is (format characters, such as bidirectional overrides) is escaped
-/// like control characters.
+/// The text cannot end its quotes or its line. Characters that are invisible or
+/// reorder the visible text (format characters, such as bidirectional overrides)
+/// are escaped like control characters.
 #[derive(Debug, Clone, Copy)]
 pub struct Quoted<'a>(pub &'a str);
 

@@ -1,25 +1,26 @@
-//! The command that reads: a file with line numbers, or a directory's listing.
+//! The command that reads: shows a file with line numbers, or lists a directory.
 
 use super::error::ToolError;
 use crate::path::ToolPath;
 
-/// Lines of the longest file whose line numbers fit their column.
+/// The maximum number of lines whose numbers fit their column.
 const MAX_LINES: usize = 999_999;
 /// Characters before each line: the number's column and the tab.
 const NUMBER_CHARS: usize = 7;
-/// Bytes to spare for a notice after the lines.
+/// Spare bytes for a notice after the lines.
 const NOTICE_BYTES: usize = 160;
 
 /// Renders a file's lines with their numbers.
 ///
-/// At most `max_chars` characters of numbered lines (the newlines between them
-/// included, the header not) are shown; a notice says how to read on. A first
-/// line that is too long is cut, so that there is always progress. Lines end
-/// at `\n` alone, and an empty file is one empty line.
+/// Shows at most `max_chars` characters of numbered lines (the newlines between
+/// them included, the header not); a notice says how to read the rest. A first line
+/// that is too long is cut, so that every page makes progress. Only `\n` ends a
+/// line, and an empty file is one empty line.
 ///
 /// # Errors
 /// [`ToolError::TooManyLines`] for a file of more than 999,999 lines,
-/// [`ToolError::InvalidViewRange`] for a range of lines it does not have.
+/// [`ToolError::InvalidViewRange`] for a range of lines that the file does not
+/// have.
 pub fn view_file(
     path: &ToolPath,
     content: &str,
@@ -82,7 +83,7 @@ pub fn view_file(
     Ok(text)
 }
 
-/// The lines that a range means; none if the file does not have them.
+/// The first and last line of a range; `None` if the file does not have them.
 fn resolve_range(start: i64, end: i64, line_count: usize) -> Option<(usize, usize)> {
     let first = usize::try_from(start)
         .ok()
@@ -94,7 +95,7 @@ fn resolve_range(start: i64, end: i64, line_count: usize) -> Option<(usize, usiz
     Some((first, last.min(line_count)))
 }
 
-/// Shows what fits of a line that does not fit, and how to read on.
+/// Shows the start of a line that does not fit, and how to read the rest.
 fn push_cut_line(
     text: &mut String,
     line_index: usize,
@@ -135,20 +136,20 @@ pub(super) fn push_numbered_lines<'a>(
     }
 }
 
-/// The column of line numbers, counted up in place.
+/// The column of line numbers, incremented in place.
 ///
-/// Viewing is what the product does most, and formatting each number anew
-/// would be most of its time.
+/// Viewing is the most frequent operation, and formatting each number separately
+/// would take most of its time.
 struct LineNumber {
-    /// Digits, right-aligned, then the tab. Room for more than the column
-    /// holds, because a snippet may be of a file too long to view.
+    /// Digits, right-aligned, then the tab. Has more room than the column, because a
+    /// snippet may come from a file that is too long to view.
     column: [u8; 21],
-    /// Where the number starts.
+    /// The index of the first digit.
     digits_from: usize,
 }
 
 impl LineNumber {
-    /// Index of the tab.
+    /// The index of the tab.
     const TAB: usize = 20;
 
     fn new(first: usize) -> Self {
@@ -160,7 +161,7 @@ impl LineNumber {
         Self { column, digits_from }
     }
 
-    /// Appends the number and goes on to the next.
+    /// Appends the number and increments it.
     fn push_to(&mut self, text: &mut String) {
         let column_from = self.digits_from.min(Self::TAB + 1 - NUMBER_CHARS);
         text.push_str(std::str::from_utf8(&self.column[column_from..]).unwrap_or_default());
@@ -180,20 +181,20 @@ impl LineNumber {
 /// One line of a directory's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// The path from the viewed directory on, without a slash at either end.
+    /// The path relative to the viewed directory, without a slash at either end.
     pub path: String,
-    /// Whether it is a directory; it then shows with a slash.
+    /// Whether the entry is a directory; a directory is shown with a slash.
     pub is_directory: bool,
-    /// What the file, or all the files below the directory, measure.
+    /// The size of the file, or of all files below the directory.
     pub size_bytes: u64,
 }
 
 /// Renders a directory's listing.
 ///
-/// `entries` come in the order they are shown in, and may be only the first of
-/// `total_entries`. At most `max_chars` characters of listing (the newlines
-/// between lines included, the header not) are shown; the directory's own line
-/// always is, and a notice says how many entries are left.
+/// `entries` are in display order, and may be only the first of `total_entries`.
+/// Shows at most `max_chars` characters of listing (the newlines between lines
+/// included, the header not). The directory's own line is always shown, and a
+/// notice says how many entries are left out.
 pub fn view_directory(
     path: &ToolPath,
     size_bytes: u64,
@@ -233,10 +234,10 @@ pub fn view_directory(
     text
 }
 
-/// How many entries [`view_directory`] can show at the very most.
+/// The maximum number of entries that [`view_directory`] can show.
 ///
-/// No listing of `path` within `max_chars` has more, so that no more need be
-/// read to make one.
+/// A listing of `path` within `max_chars` cannot have more entries, so the engine
+/// need not read more.
 pub fn max_entries_shown(path: &ToolPath, max_chars: u64) -> u64 {
     let directory_chars = chars(path.display());
     let own_line_chars = chars("0B\t") + directory_chars;
@@ -258,7 +259,7 @@ pub fn format_size(bytes: u64) -> String {
     let tenths_in = |shift: u32| ((u128::from(bytes) * 10) + (1 << (shift - 1))) >> shift;
     for (unit, shift) in [("K", 10), ("M", 20)] {
         let tenths = tenths_in(shift);
-        // What rounds up to 1024.0 of a unit is 1.0 of the next.
+        // A size that rounds up to 1024.0 of a unit is 1.0 of the next unit.
         if tenths < 10_240 {
             return format!("{}.{}{unit}", tenths / 10, tenths % 10);
         }

@@ -1,4 +1,4 @@
-//! From a content to the next, or to the part of it that is shown.
+//! Changes of a file's content, and the parts of a content that results show.
 
 use std::ops::Range;
 
@@ -13,31 +13,31 @@ use crate::sensitive::{Finding, Redacted};
 /// Lines that a snippet shows before and after a change.
 const CONTEXT_LINES: usize = 2;
 
-/// One text that takes the place of another.
+/// One replacement of a text by another text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
-    /// What must be there exactly once.
+    /// The old text, which must occur exactly once.
     pub old_str: String,
-    /// What takes its place.
+    /// The new text.
     pub new_str: String,
 }
 
-/// What a change of a file leads to.
+/// The outcome of a change of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentEdit {
     /// The file's new content.
     pub content: String,
-    /// The first and last line of each change that the result shows, in their
-    /// order; none touches another.
+    /// The first and last line of each change that the result shows, in order; no two
+    /// touch.
     shown_lines: Vec<(usize, usize)>,
-    /// Lines of the content that precede the text of the request.
+    /// Lines of the content before the text of the request.
     lines_before: usize,
     /// The redactions, with line numbers of the request's text.
     pub findings: Vec<Finding>,
 }
 
 impl AgentEdit {
-    /// The edit with what a redaction of its content left.
+    /// The edit after a redaction of its content.
     #[must_use]
     pub fn redacted(self, redacted: Redacted) -> Self {
         let after = |line| line_after(&self.content, &redacted, line);
@@ -62,8 +62,8 @@ impl AgentEdit {
         findings
     }
 
-    /// The changed lines with two more on either side, at most `max_chars`
-    /// characters of them; what comes close is one snippet.
+    /// The changed lines and two lines on either side, at most `max_chars` characters;
+    /// changes that are close share one snippet.
     pub fn snippets(&self, max_chars: u64) -> Vec<Snippet> {
         let lines: Vec<&str> = self.content.split('\n').collect();
         let mut wanted: Vec<Range<usize>> = Vec::new();
@@ -101,7 +101,7 @@ impl AgentEdit {
     }
 }
 
-/// The whole content of a file that was sent.
+/// The edit that sets the whole content of a file.
 pub fn written(content: String) -> AgentEdit {
     AgentEdit {
         content,
@@ -111,12 +111,13 @@ pub fn written(content: String) -> AgentEdit {
     }
 }
 
-/// Applies replacements one after the other, all of them or none.
+/// Applies replacements in order, all of them or none.
 ///
-/// Each `old_str` must be exactly once in what the ones before it left.
+/// Each `old_str` must occur exactly once in the result of the previous
+/// replacements.
 ///
 /// # Errors
-/// [`ToolError::InEdit`], which tells the first that cannot be made, and why.
+/// [`ToolError::InEdit`], with the first replacement that failed and the reason.
 pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Result<AgentEdit, ToolError> {
     let mut content = content.to_owned();
     let mut changed: Vec<Range<usize>> = Vec::new();
@@ -134,8 +135,8 @@ pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Res
     })
 }
 
-/// Notes what a replacement of `place` by `new_bytes` bytes changed; what was
-/// noted before moves with it.
+/// Records that a replacement changed `place` to `new_bytes` bytes, and moves the
+/// earlier ranges accordingly.
 fn note_change(changed: &mut Vec<Range<usize>>, place: Range<usize>, new_bytes: usize) {
     let moved = |position: usize| position - place.len() + new_bytes;
     let mut new = place.start..place.start + new_bytes;
@@ -159,8 +160,8 @@ fn note_change(changed: &mut Vec<Range<usize>>, place: Range<usize>, new_bytes: 
     *changed = kept;
 }
 
-/// The first and last line of a range of bytes, counted from 1. A line break at
-/// its end changed no line after it.
+/// The first and last line of a range of bytes, counted from 1. A line break at the
+/// end of the range does not change the next line.
 fn lines_of(content: &str, range: &Range<usize>) -> (usize, usize) {
     let count = |text: &str| text.bytes().filter(|&byte| byte == b'\n').count();
     let first = count(&content[..range.start]) + 1;
@@ -170,10 +171,11 @@ fn lines_of(content: &str, range: &Range<usize>) -> (usize, usize) {
     (first, last)
 }
 
-/// Adds `text` at the end as whole lines.
+/// Appends `text` as whole lines.
 ///
-/// Its trailing newlines count as one, so that it is whole lines (one empty
-/// line if there is nothing else), and the new content ends with a newline.
+/// The trailing newlines of the text count as one, so that the text is whole lines
+/// (one empty line if the text has only newlines). The new content ends with a
+/// newline.
 pub fn append(content: &str, text: &str) -> AgentEdit {
     let text = text.trim_end_matches('\n');
     let mut appended = String::with_capacity(content.len() + text.len() + 2);
@@ -191,10 +193,10 @@ pub fn append(content: &str, text: &str) -> AgentEdit {
 
 /// A part of a content, from the character `offset` on.
 ///
-/// At most `limit` characters, and `max_chars` in any case.
+/// Returns at most `limit` and at most `max_chars` characters.
 ///
 /// # Errors
-/// [`ToolError::OffsetPastEnd`]; the end itself is none.
+/// [`ToolError::OffsetPastEnd`]; the end itself is a valid offset.
 pub fn read(
     path: &ToolPath,
     content: &str,
@@ -206,7 +208,7 @@ pub fn read(
     if offset > total_chars {
         return Err(ToolError::OffsetPastEnd { offset, total_chars });
     }
-    // Without one character there is no progress.
+    // At least one character, so that every page makes progress.
     let most = limit.unwrap_or(u64::MAX).min(max_chars.max(1));
     let end = offset.saturating_add(most).min(total_chars);
     let from = byte_at(content, offset);
@@ -222,7 +224,8 @@ pub fn read(
     })
 }
 
-/// Where a character begins; past the last one, where the text ends.
+/// The byte offset of a character; the end of the text if there is no such
+/// character.
 fn byte_at(text: &str, character: u64) -> usize {
     let Ok(character) = usize::try_from(character) else {
         return text.len();
@@ -235,7 +238,7 @@ fn byte_at(text: &str, character: u64) -> usize {
         .map_or(text.len(), |(position, _)| position)
 }
 
-/// A snippet's lines with their numbers.
+/// Appends a snippet's lines with their numbers.
 pub(super) fn push_snippet(text: &mut String, snippet: &Snippet) {
     push_numbered_lines(text, snippet.first_line, snippet.text.split('\n'));
 }

@@ -1,4 +1,4 @@
-//! What the agent tools answer: for models as text, for programs as JSON.
+//! Results of the agent tools: as text for models, as JSON for programs.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::super::view::format_size;
 use super::content::push_snippet;
 use crate::sensitive::{Finding, list_kinds};
 
-/// The result of a call that was carried out.
+/// The result of a successful call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum AgentResult {
@@ -31,7 +31,7 @@ pub enum AgentResult {
 pub struct Listing {
     /// The directory.
     pub path: String,
-    /// What is there, in byte order of the paths.
+    /// The entries, in byte order of the paths.
     pub entries: Vec<ListingEntry>,
     /// The cursor of the next page, if there is one.
     pub next_page: Option<String>,
@@ -43,28 +43,28 @@ pub struct Listing {
 pub enum ListingEntry {
     /// A file.
     File {
-        /// Where it is.
+        /// The file's path.
         path: String,
         /// Bytes of its content.
         content_size_bytes: u64,
-        /// When it last changed, in RFC 3339.
+        /// The time of the last change, in RFC 3339.
         updated_at: String,
-        /// What it begins with, cut to 120 characters.
+        /// The first line, cut to 120 characters.
         first_line: String,
     },
     /// A directory with files somewhere below it.
     Directory {
-        /// Where it is; ends in `/`.
+        /// The directory's path; ends in `/`.
         path: String,
-        /// Whether nothing below it may be changed.
+        /// Whether everything below it is read-only.
         read_only: bool,
     },
 }
 
-/// A page of what a search found.
+/// A page of search results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Hits {
-    /// What was found, the best first.
+    /// The hits, the best first.
     pub hits: Vec<Hit>,
     /// The cursor of the next page, if there is one.
     pub next_page: Option<String>,
@@ -77,13 +77,13 @@ pub struct Hit {
     pub path: String,
     /// Higher is better; comparable within one search.
     pub score: f64,
-    /// The line that the snippet begins in, counted from 1.
+    /// The first line of the snippet, counted from 1.
     pub line: usize,
-    /// A passage with what matched marked.
+    /// A passage with the matches marked.
     pub snippet: String,
 }
 
-/// A part of a file as it is.
+/// A verbatim part of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartOfFile {
     /// The file.
@@ -92,7 +92,7 @@ pub struct PartOfFile {
     pub content: String,
     /// Its first character, counted from 0.
     pub offset: u64,
-    /// The character after its last one, if the file goes on.
+    /// The offset of the next character, if the file has more.
     pub next_offset: Option<u64>,
     /// Characters of the whole file.
     pub total_chars: u64,
@@ -102,15 +102,15 @@ pub struct PartOfFile {
     pub content_sha256: String,
 }
 
-/// What became of a file that was written.
+/// The effect of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteOutcome {
-    /// It is new.
+    /// The file is new.
     Created,
-    /// It holds other content than before.
+    /// The file's content was replaced.
     Replaced,
-    /// It holds more than before.
+    /// The file's content was extended.
     Appended,
 }
 
@@ -119,16 +119,16 @@ pub enum WriteOutcome {
 pub struct WrittenFile {
     /// The file.
     pub path: String,
-    /// What became of it.
+    /// The effect of the write.
     pub outcome: WriteOutcome,
     /// The memory's id in the API.
     pub memory_id: String,
-    /// SHA-256 of what it holds; none where that was removed since, or the caller
-    /// may not know it.
+    /// SHA-256 of the file's content; `None` if the content was removed since, or the
+    /// caller may not read it.
     pub content_sha256: Option<String>,
-    /// Bytes of what it holds; none as for the hash.
+    /// Size of the file's content; `None` as for the hash.
     pub content_size_bytes: Option<u64>,
-    /// What was replaced in what was sent.
+    /// The redactions of the request's text.
     pub redactions: Vec<Redaction>,
 }
 
@@ -137,50 +137,50 @@ pub struct WrittenFile {
 pub struct EditedFile {
     /// The file.
     pub path: String,
-    /// How many edits were made.
+    /// The number of edits.
     pub edits: usize,
     /// The memory's id in the API.
     pub memory_id: String,
-    /// SHA-256 of what it holds; none where that was removed since.
+    /// SHA-256 of the file's content; `None` if the content was removed since.
     pub content_sha256: Option<String>,
-    /// Bytes of what it holds; none where that was removed since.
+    /// Size of the file's content; `None` if the content was removed since.
     pub content_size_bytes: Option<u64>,
-    /// The changed lines with what is around them.
+    /// The changed lines with their surrounding lines.
     pub snippets: Vec<Snippet>,
-    /// What was replaced in what was sent.
+    /// The redactions of the request's text.
     pub redactions: Vec<Redaction>,
 }
 
 /// Lines of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snippet {
-    /// The number of the first one, counted from 1.
+    /// The number of the first line, counted from 1.
     pub first_line: usize,
     /// The lines.
     pub text: String,
-    /// Whether there were too many to be shown.
+    /// Whether lines are missing at the end because of the limit.
     pub is_cut: bool,
 }
 
 /// A secret that was replaced by a marker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Redaction {
-    /// What it is.
+    /// The kind of secret.
     pub kind: String,
-    /// The line of what was sent that it started in.
+    /// Its first line in the text of the request.
     pub line: usize,
 }
 
-/// What was deleted.
+/// A deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Deletion {
     /// The file or directory.
     pub path: String,
-    /// Always so.
+    /// Always `true`.
     pub deleted: bool,
 }
 
-/// What programs are told of findings.
+/// The redactions of findings, for JSON results.
 pub fn redactions(findings: &[Finding]) -> Vec<Redaction> {
     let told = |finding: &Finding| Redaction {
         kind: finding.kind.as_str().to_owned(),
@@ -190,8 +190,8 @@ pub fn redactions(findings: &[Finding]) -> Vec<Redaction> {
 }
 
 impl AgentResult {
-    /// The result for a caller that may write but not read. It leaves out hash and
-    /// size of an appended file, which depend on the earlier content.
+    /// The result for a caller that may write but not read. It leaves out hash and size
+    /// of an appended file, which depend on the earlier content.
     #[must_use]
     pub fn concealed(mut self) -> Self {
         if let Self::Write(file) = &mut self
@@ -203,7 +203,7 @@ impl AgentResult {
         self
     }
 
-    /// What the model reads.
+    /// The text for the model.
     pub fn to_text(&self) -> String {
         match self {
             Self::List(listing) => listing.to_text(),
@@ -227,7 +227,7 @@ impl Listing {
             self.path
         );
         for entry in &self.entries {
-            // Writing to a text cannot fail, here and below.
+            // Writing to a string cannot fail, here and below.
             let _ = match entry {
                 ListingEntry::File {
                     path,

@@ -1,27 +1,27 @@
-//! What models and programs are told of the tools: names, inputs, results.
+//! Definitions of the tools for models and programs: names, inputs, results.
 
 use serde_json::{Value, json};
 
 use super::{AgentTool, MAX_EDITS, MAX_HITS, MAX_LISTED};
 
-/// A tool as it is offered to a model.
+/// The definition of a tool for a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
-    /// What models call it by.
+    /// The tool's name in the protocol.
     pub name: &'static str,
     /// A name for people.
     pub title: &'static str,
-    /// What it does, and when it is of use.
+    /// The tool's effect and purpose.
     pub description: &'static str,
     /// JSON Schema of its input.
     pub input_schema: Value,
-    /// JSON Schema of its result for programs; none: a text alone.
+    /// JSON Schema of its structured result; `None`: the result is text only.
     pub output_schema: Option<Value>,
-    /// Whether it never changes anything.
+    /// Whether the tool is read-only.
     pub is_read_only: bool,
-    /// Whether it can remove what was there.
+    /// Whether the tool can delete or overwrite data.
     pub is_destructive: bool,
-    /// Whether the same call again changes nothing more.
+    /// Whether repeating a call changes nothing further.
     pub is_idempotent: bool,
 }
 
@@ -30,7 +30,7 @@ pub fn definitions() -> Vec<ToolDefinition> {
     AgentTool::ALL.into_iter().map(definition).collect()
 }
 
-/// The memory tool, for those who must be told its input.
+/// The memory tool, for clients that need its input schema.
 pub fn memory_definition() -> ToolDefinition {
     ToolDefinition {
         name: "memory",
@@ -83,7 +83,7 @@ fn definition(tool: AgentTool) -> ToolDefinition {
         output_schema: Some(output(tool)),
         is_read_only,
         is_destructive: matches!(tool, AgentTool::Write | AgentTool::Edit | AgentTool::Delete),
-        // An edit made twice is refused, and lines appended twice are there twice.
+        // A repeated edit is refused, and repeatedly appended lines are duplicated.
         is_idempotent: is_read_only || matches!(tool, AgentTool::Write),
     }
 }
@@ -309,7 +309,7 @@ fn output(tool: AgentTool) -> Value {
     }
 }
 
-/// The result of a change: what all have, and what this one has beside.
+/// The result of a change: the common properties and the given ones.
 fn changed(properties: Value, required: &[&str]) -> Value {
     let redaction = object(
         json!({"kind": text("What it is."), "line": number(1, None, "The line that it started in.")}),

@@ -223,7 +223,7 @@ fn far_edits_have_snippets_of_their_own_in_the_order_of_the_file() {
             ),
         ]
     );
-    // What does not fit is said to be missing.
+    // The snippet says that lines are missing.
     assert_eq!(snippets(&edit, 20), [(3, "line 3;\nline 4;\n".to_owned(), true)]);
 }
 
@@ -268,7 +268,7 @@ fn parts_of_a_file_tell_where_to_go_on() {
     assert_eq!(part(2, None, 3), ("ß\nl".to_owned(), Some(5)));
     assert_eq!(part(5, Some(u64::MAX), 3), ("ich".to_owned(), None));
     assert_eq!(part(8, None, 3), (String::new(), None));
-    // Whatever the limit, there is progress.
+    // Every limit allows some progress.
     assert_eq!(part(0, None, 0), ("h".to_owned(), Some(1)));
     assert_eq!(
         read(&at("/memories/a"), text, 9, None, 3)
@@ -336,7 +336,7 @@ fn redaction_moves_the_snippets_with_it() {
     );
 }
 
-/// A value of the kinds that the tools' schemas use.
+/// Whether a value matches a schema of the kinds that the tools use.
 fn fits(schema: &Value, value: &Value) -> bool {
     if let Some(alternatives) = schema.get("anyOf").and_then(Value::as_array) {
         return alternatives.iter().any(|schema| fits(schema, value));
@@ -531,7 +531,7 @@ proptest! {
                     prop_assert_eq!(&lines[first..first + text.len()], &text[..]);
                     shown_to = first + text.len();
                 }
-                // A line that is nowhere shown was there before.
+                // A line that no snippet shows is an old line.
                 let old: Vec<_> = content.split('\n').collect();
                 let shown: Vec<_> = edit.snippets(1_000).iter()
                     .flat_map(|snippet| snippet.first_line..snippet.first_line + snippet.text.split('\n').count())

@@ -53,10 +53,10 @@ fn snippet_reaches_two_lines_past_a_longer_replacement() {
         numbers_of(&snippet_of(ten, "5", "a\nb\nc")),
         [3, 4, 5, 6, 7, 8, 9]
     );
-    // A whole line for a whole line changes that line alone.
+    // Replacing a whole line by a whole line changes only that line.
     assert_eq!(numbers_of(&snippet_of(ten, "5\n", "five\n")), [3, 4, 5, 6, 7]);
     assert_eq!(numbers_of(&snippet_of(ten, "5\n", "a\nb\n")), [3, 4, 5, 6, 7, 8]);
-    // A line break where none was makes a line of what follows it.
+    // A new line break turns the rest of the line into a line.
     assert_eq!(snippet_of("ab", "a", "a\n"), "     1\ta\n     2\tb");
     assert_eq!(numbers_of(&snippet_of(ten, "4\n5\n6", "x")), [2, 3, 4, 5, 6]);
 }
@@ -126,7 +126,7 @@ fn many_overlapping_matches_take_linear_time() {
     ] {
         let _ = replaced(&content, &old_str, "x").map_err(|error| error.to_string());
     }
-    // Quadratic time would be minutes; this leaves room for a slow machine.
+    // Quadratic time would take minutes; this leaves room for a slow machine.
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
@@ -168,7 +168,7 @@ fn line_to_insert_after_must_be_there() {
     }
 }
 
-/// Where `needle` starts, found by looking at every character.
+/// The start of each `needle`, found by trying every character.
 fn naive_matches(content: &str, needle: &str) -> Vec<usize> {
     let starts = content.char_indices().map(|(position, _)| position);
     starts
@@ -217,7 +217,7 @@ fn result_of_a_redacted_edit_shows_what_is_stored() {
          9	six
     1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: private_key in line 6.
     ");
-    // Ends in the middle of what was replaced, and goes on after it.
+    // The edit ends inside a redacted secret, which extends beyond the edit.
     let lines = redact(&format!("{key}\n{key}")).message;
     assert!(
         lines.contains("     6\t[redacted:private_key]\n     7\tfive\n     8\tsix\n2 secrets"),
@@ -250,7 +250,7 @@ proptest! {
                 let shown: Vec<String> =
                     numbers.iter().map(|&number| format!("{number:>6}\t{}", lines[number - 1])).collect();
                 prop_assert_eq!(snippet, shown.join("\n"));
-                // Nothing differs after the snippet but what moved up or down.
+                // After the snippet, lines have only moved up or down.
                 let last = *numbers.last().unwrap();
                 let old_lines: Vec<&str> = content.split('\n').collect();
                 let tail = &lines[last.min(lines.len())..];

@@ -5,7 +5,7 @@ fn viewed(content: &str, view_range: Option<(i64, i64)>, max_chars: u64) -> Resu
     view_file(&at("/memories/a"), content, view_range, max_chars)
 }
 
-/// What a view shows below its header.
+/// The text of a view below its header.
 fn body(content: &str, view_range: Option<(i64, i64)>, max_chars: u64) -> String {
     let text = viewed(content, view_range, max_chars).unwrap();
     text.strip_prefix("Here's the content of /memories/a with line numbers:\n")
@@ -165,7 +165,7 @@ fn long_listing_stops_at_a_whole_entry() {
         let text = view_directory(&at("/memories"), 3, &entries, total, max_chars);
         text.split_once(":\n").unwrap().1.to_owned()
     };
-    // 12 characters of its own, then 15, 16 and 17 with their newlines.
+    // The first line has 12 characters, then 15, 16 and 17 with their newlines.
     assert_eq!(
         shown(3, 60),
         "3B\t/memories\n1B\t/memories/a\n1B\t/memories/b/\n1B\t/memories/b/é"
@@ -212,7 +212,7 @@ fn sizes_round_half_up_to_the_next_unit() {
     }
 }
 
-/// A view's lines, and the range that its notice says to go on with.
+/// A view's lines, and the range that its notice proposes for the next call.
 type Page = (Vec<String>, Option<(i64, i64)>);
 
 /// Reads a page as a model would.
@@ -300,7 +300,7 @@ proptest! {
             let expected = format!("[{left} more entries not shown. View a subdirectory to see them.]");
             prop_assert_eq!(notice, expected);
         }
-        // Asking for no more entries than the bound makes the same listing.
+        // Requesting only as many entries as the bound gives the same listing.
         let enough = usize::try_from(max_entries_shown(&path, max_chars)).unwrap().min(entries.len());
         prop_assert_eq!(view_directory(&path, 0, &entries[..enough], total, max_chars), text);
     }
