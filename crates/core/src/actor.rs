@@ -1,21 +1,21 @@
-//! Who made a change, as a version remembers it.
+//! The author of a change, as a version records it.
 
 use crate::id::{ApiKeyId, SessionId};
 
-/// The one who made a change; a job or the operator leaves none.
+/// The author of a change. Changes by a job or an operator have no actor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Actor {
-    /// A request that carried an API key.
+    /// A request authenticated by an API key.
     ApiKey(ApiKeyId),
-    /// An agent within a session.
+    /// An agent in a session.
     Session(SessionId),
-    /// A person, by the subject of a token.
+    /// A person, named by the subject of a token.
     User(String),
-    /// A workload, by the subject of a token.
+    /// A workload, named by the subject of a token.
     ServiceAccount(String),
 }
 
-/// The protocol's name for actors of a kind, as the index stores it.
+/// The protocol's name for a kind of actor, as the index stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActorKind {
     /// `api_actor`
@@ -60,7 +60,7 @@ impl Actor {
         }
     }
 
-    /// Reads what the index stored; `None` when it makes no sense.
+    /// Reads an actor from the index; `None` if the stored values are invalid.
     pub fn from_stored(kind: &str, id: &str) -> Option<Self> {
         [
             ActorKind::ApiKey,

@@ -1,10 +1,10 @@
-//! API keys: secrets that a typo or a truncated paste is told from at once.
+//! API keys: secrets with a checksum, which catches typos and truncated pastes.
 //!
-//! A key is `ks_live_`, then 43 characters that are 32 random bytes as a
-//! number in base 62, then 6 that are the CRC-32 of everything before them.
-//! The prefix lets secret scanners find a leaked key, and the checksum lets
-//! them, and the server, tell a key from what only looks like one without
-//! asking a database. The index keeps the key's SHA-256, never the key.
+//! A key is `ks_live_`, then 43 characters that encode 32 random bytes as a number
+//! in base 62, then 6 characters that encode the CRC-32 of everything before them.
+//! The prefix lets secret scanners find a leaked key. The checksum lets scanners
+//! and the server reject lookalikes without a database query. The index keeps the
+//! key's SHA-256, never the key.
 
 use std::fmt;
 
@@ -12,22 +12,22 @@ use sha2::{Digest, Sha256};
 
 const PREFIX: &str = "ks_live_";
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// The base of the numbers, as their digits are computed.
+/// The base of the number system of the body and the checksum.
 const BASE: u32 = 62;
-/// Digits that hold 256 bits.
+/// Digits needed for 256 bits.
 const BODY_CHARS: usize = 43;
-/// Digits that hold 32 bits.
+/// Digits needed for 32 bits.
 const CHECKSUM_CHARS: usize = 6;
 const KEY_CHARS: usize = PREFIX.len() + BODY_CHARS + CHECKSUM_CHARS;
 
-/// The secret text of an API key, well formed; shown only when it is made.
+/// The secret text of a well-formed API key; shown only once, when it is created.
 ///
-/// Has no `Display`, and its `Debug` hides it, so that it cannot get into a
-/// log by accident.
+/// It has no `Display`, and its `Debug` hides the text, so that a key cannot reach
+/// a log by accident.
 #[derive(Clone)]
 pub struct ApiKeySecret(String);
 
-/// Why a text is not an API key; says nothing of the text itself.
+/// Why a text is not an API key; never repeats the text itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApiKeyError {
     /// It does not start with `ks_live_`.
@@ -36,16 +36,16 @@ pub enum ApiKeyError {
     /// It is too short or too long.
     #[error("an API key is {KEY_CHARS} characters long")]
     Length,
-    /// It has a character that no key has.
+    /// It contains a character outside the base-62 alphabet.
     #[error("an API key has only ASCII letters and digits after its prefix")]
     Alphabet,
-    /// Its last characters do not fit the rest: it was mistyped or made up.
+    /// The checksum does not match: the key was mistyped or invented.
     #[error("the checksum of the API key does not match")]
     Checksum,
 }
 
 impl ApiKeySecret {
-    /// The key of 32 bytes from a source fit for cryptography.
+    /// Builds a key from 32 bytes of a cryptographically secure source.
     pub fn from_random(random: [u8; 32]) -> Self {
         let mut text = String::with_capacity(KEY_CHARS);
         text.push_str(PREFIX);
@@ -55,10 +55,10 @@ impl ApiKeySecret {
         Self(text)
     }
 
-    /// Checks the form of a key that a client sent; looks nothing up.
+    /// Checks the form of a key that a client sent; does no lookup.
     ///
     /// # Errors
-    /// [`ApiKeyError`] when no key was ever made with this text.
+    /// [`ApiKeyError`] when the text cannot be a key.
     pub fn parse(text: &str) -> Result<Self, ApiKeyError> {
         let digits = text.strip_prefix(PREFIX).ok_or(ApiKeyError::Prefix)?;
         if text.len() != KEY_CHARS {
@@ -76,14 +76,14 @@ impl ApiKeySecret {
         Ok(Self(text.to_owned()))
     }
 
-    /// The secret itself, to hand to the one it was made for.
+    /// The secret itself, to be returned to its owner.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
     /// SHA-256 of the whole text, by which the index finds the key.
     ///
-    /// A fast hash is enough: nobody can try 256 random bits one by one.
+    /// A fast hash is enough: 256 random bits cannot be guessed by brute force.
     pub fn sha256(&self) -> [u8; 32] {
         Sha256::digest(self.0.as_bytes()).into()
     }
@@ -99,7 +99,7 @@ impl fmt::Debug for ApiKeySecret {
 fn push_base62<const DIGITS: usize>(text: &mut String, mut number: impl AsMut<[u8]>) {
     let mut digits = ['0'; DIGITS];
     for digit in digits.iter_mut().rev() {
-        // Long division by the base: what is left over is the last digit.
+        // Long division by the base: the remainder is the last digit.
         let mut remainder = 0;
         for byte in number.as_mut() {
             let dividend = remainder << 8 | u32::from(*byte);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What `digits` stand for; none if it does not fit 256 bits.
+    /// The number that `digits` encode; `None` if it does not fit 256 bits.
     fn from_base62(digits: &str) -> Option<[u8; 32]> {
         let mut number = [0_u8; 32];
         for digit in digits.bytes() {

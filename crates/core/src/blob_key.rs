@@ -1,22 +1,22 @@
-//! The key under which a blob is stored: the one place that builds it.
+//! Blob keys: the names of blobs in the object store, built only here.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::id::{StoreId, TenantId, VersionId};
 
-/// Names one immutable blob. Written once, never overwritten.
+/// Names one immutable blob, which is written once and never overwritten.
 ///
-/// `blob_id` is the id of the version that brought the content, so keys are
-/// unique without asking the object store; later versions that keep the
-/// content (a rename) name the same blob.
+/// `blob_id` is the id of the version that introduced the content, so keys are
+/// unique without a query to the object store. A later version with the same
+/// content (a rename) refers to the same blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlobKey {
-    /// The tenant whose content it is.
+    /// The tenant that owns the content.
     pub tenant_id: TenantId,
-    /// The store it belongs to.
+    /// The store that holds the content.
     pub store_id: StoreId,
-    /// The version that brought it.
+    /// The version that introduced the content.
     pub blob_id: VersionId,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for BlobKey {
     }
 }
 
-/// An object's name that is not a blob's.
+/// The object's name is not a blob key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not a blob key of the form tenant/store/version")]
 pub struct BlobKeyError;

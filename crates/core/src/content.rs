@@ -27,7 +27,7 @@ impl From<[u8; 32]> for ContentHash {
     }
 }
 
-/// A text that is not the hash of any content.
+/// The text is not a content hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a SHA-256 as 64 lowercase hexadecimal characters")]
 pub struct ContentHashError;
@@ -74,14 +74,14 @@ pub enum ContentError {
     /// The text is longer than the tenant's limit for one memory.
     #[error("is {size_bytes} bytes, over the limit of {limit_bytes} bytes per memory")]
     TooLarge {
-        /// What the text measures.
+        /// The size of the text.
         size_bytes: u64,
-        /// What one memory may measure.
+        /// The limit for one memory.
         limit_bytes: u64,
     },
 }
 
-/// Content that keeps the rules, with its hash.
+/// Valid content, with its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     bytes: Bytes,
@@ -116,7 +116,7 @@ impl Content {
         &self.bytes
     }
 
-    /// The content as text, which it was made from.
+    /// The content as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes).unwrap_or_default()
     }
@@ -126,12 +126,12 @@ impl Content {
         self.hash
     }
 
-    /// How many bytes it measures.
+    /// The size of the content in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// The first line, cut for listings.
+    /// The first line, truncated for listings.
     pub fn first_line(&self) -> String {
         first_line(self.as_str())
     }
@@ -140,7 +140,7 @@ impl Content {
 /// Characters of a first line that the index keeps.
 const FIRST_LINE_CHARS: usize = 120;
 
-/// The first line of `text`, cut to what listings show.
+/// The first line of `text`, truncated for listings.
 pub fn first_line(text: &str) -> String {
     let line = text.split('\n').next().unwrap_or_default();
     line.trim_end_matches('\r')

@@ -1,40 +1,40 @@
-//! Cursors: the place of the last item shown, signed for its listing.
+//! Cursors: the sort key of the last item shown, signed for one listing.
 //!
-//! A cursor holds the sort key of an item and a keyed hash over it and the
-//! listing's identity. It says nothing of the page's size, needs nothing kept
-//! on the server, and is refused where it was not made for.
+//! A cursor holds the sort key of an item, and a keyed hash over that key and the
+//! listing's identity. It does not depend on the page size, and the server keeps no
+//! state for it. A cursor of another listing is refused.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// What a cursor begins with.
+/// The prefix of a cursor.
 const PREFIX: &str = "page_";
-/// Bytes of the keyed hash that a cursor carries.
+/// Bytes of the keyed hash in a cursor.
 const TAG_BYTES: usize = 16;
 
-/// What makes a cursor one's own: the same on every replica.
+/// The key that signs cursors; the same on every replica.
 pub type Key = [u8; 32];
-/// A hash of everything that a listing is asked by but for the page's size.
+/// A hash of all parameters of a listing except the page size.
 pub type ListingHash = [u8; 32];
 
-/// A text that is not a cursor of this listing.
+/// The text is not a cursor of this listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be the `next_page` of an answer to the same query")]
 pub struct CursorError;
 
-/// The cursor that stands behind the item at `position`.
+/// Makes the cursor that follows the item at `position`.
 pub fn seal(key: &Key, listing: &ListingHash, position: &[u8]) -> String {
     let tag = signature(key, listing, position).finalize().into_bytes();
     let sealed = [position, &tag[..TAG_BYTES]].concat();
     format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed))
 }
 
-/// The position in a cursor that was made for this listing.
+/// Verifies a cursor and returns its position.
 ///
 /// # Errors
-/// [`CursorError`] when it was not, or is none.
+/// [`CursorError`] when the text is not a cursor, or belongs to another listing.
 pub fn unseal(key: &Key, listing: &ListingHash, cursor: &str) -> Result<Vec<u8>, CursorError> {
     let body = cursor.strip_prefix(PREFIX).ok_or(CursorError)?;
     let mut sealed = URL_SAFE_NO_PAD.decode(body).map_err(|_| CursorError)?;
@@ -47,7 +47,7 @@ pub fn unseal(key: &Key, listing: &ListingHash, cursor: &str) -> Result<Vec<u8>,
 }
 
 fn signature(key: &Key, listing: &ListingHash, position: &[u8]) -> Hmac<Sha256> {
-    // HMAC's own way with a key that is shorter than the hash's block.
+    // HMAC pads a key that is shorter than the hash's block with zeros.
     let mut block = [0; 64];
     block[..key.len()].copy_from_slice(key);
     let mut signature = Hmac::<Sha256>::new(&block.into());
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn form_of_cursors_stays() {
-        // A listing that is under way goes on with the next release.
+        // A client can continue a listing after an upgrade to the next release.
         let cursor = seal(&KEY, &LISTING, b"/a");
         assert_eq!(cursor, "page_L2HX3J_GYrQN6fW_7rWW4SO9");
     }

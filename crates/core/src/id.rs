@@ -1,8 +1,8 @@
 //! Public ids: a prefix that names the kind, then 26 characters of base32.
 //!
-//! The 26 characters are a UUID version 7 in Crockford's alphabet, whose byte
-//! order is its numeric order, so ids of one kind sort by creation time. The
-//! database stores the UUID, people and clients see the text.
+//! The 26 characters are a UUID version 7 in Crockford's alphabet. Its byte order
+//! is its numeric order, so ids of one kind sort by creation time. The database
+//! stores the UUID; clients see the text.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,18 +14,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters that follow the prefix: 128 bits, five to a character.
+/// Characters after the prefix: 128 bits, five per character.
 const BODY_CHARS: usize = 26;
 
 /// A kind of object that has ids; the prefix is part of the protocol.
 pub trait IdKind {
-    /// What an id of this kind begins with, underscore included.
+    /// The prefix of ids of this kind, underscore included.
     const PREFIX: &'static str;
 }
 
 macro_rules! id_kinds {
     ($($(#[$doc:meta])* $alias:ident, $kind:ident, $prefix:literal;)*) => {$(
-        /// Marks the kind of an id; never made.
+        /// Marks the kind of an id; has no values.
         #[derive(Debug)]
         pub enum $kind {}
         impl IdKind for $kind {
@@ -37,25 +37,25 @@ macro_rules! id_kinds {
 }
 
 id_kinds! {
-    /// A tenant, which clients know as a workspace.
+    /// A tenant, called a workspace in the API.
     TenantId, TenantKind, "wrkspc_";
     /// A memory store.
     StoreId, StoreKind, "memstore_";
     /// A memory: stable across edits and renames.
     MemoryId, MemoryKind, "mem_";
-    /// One immutable version of a memory; also names the blob it brought.
+    /// One immutable version of a memory; also names the blob it introduced.
     VersionId, VersionKind, "memver_";
     /// An API key (its public name, not the secret).
     ApiKeyId, ApiKeyKind, "apikey_";
-    /// A session: an attachment of stores with a life of its own.
+    /// A session: an attachment of stores with its own lifecycle.
     SessionId, SessionKind, "sesn_";
     /// A store's attachment to a session.
     ResourceId, ResourceKind, "sesrsc_";
-    /// What happened in a session: one call of a tool.
+    /// An event of a session: one tool call.
     EventId, EventKind, "sevt_";
-    /// A removal of all that was stored of something, and its receipt.
+    /// An erasure, which deletes all stored data of an object, and its receipt.
     ErasureId, ErasureKind, "erasure_";
-    /// A line of the audit.
+    /// An entry of the audit log.
     AuditEntryId, AuditEntryKind, "audit_";
     /// One HTTP request.
     RequestId, RequestKind, "req_";
@@ -82,11 +82,11 @@ impl<K> Id<K> {
     }
 }
 
-/// A text that is not an id of the kind asked for.
+/// The text is not an id of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not an id that begins with `{expected_prefix}`")]
 pub struct IdError {
-    /// The prefix that ids of the kind asked for begin with.
+    /// The prefix of the expected kind.
     pub expected_prefix: &'static str,
 }
 
@@ -133,7 +133,8 @@ fn decode(body: &str) -> Option<u128> {
     Some(bits)
 }
 
-// Written out because a derive would ask the same of the marker `K`.
+// Written by hand because a derive would also require these traits of the marker
+// `K`.
 impl<K> Clone for Id<K> {
     fn clone(&self) -> Self {
         *self

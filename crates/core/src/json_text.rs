@@ -1,4 +1,4 @@
-//! JSON that is stored and answered, never looked into: kept as its text.
+//! JSON that is stored and returned as text and never parsed into a tree.
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use serde_json::value::RawValue;
 
 /// The text of one JSON value; cheap to clone.
 ///
-/// Takes as many bytes as it has. Parsed into a tree, the same value may take a
-/// hundred times as many.
+/// It takes as much memory as the text. The same value parsed into a tree can take
+/// a hundred times as much.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonText(Arc<str>);
 
-/// A text that is not JSON.
+/// The text is not JSON.
 #[derive(Debug, thiserror::Error)]
 #[error("the text is not JSON")]
 pub struct NotJson;
 
 impl JsonText {
-    /// Checks a text. Spaces around its tokens are left out.
+    /// Checks a text and removes the whitespace between its tokens.
     ///
     /// # Errors
-    /// [`NotJson`] for anything but one JSON value.
+    /// [`NotJson`] unless the text is exactly one JSON value.
     pub fn parse(text: &str) -> Result<Self, NotJson> {
         serde_json::from_str::<&RawValue>(text).map_err(|_| NotJson)?;
         Ok(Self(compact(text).into()))
     }
 
-    /// Takes a text that was checked before it was stored.
+    /// Wraps a text that was checked before it was stored.
     pub fn from_trusted(text: &str) -> Self {
         Self(text.into())
     }
@@ -44,7 +44,7 @@ impl From<serde_json::Value> for JsonText {
     }
 }
 
-/// Written into the document as it is.
+/// Writes the text into the document unchanged.
 impl Serialize for JsonText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for JsonText {
     }
 }
 
-/// Removes the spaces between the tokens of a JSON text.
+/// Removes the whitespace between the tokens of a JSON text.
 fn compact(text: &str) -> String {
     let mut compact = String::with_capacity(text.len());
     let (mut is_in_string, mut is_escaped) = (false, false);

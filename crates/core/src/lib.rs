@@ -1,9 +1,9 @@
-//! The domain of Keepsake, pure: what a memory is and what may be done to it.
+//! The pure domain model of Keepsake: memories and the rules for them.
 //!
-//! Ids, memory paths, content and its hash, cursors, limits, the text semantics
-//! of the memory tool, and the sensitive-data scanner. Nothing here does I/O,
-//! waits, or reads a clock: time and randomness are handed in by the engine, so
-//! every function can be tested by its arguments alone.
+//! Ids, memory paths, content and its hash, cursors, limits, the text semantics of
+//! the memory tool, and the sensitive-data scanner. Nothing here does I/O, waits,
+//! or reads a clock: the engine passes in time and randomness, so a test of a
+//! function needs only its arguments.
 
 pub mod actor;
 pub mod api_key;

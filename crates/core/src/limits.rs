@@ -1,4 +1,4 @@
-//! What a tenant may hold and see; the defaults are the configuration's.
+//! The limits of a tenant; the defaults come from the configuration.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,33 +20,33 @@ pub struct Limits {
     pub stores_per_tenant: u64,
     /// Bytes of the live memories of all the tenant's stores.
     pub bytes_per_tenant: u64,
-    /// Live and archived sessions.
+    /// Sessions, archived ones included.
     pub sessions_per_tenant: u64,
-    /// Bytes of these sessions' descriptions: agents, titles, metadata, vault ids
+    /// Bytes of the descriptions of these sessions: agents, titles, metadata, vault ids
     /// and instructions.
     pub session_bytes_per_tenant: u64,
-    /// API keys that are not revoked, or were revoked within 30 days.
+    /// API keys that are active or were revoked within the last 30 days.
     pub api_keys_per_tenant: u64,
-    /// Audit entries of the tenant's own credentials in a day (UTC). Actions that
-    /// end or remove an object are never refused for it.
+    /// Audit entries per day (UTC) that the tenant's own credentials cause. Actions
+    /// that end or delete an object are never refused because of this limit.
     pub audit_entries_per_day: u64,
-    /// Requests in a second, over time; 0 lets none pass.
+    /// Sustained requests per second; 0 refuses every request.
     pub requests_per_second: u64,
-    /// Requests that may come at once after a quiet time; 0 lets none pass.
+    /// Requests in one burst after an idle period; 0 refuses every request.
     pub request_burst: u64,
-    /// Seconds for which a version is kept after it was superseded, where the
-    /// memory was deleted or a limit on its history is passed.
+    /// Seconds for which a superseded version is kept if its memory was deleted or a
+    /// limit on the memory's history is exceeded.
     pub version_retention_secs: u64,
-    /// Seconds after which a version of a live memory is too old; 0: never.
+    /// Seconds after which a version of a live memory is too old; 0: no limit.
     pub version_age_secs: u64,
-    /// Versions of a live memory, the current one included; 0: any number.
+    /// Versions of a live memory, the current one included; 0: no limit.
     pub versions_per_memory: u64,
-    /// Seconds after which an unread memory expires in stores that have no
-    /// period of their own; 0: never. A tenant's own alone: it has no default
-    /// in the configuration, of which nobody knows since when it is so.
+    /// Seconds after which an unread memory expires, in stores without their own
+    /// period; 0: never. Only a tenant's override sets it: a default in the
+    /// configuration would have no known start date.
     #[serde(skip_serializing_if = "is_zero")]
     pub expires_unused_after: u64,
-    /// Since when that period is as short as it is.
+    /// When the current period started to apply; see [`LimitOverrides::replacing`].
     #[serde(skip)]
     pub period_set_at: Option<Timestamp>,
 }
@@ -80,7 +80,7 @@ impl Default for Limits {
     }
 }
 
-/// A tenant's own values, where they differ from the configured defaults.
+/// A tenant's overrides of the configured defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitOverrides {
@@ -132,20 +132,20 @@ pub struct LimitOverrides {
     /// Sets [`Limits::expires_unused_after`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_unused_after: Option<u64>,
-    /// When that was last set to a new or shorter period, in microseconds; kept
-    /// with the others, and never asked for or shown.
+    /// When that period was last introduced or shortened, in microseconds. Stored with
+    /// the overrides, but neither accepted from nor shown to clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_set_at: Option<i64>,
 }
 
 impl LimitOverrides {
-    /// The period of expiry; `None`: never.
+    /// The expiry period; `None`: never.
     pub fn unused_period_secs(&self) -> Option<u64> {
         self.expires_unused_after.filter(|secs| *secs > 0)
     }
 
-    /// These limits, that take the place of `before` now: notes when a new or
-    /// shorter period of expiry was set.
+    /// Returns these limits as the successor of `before`, and records `now` if they
+    /// introduce or shorten the expiry period.
     #[must_use]
     pub fn replacing(mut self, before: &Self, now: Timestamp) -> Self {
         let old = before.unused_period_secs();
@@ -162,12 +162,12 @@ impl LimitOverrides {
 }
 
 impl Limits {
-    /// The period of expiry; `None`: never.
+    /// The expiry period; `None`: never.
     pub fn unused_period_secs(&self) -> Option<u64> {
         Some(self.expires_unused_after).filter(|secs| *secs > 0)
     }
 
-    /// These limits with a tenant's own values in place of the defaults.
+    /// These limits, with a tenant's overrides applied.
     #[must_use]
     pub fn with(&self, own: &LimitOverrides) -> Self {
         Self {

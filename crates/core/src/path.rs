@@ -1,10 +1,10 @@
-//! Where a memory lives: paths inside a store, and as the memory tool has them.
+//! Paths of memories: inside a store, and as the memory tool writes them.
 //!
 //! A store holds files at absolute paths such as `/notes/today.md`
-//! ([`MemoryPath`]). Directories ([`DirPath`]) are implied by the files below
-//! them. The memory tool knows the same places under `/memories`
-//! ([`ToolPath`]). A value of these types has passed the rules, so nothing
-//! behind the edge checks a path again.
+//! ([`MemoryPath`]). Directories ([`DirPath`]) are implied by the files below them.
+//! The memory tool uses the same paths below `/memories` ([`ToolPath`]). The
+//! constructors of these types check every rule, so later code never checks a path
+//! again.
 
 use std::fmt;
 
@@ -17,16 +17,16 @@ mod tool;
 pub(crate) use tool::TOOL_ROOT;
 pub use tool::{ToolPath, ToolPathError, ToolRoot, tool_display};
 
-/// Bytes of one path.
+/// Maximum length of a path in bytes.
 const MAX_PATH_BYTES: usize = 1024;
-/// Segments of one path.
+/// Maximum number of segments of a path.
 const MAX_SEGMENTS: usize = 20;
-/// The first segment that clients keep for their own sync marker.
+/// The first segment that is reserved for the sync marker of clients.
 const RESERVED_SEGMENT: &str = ".anthropic-memory-store";
-/// Characters of a refused path that a message of our own wording repeats.
+/// Characters of a refused path that Keepsake's own messages repeat.
 const MAX_ECHO_CHARS: usize = 200;
 
-/// Why a text cannot be a memory's path; the text follows the word "path".
+/// Why a text is not a memory path; the message follows the word "path".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The text does not start with `/`.
@@ -53,46 +53,45 @@ pub enum PathError {
     /// The text is over the limit of bytes.
     #[error("is {bytes} bytes long, over the limit of {limit} bytes")]
     TooLong {
-        /// What the text measures.
+        /// The length of the text.
         bytes: usize,
-        /// What a path may measure.
+        /// The maximum length of a path.
         limit: usize,
     },
     /// The text has more segments than the limit.
     #[error("has {segments} segments, over the limit of {limit} segments")]
     TooManySegments {
-        /// How many the text has.
+        /// The number of segments of the text.
         segments: usize,
-        /// How many a path may have.
+        /// The maximum number of segments.
         limit: usize,
     },
     /// The text is not in Unicode normalisation form C.
     #[error("must be in Unicode normalisation form C (NFC)")]
     NotNfc,
-    /// The text is, or is below, the path kept for the clients' sync marker.
+    /// The text is, or is below, the path reserved for the clients' sync marker.
     #[error("must not be or be below `/.anthropic-memory-store`, which is reserved")]
     Reserved,
-    /// The path is not below the directory that it was to be moved from.
+    /// The path is not below the source directory of the move.
     #[error("is not below the directory that is moved")]
     NotBelow,
 }
 
 /// A memory's path inside its store, such as `/notes/today.md`.
 ///
-/// Starts with `/` and never ends with one. Ordered by its bytes, as listings
-/// are.
+/// Starts with `/` and never ends with one. Ordered by bytes, like listings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemoryPath(String);
 
 impl MemoryPath {
     /// Checks `text` against every rule of paths; never repairs it.
     ///
-    /// A path starts with `/`, has 1 to 20 segments in at most 1,024 bytes, is
-    /// NFC, and has no control or format character, no line separator, and no
-    /// empty, `.` or `..` segment. The last rule is also held against what
-    /// other software may make of the path: with `\` read as `/`, and with
-    /// percent-encoding undone as often as it can be. A `%` or `\` that comes
-    /// to no harm that way is a character like others.
+    /// A path starts with `/`, has 1 to 20 segments in at most 1,024 bytes, is NFC, and
+    /// has no control or format character, no line separator, and no empty, `.` or `..`
+    /// segment. The check for `.`, `..` and control characters also covers other
+    /// software's reading of the path: `\` counts as `/`, and percent-encoding is
+    /// decoded repeatedly. A `%` or `\` that is harmless in that reading is an ordinary
+    /// character.
     ///
     /// # Errors
     /// [`PathError`] names the first rule that `text` breaks.
@@ -101,7 +100,7 @@ impl MemoryPath {
         Ok(Self(text.to_owned()))
     }
 
-    /// Wraps a path that was checked before, such as one from the index.
+    /// Wraps a path that was already checked, such as one from the index.
     pub const fn from_trusted(path: String) -> Self {
         Self(path)
     }
@@ -121,14 +120,14 @@ impl MemoryPath {
         &self.0[through_last_slash(&self.0).len()..]
     }
 
-    /// Every directory above it, from the root down to its parent.
+    /// Every directory above the memory, from the root down to its parent.
     pub fn ancestors(&self) -> impl Iterator<Item = DirPath> {
         self.0
             .match_indices('/')
             .map(|(position, _)| DirPath(self.0[..=position].to_owned()))
     }
 
-    /// Every path above it that must not be a file: for `/a/b/c`, `/a`, `/a/b`.
+    /// Every path that must not be a file: for `/a/b/c`, `/a` and `/a/b`.
     pub fn ancestor_files(&self) -> impl Iterator<Item = &str> {
         self.0
             .match_indices('/')
@@ -136,7 +135,7 @@ impl MemoryPath {
             .map(|(position, _)| &self.0[..position])
     }
 
-    /// Whether it is in `directory`, at any depth.
+    /// Whether the memory is in `directory`, at any depth.
     pub fn is_below(&self, directory: &DirPath) -> bool {
         self.0.starts_with(&directory.0)
     }
@@ -146,10 +145,10 @@ impl MemoryPath {
         DirPath(format!("{}/", self.0))
     }
 
-    /// The path it gets when everything below `from` moves below `to`.
+    /// The path after a move of the directory `from` to `to`.
     ///
     /// # Errors
-    /// [`PathError`] when it is not below `from`, or when the new path breaks a
+    /// [`PathError`] when the path is not below `from`, or when the new path breaks a
     /// rule (it may be too long, or have too many segments).
     pub fn rebased(&self, from: &DirPath, to: &DirPath) -> Result<Self, PathError> {
         let rest = self.0.strip_prefix(&from.0).ok_or(PathError::NotBelow)?;
@@ -167,7 +166,7 @@ impl fmt::Display for MemoryPath {
 
 /// A directory's path inside its store, such as `/notes/`; the root is `/`.
 ///
-/// Always ends with `/`, so that what is below it is what it is a prefix of.
+/// Always ends with `/`, so that it is a prefix of every path below it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DirPath(String);
 
@@ -177,22 +176,22 @@ impl DirPath {
         Self("/".to_owned())
     }
 
-    /// Wraps a path that was checked before, such as one from the index.
+    /// Wraps a path that was already checked, such as one from the index.
     pub const fn from_trusted(path: String) -> Self {
         Self(path)
     }
 
-    /// Whether it is the directory that holds the whole store.
+    /// Whether this is the root directory.
     pub fn is_root(&self) -> bool {
         self.0 == "/"
     }
 
-    /// The path as text, with its last slash.
+    /// The path as text, with its trailing slash.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The directory that it is in; the root is in none.
+    /// The parent directory; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         (!self.is_root()).then(|| Self(through_last_slash(self.without_slash()).to_owned()))
     }
@@ -203,7 +202,7 @@ impl DirPath {
         &path[through_last_slash(path).len()..]
     }
 
-    /// The file of the same name: `/a/b/` becomes `/a/b`; none for the root.
+    /// The file of the same name: `/a/b/` becomes `/a/b`; `None` for the root.
     pub fn as_file(&self) -> Option<MemoryPath> {
         (!self.is_root()).then(|| MemoryPath(self.without_slash().to_owned()))
     }
@@ -221,13 +220,13 @@ impl fmt::Display for DirPath {
 
 /// Whether a directory listing shows an entry of this name.
 ///
-/// Hidden entries (a leading `.`) and `node_modules` are left out, but stay
-/// reachable by their own path.
+/// Listings leave out hidden entries (a leading `.`) and `node_modules`. Such
+/// entries remain accessible by their path.
 pub fn is_visible(name: &str) -> bool {
     !name.starts_with('.') && name != "node_modules"
 }
 
-/// Repeats a caller's text in a message, cut so that it cannot flood it.
+/// Displays a caller's text in a message, truncated to a bounded length.
 pub(crate) struct Echo<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Echo<'_> {
@@ -239,12 +238,12 @@ impl fmt::Display for Echo<'_> {
     }
 }
 
-/// The part of `path` that names the directory it is in, slash included.
+/// The part of `path` up to and including its last slash.
 fn through_last_slash(path: &str) -> &str {
     path.rfind('/').map_or("", |position| &path[..=position])
 }
 
-/// Holds `path` against every rule, the dangerous ones first.
+/// Checks `path` against every rule, the security rules first.
 fn check(path: &str) -> Result<(), PathError> {
     let Some(relative) = path.strip_prefix('/') else {
         return Err(PathError::NotAbsolute);
@@ -279,7 +278,7 @@ fn check(path: &str) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Refuses the characters that no path may hold; controls were refused before.
+/// Refuses forbidden characters; control characters were refused before.
 fn check_characters(path: &str) -> Result<(), PathError> {
     for character in path.chars().filter(|character| !character.is_ascii()) {
         match character.general_category() {

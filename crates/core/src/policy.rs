@@ -1,24 +1,24 @@
-//! What a store does about sensitive data in new content.
+//! The sensitive-data policy of a store.
 
 use std::fmt;
 
-/// What becomes of content in which something sensitive is found.
+/// How a store handles new content that contains sensitive data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SensitiveDataPolicy {
-    /// It is stored as it was sent.
+    /// The content is stored as it was sent.
     #[default]
     Off,
-    /// What was found is replaced before it is stored.
+    /// The findings are replaced before the content is stored.
     Redact,
-    /// It is refused.
+    /// The content is refused.
     Reject,
 }
 
 impl SensitiveDataPolicy {
-    /// Every policy there is.
+    /// Every policy.
     pub const ALL: [Self; 3] = [Self::Off, Self::Redact, Self::Reject];
 
-    /// Its name in the API and in the index.
+    /// The policy's name in the API and in the index.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -27,7 +27,7 @@ impl SensitiveDataPolicy {
         }
     }
 
-    /// Reads a name; `None`: no policy is called so.
+    /// The policy of this name; `None` if there is none.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
     }

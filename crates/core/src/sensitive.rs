@@ -1,18 +1,19 @@
 //! The sensitive-data scanner: finds secrets in the text of a memory.
 //!
-//! It knows the forms of private keys, provider tokens, JWTs, connection
-//! strings, payment cards and labelled passwords (`forms`, `blocks`, `cards`),
-//! and the [`CustomRule`]s that an operator adds. It prefers to be right over
-//! being complete: what it reports is refused or replaced, so a placeholder or
-//! a hash that looks like a secret costs a user more than an odd secret missed.
+//! It recognises private keys, provider tokens, JWTs, connection strings, payment
+//! cards and labelled passwords (`forms`, `blocks`, `cards`), and the
+//! [`CustomRule`]s of the operator. It prefers precision over recall: a finding is
+//! refused or replaced, so a false positive (a placeholder or a hash that looks
+//! like a secret) costs a user more than a missed secret.
 //!
-//! One pass over the text looks for the literals that every form has (`ghp_`,
-//! `://`, `-----BEGIN `); only where one stands is its form looked at. A form
-//! is looked at over a bounded stretch, or over one that no other look at it
-//! shares, so time is linear in the text however it was made. Only operators'
-//! own rules are patterns over the whole text.
+//! One pass over the text looks for the literals of every form (`ghp_`, `://`,
+//! `-----BEGIN `). The scanner checks a form only where one of its literals occurs.
+//! Each check reads a bounded stretch, or a stretch that no other check of that
+//! form reads, so time is linear even for hostile text. Only the operator's rules
+//! are patterns over the whole text.
 //!
-//! A [`Finding`] says what and where, never the secret itself.
+//! A [`Finding`] has the kind and the position of a secret, never the secret
+//! itself.
 
 mod blocks;
 mod cards;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 
 pub use custom::{CustomRule, RuleError};
 
-/// What kind of secret was found, in `snake_case` (`github_token`).
+/// The kind of a secret, in `snake_case` (`github_token`).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind(Arc<str>);
 
@@ -53,22 +54,22 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// A secret that stands in a text: what and where, not the secret.
+/// A secret in a text: its kind and position, not the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is.
+    /// The kind of secret.
     pub kind: Kind,
-    /// The line it starts in, counted from 1.
+    /// The line of its first character, counted from 1.
     pub line: usize,
-    /// Its bytes in the text.
+    /// Its byte range in the text.
     pub range: Range<usize>,
 }
 
-/// Names findings for people and models: `jwt in line 3, password in line 7`.
+/// Formats findings for people and models: `jwt in line 3, password in line 7`.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed<'a>(pub &'a [Finding]);
 
-/// Findings that a list names; the others are counted.
+/// Findings that a list names; the rest are only counted.
 const MOST_LISTED: usize = 10;
 
 impl fmt::Display for Listed<'_> {
@@ -78,7 +79,7 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// Names what was found, by its kinds and lines, as [`Listed`] does.
+/// Formats findings by kind and line, as [`Listed`] does.
 pub(crate) fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>) -> String {
     let more = found.len().saturating_sub(MOST_LISTED);
     let listed: Vec<_> = found
@@ -92,25 +93,25 @@ pub(crate) fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usiz
     }
 }
 
-/// What a redaction leads to.
+/// The result of a redaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
     /// The text with `[redacted:{kind}]` for each finding.
     pub text: String,
-    /// What was replaced, as it stood in the text before.
+    /// The replaced secrets, with their positions in the original text.
     pub findings: Vec<Finding>,
 }
 
-/// Redacts again where a marker made something next to it a secret.
+/// Passes of redaction; a marker can turn the text beside it into a secret.
 const REDACTION_PASSES: usize = 4;
 
-/// Finds secrets; cheap to clone, made once.
+/// Finds secrets; cheap to clone, built once.
 #[derive(Debug, Clone, Default)]
 pub struct Scanner {
     custom: Arc<[custom::Compiled]>,
 }
 
-/// A finding on its way: the lower the rank, the more its kind tells.
+/// A possible finding; a lower rank means a more specific kind.
 struct Candidate {
     rank: usize,
     kind: Kind,
@@ -118,17 +119,17 @@ struct Candidate {
 }
 
 impl Scanner {
-    /// A scanner that finds what the operator's rules match besides its own.
+    /// A scanner with the built-in rules and the operator's rules.
     ///
     /// # Errors
-    /// [`RuleError`] for the first rule that cannot be used.
+    /// [`RuleError`] for the first rule that is invalid.
     pub fn new(rules: &[CustomRule]) -> Result<Self, RuleError> {
         Ok(Self {
             custom: custom::compile(rules)?,
         })
     }
 
-    /// Every secret in `text`, in order, none overlapping another.
+    /// Every secret in `text`, in order, without overlaps.
     pub fn scan(&self, text: &str) -> Vec<Finding> {
         let mut candidates = Vec::new();
         rules::find(text, &mut candidates);
@@ -139,8 +140,8 @@ impl Scanner {
 
     /// The secrets in `after` that touch a line which `before` does not have.
     ///
-    /// A secret of several lines counts when one of them is new. Without a
-    /// `before` everything is new.
+    /// A secret of several lines counts when one of its lines is new. Without `before`,
+    /// every line is new.
     pub fn scan_change(&self, before: Option<&str>, after: &str) -> Vec<Finding> {
         let findings = self.scan(after);
         match before {
@@ -149,10 +150,10 @@ impl Scanner {
         }
     }
 
-    /// Redacts what [`Scanner::scan_change`] finds; `None` when that is nothing,
-    /// or when no redaction comes to an end.
+    /// Redacts the findings of [`Scanner::scan_change`].
     ///
-    /// The text it gives has nothing more to find.
+    /// Returns `None` when there are no findings, or when a secret is left after the
+    /// last pass. A scan of the returned text finds nothing.
     pub fn redact_change(&self, before: Option<&str>, after: &str) -> Option<Redacted> {
         let findings = self.scan_change(before, after);
         if findings.is_empty() {
@@ -183,16 +184,16 @@ pub fn redact(text: &str, findings: &[Finding]) -> String {
     redacted
 }
 
-/// What the marker of a redaction starts with; a kind and `]` follow.
+/// The start of a redaction marker; the kind and `]` follow.
 const MARKER_START: &str = "[redacted:";
 
-/// Orders candidates, makes one of those that overlap, and counts lines.
+/// Sorts candidates, merges overlapping ones, and counts lines.
 fn settle(text: &str, mut candidates: Vec<Candidate>) -> Vec<Finding> {
     candidates.sort_by_key(|candidate| (candidate.range.start, candidate.rank));
     let mut apart: Vec<Candidate> = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         match apart.last_mut() {
-            // Nothing of either may stay, under the name that tells more.
+            // Both secrets must be removed; the more specific kind names the finding.
             Some(last) if candidate.range.start < last.range.end => {
                 last.range.end = last.range.end.max(candidate.range.end);
                 if candidate.rank < last.rank {

@@ -1,12 +1,13 @@
 //! The name of a store's directory in a session.
 
-/// What a name without a letter or digit becomes.
+/// The slug of a name without any letter or digit.
 const NAMELESS: &str = "memory";
 
-/// The directory of a store of this name, beside those that are taken.
+/// The directory name for a store, different from the names in `taken`.
 ///
-/// The name in lower case, each run of other than ASCII letters and digits one
-/// hyphen, without hyphens at the ends; `-2`, `-3` and so on where it is taken.
+/// The name in lower case, with each run of other characters than ASCII letters and
+/// digits replaced by one hyphen, and no hyphen at either end. If that name is
+/// taken, `-2`, `-3` and so on is appended.
 pub fn slug_of(name: &str, taken: &[&str]) -> String {
     let lower = name.to_lowercase();
     let words: Vec<_> = lower
@@ -50,7 +51,7 @@ mod tests {
     fn taken_name_is_numbered() {
         assert_eq!(slug_of("Notes", &["notes"]), "notes-2");
         assert_eq!(slug_of("notes", &["notes", "notes-2"]), "notes-3");
-        // A store that is called like a number that was given.
+        // A store whose name looks like a numbered slug.
         assert_eq!(slug_of("notes 2", &["notes", "notes-2"]), "notes-2-2");
         assert_eq!(slug_of("!", &["memory"]), "memory-2");
     }

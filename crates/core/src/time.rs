@@ -15,24 +15,24 @@ impl Timestamp {
         self.0
     }
 
-    /// The time that is `duration` later, or the last one there is.
+    /// The time that is `duration` later; saturates at the latest time.
     #[must_use]
     pub fn plus(self, duration: std::time::Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(micros))
     }
 
-    /// The time that is `duration` earlier, or the first one there is.
+    /// The time that is `duration` earlier; saturates at the earliest time.
     #[must_use]
     pub fn minus(self, duration: std::time::Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Self(self.0.saturating_sub(micros))
     }
 
-    /// Reads RFC 3339; without an offset it is UTC, a date is its midnight.
+    /// Parses RFC 3339. Without an offset the time is UTC; a date means its midnight.
     ///
-    /// Takes every year of four digits, so that the last moments of 9999 can
-    /// stand for "no bound".
+    /// Accepts every year of four digits, so that the last moments of 9999 can stand
+    /// for "no bound".
     pub fn parse(text: &str) -> Option<Self> {
         let pieces = jiff::fmt::temporal::Pieces::parse(text).ok()?;
         if pieces.time_zone_annotation().is_some() {
@@ -47,7 +47,7 @@ impl Timestamp {
         i64::try_from(micros).ok().map(Self)
     }
 
-    /// RFC 3339 in UTC with microseconds and `Z`, as every answer writes times.
+    /// RFC 3339 in UTC with microseconds and `Z`, the format of every response.
     pub fn to_rfc3339(self) -> String {
         let instant = jiff::Timestamp::from_microsecond(self.0).unwrap_or_default();
         format!("{instant:.6}")

@@ -1,14 +1,14 @@
-//! What other software may take a path for: the guard against traversal.
+//! The guard against traversal: how other software may read a path.
 //!
-//! Keepsake itself decodes nothing, and `%2e%2e` is a directory name like any
-//! other to it. But paths leave it again (an export, a sync to disk, a proxy),
-//! and something there may decode once, twice or sloppily. So a path is read
-//! in the way that is worst for it, and is refused if that reading could step
-//! outside its directory.
+//! Keepsake itself decodes nothing; for Keepsake, `%2e%2e` is an ordinary directory
+//! name. But paths leave Keepsake (an export, a sync to disk, a proxy), and other
+//! software may decode them once, twice or incorrectly. So this module takes the
+//! worst possible reading of a path, and refuses the path if that reading could
+//! leave its directory.
 
 use super::PathError;
 
-/// Refuses what could step outside, and control characters, however encoded.
+/// Refuses traversal and control characters in any encoding.
 ///
 /// # Errors
 /// [`PathError::Traversal`] or [`PathError::Control`].
@@ -32,12 +32,12 @@ fn check_decoded(path: &str) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Undoes every encoding until none is left, in one pass.
+/// Decodes repeatedly, in one pass, until no encoding is left.
 ///
-/// No two encodings can overlap, so the order of undoing them does not matter:
-/// one that is complete at the end of what is decoded so far is undone at once,
-/// and what comes out may complete another. That is linear, where decoding the
-/// whole text again and again would not be (`%25252525…`).
+/// No two encodings overlap, so the order of decoding does not matter. The function
+/// decodes an encoding as soon as its last byte is read; the decoded byte may
+/// complete another encoding. This takes linear time. Decoding the whole text
+/// repeatedly would not (`%25252525…`).
 fn fully_decoded(encoded: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(encoded.len());
     for &byte in encoded {
@@ -50,17 +50,17 @@ fn fully_decoded(encoded: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// The encoding that `bytes` end in: its length, and the byte it stands for.
+/// The encoding at the end of `bytes`: its length and its decoded byte.
 fn encoding_at_end(bytes: &[u8]) -> Option<(usize, u8)> {
     match *bytes {
         [.., b'%', high, low] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
             Some((3, hex_value(high) << 4 | hex_value(low)))
         }
-        // `%u002e`: some servers decode UTF-16 units; only ASCII can do harm.
+        // `%u002e`: some servers decode UTF-16 units; only ASCII is dangerous.
         [.., b'%', b'u' | b'U', b'0', b'0', high @ b'0'..=b'7', low] if low.is_ascii_hexdigit() => {
             Some((6, hex_value(high) << 4 | hex_value(low)))
         }
-        // Decoders that do not look at the top bits of the second byte.
+        // Some decoders ignore the top bits of the second byte.
         [.., 0xC0, b'.' | b'n'] => Some((2, b'.')),
         [.., 0xC0, b'/' | b'o'] => Some((2, b'/')),
         [.., 0xC1, b'\\'] => Some((2, b'\\')),
@@ -69,10 +69,10 @@ fn encoding_at_end(bytes: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// The overlong UTF-8 form of an ASCII character that `bytes` end in.
+/// The overlong UTF-8 form of an ASCII character at the end of `bytes`.
 ///
-/// UTF-8 has one form for each character; decoders that accept longer ones
-/// (`C0 AE` for `.`) have let paths like these through before.
+/// UTF-8 has one valid form for each character. Decoders that accept longer forms
+/// (`C0 AE` for `.`) are a known cause of path traversal.
 fn overlong_at_end(bytes: &[u8]) -> Option<(usize, u8)> {
     let lead_distance = bytes
         .iter()
@@ -81,7 +81,7 @@ fn overlong_at_end(bytes: &[u8]) -> Option<(usize, u8)> {
         .position(|&byte| !is_continuation(byte))?;
     let length = lead_distance + 1;
     let form = &bytes[bytes.len() - length..];
-    // All bits above the low seven must be zero, the lead byte's among them.
+    // All bits above the low seven must be zero, including the bits of the lead byte.
     match *form {
         [lead @ 0xC0..=0xC1, last] => Some((length, (lead & 1) << 6 | last & 0x3F)),
         [0xE0, low_bits @ 0x80..=0x81, last]

@@ -68,7 +68,7 @@ fn each_rule_has_its_refusal() {
     assert_eq!(refusal("/\u{e0041}"), PathError::Format);
     assert_eq!(refusal("/a\u{2028}"), PathError::LineSeparator);
     assert_eq!(refusal("/a\u{2029}b"), PathError::LineSeparator);
-    // In whichever segment it is.
+    // In any segment.
     for path in ["/e\u{301}", "/e\u{301}/b", "/a/e\u{301}/b", "/é/e\u{301}/é"] {
         assert_eq!(refusal(path), PathError::NotNfc, "{path}");
     }
@@ -97,7 +97,7 @@ fn limits_hold_at_their_edges() {
             limit: 20
         }
     );
-    // The tool's prefix is no part of the path.
+    // The tool's prefix does not count towards the limits.
     assert!(ToolPath::parse(&format!("/memories{longest}/")).is_ok());
     assert!(ToolPath::parse(&format!("/memories{}", "/a".repeat(20))).is_ok());
 }
@@ -344,7 +344,7 @@ fn has_dot_segment(bytes: &[u8]) -> bool {
         .any(|segment| segment == b"." || segment == b"..")
 }
 
-/// Texts made mostly of what traversal is made of.
+/// Texts made mostly of the ingredients of traversal.
 fn nearly_hostile() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("/"),

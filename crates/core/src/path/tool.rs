@@ -1,4 +1,4 @@
-//! Places as the memory tool names them, in one store or in a session's stores.
+//! Paths as the memory tool writes them, in one store or in a session's stores.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::{DirPath, Echo, MemoryPath, PathError, decode};
 
-/// What the memory tool calls the root.
+/// The memory tool's name for the root.
 pub(crate) const TOOL_ROOT: &str = "/memories";
-/// Where a session's stores are mounted for an agent with a file system; it
-/// means the same as [`TOOL_ROOT`].
+/// The mount point of a session's stores for an agent with a file system; an alias
+/// of [`TOOL_ROOT`].
 const MOUNT_ROOT: &str = "/mnt/memory";
 
-/// What stands under `/memories`.
+/// The contents of `/memories`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolRoot {
     /// The memories of one store.
@@ -22,7 +22,7 @@ pub enum ToolRoot {
     Mounts(Arc<[String]>),
 }
 
-/// A place as the memory tool names it: `/memories`, or a path below it.
+/// A path as the memory tool writes it: `/memories`, or a path below it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ToolPath {
     display: String,
@@ -33,7 +33,8 @@ pub struct ToolPath {
 enum Place {
     /// The directory of a session's mounts.
     Mounts,
-    /// In a store: `root_bytes` of the display name its root.
+    /// A path in a store; the first `root_bytes` of the display name are the store's
+    /// root.
     InStore {
         root_bytes: usize,
         mount: Option<usize>,
@@ -41,10 +42,10 @@ enum Place {
     },
 }
 
-/// Why the memory tool refuses a path; its text is what the model reads.
+/// Why the memory tool refuses a path; the model reads this text.
 ///
-/// The first two texts are the memory tool's own, which models are trained on,
-/// so they repeat the whole path whatever its length.
+/// The first two texts belong to the memory tool's protocol, and models are trained
+/// on them, so they repeat the whole path without a length limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolPathError {
     /// The path is neither `/memories` nor below it.
@@ -53,7 +54,7 @@ pub enum ToolPathError {
         /// The path that was sent.
         path: String,
     },
-    /// The path could step outside.
+    /// The path could leave `/memories`.
     #[error("Error: Path {path} would escape /memories directory")]
     Escapes {
         /// The path that was sent.
@@ -64,7 +65,7 @@ pub enum ToolPathError {
     NoSuchMount {
         /// The path that was sent.
         path: String,
-        /// The stores that there are.
+        /// The slugs of the session's stores.
         slugs: Arc<[String]>,
     },
     /// The path breaks another rule.
@@ -72,13 +73,13 @@ pub enum ToolPathError {
     BreaksRule {
         /// The path that was sent.
         path: String,
-        /// The rule that it breaks; never [`PathError::Traversal`].
+        /// The broken rule; never [`PathError::Traversal`].
         rule: PathError,
     },
 }
 
 impl ToolPath {
-    /// Checks the path that a model sent of one store.
+    /// Checks a path that a model sent, for a single store.
     ///
     /// # Errors
     /// As [`Self::parse_in`].
@@ -86,16 +87,15 @@ impl ToolPath {
         Self::parse_in(text, &ToolRoot::Store)
     }
 
-    /// Checks the path that a model sent.
+    /// Checks a path that a model sent.
     ///
-    /// Normalises to NFC and drops one trailing slash; repairs nothing else.
-    /// Parsing its [`display`](Self::display) gives an equal path.
+    /// Normalises to NFC and drops one trailing slash; repairs nothing else. Parsing
+    /// its [`display`](Self::display) gives an equal path.
     ///
     /// # Errors
-    /// [`ToolPathError`]: first when the path is not literally `/memories` or
-    /// below `/memories/`, then when it could step outside, then when it is
-    /// under no mount, then when it breaks another rule of
-    /// [`MemoryPath::parse`].
+    /// [`ToolPathError`]: first when the path is not literally `/memories` or below
+    /// `/memories/`, then when it could leave that directory, then when it is in no
+    /// mount, then when it breaks another rule of [`MemoryPath::parse`].
     pub fn parse_in(text: &str, root: &ToolRoot) -> Result<Self, ToolPathError> {
         let normal: String = if text.is_ascii() {
             text.to_owned()
@@ -126,7 +126,8 @@ impl ToolPath {
             }
             ToolRoot::Mounts(_) if below.is_empty() || below == "/" => Ok(display_to(Place::Mounts)),
             ToolRoot::Mounts(slugs) => {
-                // What could step outside is told so, whatever it names first.
+                // A traversal is reported as such even if the first segment is not a
+                // mount.
                 decode::check_as_others_read_it(below).map_err(|rule| refuse(rule, &normal, display))?;
                 let relative = below.trim_start_matches('/');
                 let slug = relative.split('/').next().unwrap_or_default();
@@ -153,12 +154,12 @@ impl ToolPath {
         &self.display
     }
 
-    /// Whether it is `/memories` of a session, the directory of its mounts.
+    /// Whether this is `/memories` of a session, the directory of its mounts.
     pub const fn is_mounts(&self) -> bool {
         matches!(self.place, Place::Mounts)
     }
 
-    /// The mount that it is or lies in, as its place among the session's.
+    /// The position, among the session's mounts, of the mount that contains the path.
     pub const fn mount(&self) -> Option<usize> {
         match self.place {
             Place::InStore { mount, .. } => mount,
@@ -166,12 +167,12 @@ impl ToolPath {
         }
     }
 
-    /// Whether it is `/memories` itself, or a mount itself.
+    /// Whether this is `/memories` itself, or the root of a mount.
     pub const fn is_root(&self) -> bool {
         self.memory().is_none()
     }
 
-    /// The path inside the store; none for the root itself.
+    /// The path inside the store; `None` for the root.
     pub const fn memory(&self) -> Option<&MemoryPath> {
         match &self.place {
             Place::InStore { memory, .. } => memory.as_ref(),
@@ -179,12 +180,12 @@ impl ToolPath {
         }
     }
 
-    /// The path inside the store, read as a directory.
+    /// The path inside the store, as a directory.
     pub fn dir(&self) -> DirPath {
         self.memory().map_or_else(DirPath::root, MemoryPath::as_dir)
     }
 
-    /// How a memory of the same store is named.
+    /// The display name of a memory in the same store.
     pub fn display_of(&self, memory: &MemoryPath) -> String {
         let root = match self.place {
             Place::InStore { root_bytes, .. } => &self.display[..root_bytes],
@@ -200,7 +201,7 @@ impl fmt::Display for ToolPath {
     }
 }
 
-/// The name of a memory, of one store or below a mount.
+/// The display name of a memory, in a single store or in a mount.
 pub fn tool_display(slug: Option<&str>, memory: &MemoryPath) -> String {
     match slug {
         None => format!("{TOOL_ROOT}{memory}"),
@@ -208,7 +209,7 @@ pub fn tool_display(slug: Option<&str>, memory: &MemoryPath) -> String {
     }
 }
 
-/// What follows the root's name, and the bytes of that.
+/// The length of the root's name, and the part of the path after it.
 fn below_root<'a>(text: &'a str, root: &ToolRoot) -> Option<(usize, &'a str)> {
     let names: &[&str] = match root {
         ToolRoot::Store => &[TOOL_ROOT],
@@ -220,7 +221,7 @@ fn below_root<'a>(text: &'a str, root: &ToolRoot) -> Option<(usize, &'a str)> {
     })
 }
 
-/// Checks what follows the store's root; `None`: the root itself.
+/// Checks the part after the store's root; `None` is the root itself.
 fn parse_below(below: &str, normal: &str, display: &str) -> Result<Option<MemoryPath>, ToolPathError> {
     if below.is_empty() || below == "/" {
         return Ok(None);
@@ -235,7 +236,7 @@ fn refuse(rule: PathError, normal: &str, display: &str) -> ToolPathError {
         PathError::Traversal => ToolPathError::Escapes {
             path: display.to_owned(),
         },
-        // `/memories//` without its last slash would read as a legal path.
+        // `/memories//` without its last slash would look like a valid path.
         PathError::IsRoot => ToolPathError::BreaksRule {
             path: normal.to_owned(),
             rule: PathError::EmptySegment,
@@ -247,7 +248,7 @@ fn refuse(rule: PathError, normal: &str, display: &str) -> ToolPathError {
     }
 }
 
-/// Names the mounts there are.
+/// Lists the mounts.
 struct Mounted<'a>(&'a [String]);
 
 impl fmt::Display for Mounted<'_> {

@@ -4,16 +4,16 @@ use std::ops::Range;
 
 /// The dashes around the label of a PEM or `OpenPGP` block.
 const DASHES: &str = "-----";
-/// A label is shorter than this, dashes included.
+/// Maximum length of a label, dashes included.
 const LABEL_BYTES: usize = 80;
-/// Less of a key than this is a mention of it.
+/// A shorter body is a mention of a key, not a key.
 const FEWEST_KEY_BYTES: usize = 40;
-/// Lines of a `PuTTY` key that hold its private part, at most.
+/// Maximum number of lines in the private part of a `PuTTY` key.
 const MOST_PUTTY_LINES: usize = 200;
 
-/// The private key whose `-----BEGIN ` stands at `start`.
+/// The private key at `start`, where the text has `-----BEGIN `.
 ///
-/// Looks no further than the next dashes, so no two looks share a stretch.
+/// Reads only up to the next dashes, so no two calls read the same stretch.
 pub(super) fn private_key(text: &str, start: usize) -> Option<Range<usize>> {
     let after_begin = text[start..].strip_prefix("-----BEGIN ")?;
     let label_end = after_begin[..after_begin.floor_char_boundary(LABEL_BYTES)].find(DASHES)?;
@@ -31,7 +31,7 @@ pub(super) fn private_key(text: &str, start: usize) -> Option<Range<usize>> {
     if key.bytes < FEWEST_KEY_BYTES {
         return None;
     }
-    // Without its end the block was cut off; what is there is as secret.
+    // A block without a footer was truncated; its key material is still secret.
     let length = match end {
         Some(end) => body.len() + end,
         None => key.length,
@@ -39,25 +39,25 @@ pub(super) fn private_key(text: &str, start: usize) -> Option<Range<usize>> {
     Some(start..body_start + length)
 }
 
-/// Bytes of an `-----END …-----` that `text` starts with.
+/// The length of the `-----END …-----` line at the start of `text`.
 fn footer(text: &str) -> Option<usize> {
     let label = text.strip_prefix("-----END ")?;
     let end = label[..label.floor_char_boundary(LABEL_BYTES)].find(DASHES)?;
     Some(text.len() - label.len() + end + DASHES.len())
 }
 
-/// What a body starts with that can be a key.
+/// The part at the start of a body that can be key material.
 struct LeadingKey {
-    /// Bytes of base64 in it.
+    /// The number of its base64 bytes.
     bytes: usize,
-    /// Bytes up to the last base64.
+    /// Its length, up to the last base64 byte.
     length: usize,
 }
 
 fn leading_key(body: &str) -> LeadingKey {
     let mut key = LeadingKey { bytes: 0, length: 0 };
     let mut at = 0;
-    // A line break may be written as `\n`, where the key stands in a string.
+    // A key inside a string literal may write a line break as `\n`.
     for line in body.split_inclusive(['\n', '\\']) {
         let end = at + line.len();
         at = end;
@@ -84,7 +84,7 @@ fn is_escaped(body: &str, at: usize) -> bool {
     body.as_bytes()[..at].last() == Some(&b'\\')
 }
 
-/// The private lines of a `PuTTY` key whose `Private-Lines:` stands at `start`.
+/// The private lines of a `PuTTY` key; `start` is the position of `Private-Lines:`.
 pub(super) fn putty_key(text: &str, start: usize) -> Option<Range<usize>> {
     let after = text[start..].strip_prefix("Private-Lines: ")?;
     let mut lines = after.split_inclusive('\n');

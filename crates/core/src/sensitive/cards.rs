@@ -1,15 +1,15 @@
-//! Payment cards: numbers of an issuer's range and length that pass Luhn.
+//! Payment cards: numbers with an issuer's prefix and length that pass Luhn.
 
 use super::{Candidate, Kind, rules};
 
-/// The fewest and the most digits of a number that an issuer gives out; those
-/// of thirteen digits are long gone, and barcodes have as many.
+/// The minimum and maximum number of digits. Cards with thirteen digits are no
+/// longer issued, and barcodes have thirteen digits.
 const FEWEST_DIGITS: usize = 14;
 const MOST_DIGITS: usize = 19;
-/// A card's first group has at least these digits.
+/// The minimum number of digits in a card's first group.
 const FIRST_GROUP: usize = 4;
 
-/// Labels of numbers that are no cards, right before the number.
+/// Labels directly before a number that mark it as something other than a card.
 const OTHER_LABELS: [&str; 24] = [
     "order",
     "invoice",
@@ -39,8 +39,8 @@ const OTHER_LABELS: [&str; 24] = [
 
 /// Finds the cards in `text`.
 ///
-/// A run of at least four digits has one at a place that is a multiple of
-/// four, so three bytes in four are never looked at.
+/// A run of four or more digits covers at least one position that is a multiple of
+/// four after the start, so the search skips three of four bytes.
 pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {
     let bytes = text.as_bytes();
     let mut at = FIRST_GROUP - 1;
@@ -71,19 +71,19 @@ pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {
     }
 }
 
-/// Digits in groups with one kind of separator.
+/// Groups of digits with one kind of separator.
 struct Number {
     digits: [u8; MOST_DIGITS],
     count: usize,
     groups: [usize; 5],
     group_count: usize,
-    /// Where the first group ends, and where the number does.
+    /// The end of the first group, and the end of the number.
     first_end: usize,
     end: usize,
 }
 
 impl Number {
-    /// Reads from the first digit to where neither digit nor group follows.
+    /// Reads digits and groups of digits from the first digit on.
     fn read(bytes: &[u8], start: usize) -> Self {
         let mut number = Self {
             digits: [0; MOST_DIGITS],
@@ -127,7 +127,7 @@ impl Number {
         }
     }
 
-    /// What is left without a year or a check code that follows the card.
+    /// The number without its last group, which may be a year or a check code.
     fn without_last_group(&self) -> Option<Self> {
         let (last, others) = self.groups[..self.group_count].split_last()?;
         let is_short = *last < FIRST_GROUP || others.len() == 4;
@@ -148,7 +148,7 @@ impl Number {
 
     fn is_grouped_as_cards_are(&self) -> bool {
         match &self.groups[..self.group_count] {
-            // Longer ones are rare, and 64-bit numbers are not.
+            // Longer cards are rare, but 64-bit numbers are common.
             [count] => *count <= 16,
             [4, 4, 4, 4] | [4, 6, 4 | 5] => true,
             [4, 4, 4, 4, rest] => *rest <= 3,
@@ -161,8 +161,8 @@ impl Number {
             let digits = self.digits.iter().take(digits);
             digits.fold(0_u32, |number, digit| number * 10 + u32::from(*digit))
         };
-        // By length: Diners Club, American Express, then Visa, Mastercard,
-        // Discover, JCB and UnionPay.
+        // By length: Diners Club, American Express, then Visa, Mastercard, Discover,
+        // JCB and UnionPay.
         match self.count {
             14 => matches!(first(4), 3000..=3059 | 3095 | 3600..=3699 | 3800..=3999),
             15 => matches!(first(4), 3400..=3499 | 3700..=3799),
@@ -185,8 +185,8 @@ impl Number {
     }
 }
 
-/// Whether nothing before or after makes the digits part of something longer:
-/// a hash, a fraction, an account number in groups, a path.
+/// Whether the digits are not part of something longer: a hash, a fraction, an
+/// account number in groups, a path.
 fn stands_alone(bytes: &[u8], start: usize, number: &Number) -> bool {
     let joins = |byte: u8| byte.is_ascii_alphanumeric() || byte >= 0x80 || b"_-+/@%~\\".contains(&byte);
     let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
@@ -212,7 +212,7 @@ fn stands_alone(bytes: &[u8], start: usize, number: &Number) -> bool {
     !joined_before && !joined_after
 }
 
-/// Whether the number is labelled as the number of something else.
+/// Whether a label before the number says that it is not a card.
 fn has_other_label(text: &str, start: usize) -> bool {
     let from = text.floor_char_boundary(start.saturating_sub(24));
     let label = text[from..start].trim_end_matches(|sign: char| !sign.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-//! What of a text is new.
+//! Finds the new parts of a changed text.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,11 @@ use super::{Finding, Scanner};
 
 /// Keeps the findings that touch a line which `before` does not have.
 ///
-/// Lines that both texts start or end with are old; of those between, each is
-/// old as often as `before` has it there, so a line that moved is old and one
-/// that was copied is new. A secret of several lines is old when its lines are
-/// and the same secret was in `before`: lines may be old and their order new.
+/// Lines in the common prefix or suffix of both texts are old. Any other line is
+/// old as many times as the rest of `before` contains it, so a moved line is old
+/// and a copied line is new. A secret of several lines is old only if all its lines
+/// are old and `before` contained the same secret, because old lines in a new order
+/// can form a new secret.
 pub(super) fn only_new(scanner: &Scanner, before: &str, after: &str, findings: Vec<Finding>) -> Vec<Finding> {
     let old = OldLines::of(before, after);
     let is_several = |finding: &Finding| after[finding.range.clone()].contains('\n');
@@ -40,7 +41,7 @@ pub(super) fn only_new(scanner: &Scanner, before: &str, after: &str, findings: V
     findings.into_iter().filter(|finding| is_new(finding)).collect()
 }
 
-/// Which lines of a text are old.
+/// For each line of a text, whether it is old.
 struct OldLines(Vec<bool>);
 
 impl OldLines {

@@ -1,9 +1,9 @@
-//! What tells a secret from a placeholder, a hash, a name or a piece of code.
+//! Distinguishes a secret from a placeholder, a hash, a name or a piece of code.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// Words that stand where a secret is to be put in.
+/// Words of placeholders.
 const PLACEHOLDERS: [&str; 20] = [
     "example",
     "your",
@@ -27,7 +27,7 @@ const PLACEHOLDERS: [&str; 20] = [
     "sample",
 ];
 
-/// Passwords that every manual has; a secret to nobody.
+/// Common passwords from manuals, which are not secret.
 const WELL_KNOWN_PASSWORDS: [&str; 27] = [
     "password",
     "passwd",
@@ -58,17 +58,17 @@ const WELL_KNOWN_PASSWORDS: [&str; 27] = [
     "x",
 ];
 
-/// Longer values are no passwords, and no keys, whatever they are called.
+/// Longer values are neither passwords nor keys, whatever their label.
 const LONGEST_PASSWORD: usize = 256;
 const LONGEST_CREDENTIAL: usize = 4_096;
 
-/// Whether a text is a stand-in: one of the words, or hardly varied.
+/// Whether a text is a placeholder: it contains such a word, or varies too little.
 pub(super) fn is_placeholder(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     PLACEHOLDERS.iter().any(|word| lower.contains(word)) || distinct(text) < least_distinct(text.len())
 }
 
-/// Fewer different characters than any random text of the length has.
+/// The minimum number of different characters in a random text of this length.
 fn least_distinct(length: usize) -> usize {
     match length {
         0..8 => 2,
@@ -86,15 +86,15 @@ fn distinct(text: &str) -> usize {
     seen.iter().filter(|&&is_seen| is_seen).count()
 }
 
-/// Whether a text has digits and letters and is no placeholder: what a token
-/// with a prefix of its own must be.
+/// Whether a text has digits and letters and is not a placeholder, as required of a
+/// token with a known prefix.
 pub(super) fn is_random(text: &str) -> bool {
     text.bytes().any(|byte| byte.is_ascii_digit())
         && text.bytes().any(|byte| byte.is_ascii_alphabetic())
         && !is_placeholder(text)
 }
 
-/// Whether a text has letters of both cases and is no placeholder.
+/// Whether a text has letters of both cases and is not a placeholder.
 pub(super) fn is_mixed_case(text: &str) -> bool {
     text.bytes().any(|byte| byte.is_ascii_lowercase())
         && text.bytes().any(|byte| byte.is_ascii_uppercase())
@@ -106,7 +106,7 @@ pub(super) fn is_random_base64(text: &str) -> bool {
     is_mixed_case(text) && is_random(text)
 }
 
-/// Whether the value of something labelled as a token or key is one.
+/// Whether the value after a token or key label is a credential.
 pub(super) fn is_credential(text: &str) -> bool {
     (16..=LONGEST_CREDENTIAL).contains(&text.len())
         && is_random(text)
@@ -114,10 +114,10 @@ pub(super) fn is_credential(text: &str) -> bool {
         && !is_something_else(text)
 }
 
-/// Whether the value of something labelled as a password is one.
+/// Whether the value after a password label is a password.
 ///
-/// A short one must have three of lower case, upper case, digits and signs:
-/// what people call a strong password, and what words and names are not.
+/// A short password must have three of these: lower case, upper case, digits,
+/// signs. Strong passwords do; words and names do not.
 pub(super) fn is_password(text: &str) -> bool {
     if !(8..=LONGEST_PASSWORD).contains(&text.len()) || is_placeholder(text) || is_something_else(text) {
         return false;
@@ -130,7 +130,7 @@ pub(super) fn is_password(text: &str) -> bool {
     classes >= 3 || text.len() >= 16 && is_random(text) && entropy(text) >= 3.5
 }
 
-/// Whether a password in a URL or connection string is one.
+/// Whether a password in a URL or connection string is a real one.
 pub(super) fn is_connection_password(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let is_variable = text.starts_with(['$', '<', '{', '[', '%', '*']) && !text.starts_with("%2")
@@ -140,7 +140,7 @@ pub(super) fn is_connection_password(text: &str) -> bool {
     let is_masked = text
         .bytes()
         .all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.' | b'-' | b'_'));
-    // `PASSWORD`, `DB_PASS`: where a secret is to be put in.
+    // `PASSWORD`, `DB_PASS`: placeholders for a secret.
     let is_name = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
     let is_word = [
         "password",
@@ -164,7 +164,7 @@ pub(super) fn is_connection_password(text: &str) -> bool {
         || WELL_KNOWN_PASSWORDS.contains(&lower.as_str()))
 }
 
-/// Bits for each byte, as the frequencies in the text itself tell.
+/// Shannon entropy in bits per byte, from the byte frequencies of the text.
 fn entropy(text: &str) -> f64 {
     let mut counts = [0_u32; 256];
     for byte in text.bytes() {
@@ -241,9 +241,9 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Whether a text is words and numbers as names have them: `orders-api-v2`,
-/// `config.dbPassword2`, `X509KeyUsage`. What is random changes between upper
-/// case, lower case and digits at every second letter.
+/// Whether a text consists of words and numbers, like a name: `orders-api-v2`,
+/// `config.dbPassword2`, `X509KeyUsage`. Random text changes between upper case,
+/// lower case and digits at about every second character.
 fn is_words(text: &str) -> bool {
     const LEAST_MEAN_LENGTH: usize = 4;
     const MOST_DIGITS: usize = 5;
@@ -274,8 +274,8 @@ fn is_time(text: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || b"-:.+TZ/".contains(&byte))
 }
 
-/// Whether a text is a JWT (or JWE): its first part is a JSON object that names
-/// an algorithm.
+/// Whether a text is a JWT (or JWE): its first part is a JSON object with an
+/// algorithm.
 pub(super) fn is_jwt(text: &str) -> bool {
     let header = text.split('.').next().unwrap_or_default();
     let Ok(header) = URL_SAFE_NO_PAD.decode(header) else {
@@ -295,7 +295,7 @@ pub(super) fn is_basic_credentials(text: &str) -> bool {
     })
 }
 
-/// Whether the first part of a Discord token is base64 of a user's number.
+/// Whether the first part of a Discord token is base64 of a user id.
 pub(super) fn is_discord_token(text: &str) -> bool {
     let user = text.split('.').next().unwrap_or_default();
     URL_SAFE_NO_PAD
@@ -304,7 +304,7 @@ pub(super) fn is_discord_token(text: &str) -> bool {
         && is_random_base64(text)
 }
 
-/// Whether a text of letters, digits and signs is a Keepsake key.
+/// Whether a text is a valid Keepsake key.
 pub(super) fn is_keepsake_key(text: &str) -> bool {
     crate::api_key::ApiKeySecret::parse(text).is_ok()
 }

@@ -1,4 +1,4 @@
-//! The operator's own rules.
+//! The operator's rules.
 
 use std::iter;
 use std::ops::Range;
@@ -8,36 +8,37 @@ use regex::{Regex, RegexBuilder};
 
 use super::{Candidate, Kind, MARKER_START, rules};
 
-/// What a compiled pattern may measure.
+/// Maximum size of a compiled pattern.
 const PATTERN_LIMIT_BYTES: usize = 1 << 20;
-/// Longer names are none.
+/// Maximum length of a kind.
 const KIND_LIMIT_BYTES: usize = 64;
-/// Matches of one rule in one text; what follows the last is taken as a whole,
-/// since a pattern can be made that looks at all the rest for each match.
+/// Maximum matches of one rule in one text. The last match extends to the end of
+/// the text, because a pattern can be crafted to read the whole rest for each
+/// match.
 const MOST_MATCHES: usize = 1_000;
 
-/// A rule that an operator adds to the scanner's own.
+/// A rule that an operator adds to the built-in rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomRule {
-    /// What it finds, in `snake_case`.
+    /// The kind of its findings, in `snake_case`.
     pub kind: String,
-    /// A regular expression of the `regex` crate; `^` and `$` are a line's.
+    /// A regular expression of the `regex` crate; `^` and `$` match at line breaks.
     pub pattern: String,
 }
 
-/// Why an operator's rule cannot be used.
+/// Why an operator's rule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rules[{position}].{field} {rule}")]
 pub struct RuleError {
-    /// Which of the rules, from 0.
+    /// The position of the rule, counted from 0.
     pub position: usize,
-    /// The field that is wrong.
+    /// The invalid field.
     pub field: &'static str,
-    /// The rule that it breaks, as a phrase that follows the field.
+    /// The broken requirement, as a phrase that follows the field.
     pub rule: String,
 }
 
-/// A rule that can be used.
+/// A valid rule.
 #[derive(Debug)]
 pub(super) struct Compiled {
     kind: Kind,
@@ -90,13 +91,13 @@ fn parse_pattern(rule: &CustomRule) -> Result<Regex, String> {
     Ok(pattern)
 }
 
-/// The part of a parser's message that says what is wrong.
+/// The line of a parser's message that states the problem.
 fn last_line(message: &str) -> &str {
     let line = message.lines().last().unwrap_or_default().trim();
     line.strip_prefix("error: ").unwrap_or(line)
 }
 
-/// Finds what the rules match, apart from what was redacted before.
+/// Finds the matches of the rules outside of redaction markers.
 pub(super) fn find(rules: &[Compiled], text: &str, found: &mut Vec<Candidate>) {
     if rules.is_empty() {
         return;
@@ -114,7 +115,7 @@ fn find_one(rule: &Compiled, position: usize, start: usize, text: &str, found: &
     for (count, found_at) in rule.pattern.find_iter(text).enumerate() {
         let is_last = count == MOST_MATCHES;
         let end = if is_last { text.len() } else { found_at.end() };
-        // `$` and the like can match nothing at all.
+        // `$` and similar patterns can have an empty match.
         if found_at.start() < end {
             found.push(Candidate {
                 rank: rules::CUSTOM_RANK + position,
@@ -128,8 +129,8 @@ fn find_one(rule: &Compiled, position: usize, start: usize, text: &str, found: &
     }
 }
 
-/// Where a redaction put `[redacted:{kind}]`; what is of no kind there is was
-/// put there by who writes, and may be anything.
+/// The markers `[redacted:{kind}]` of earlier redactions. A marker with an unknown
+/// kind is ordinary text: its author wrote it, and it may hide a secret.
 fn markers(rules: &[Compiled], text: &str) -> impl Iterator<Item = Range<usize>> {
     let is_kind =
         |name: &str| super::rules::is_kind(name) || rules.iter().any(|rule| rule.kind.as_str() == name);

@@ -1,4 +1,4 @@
-//! Secrets of one line that a literal gives away, and how each is made.
+//! Secrets of one line that contain a known literal, and their patterns.
 
 use Start::{Before, Label, Word};
 
@@ -7,23 +7,23 @@ use super::checks::{
     is_password, is_placeholder, is_random, is_random_base64,
 };
 
-/// How a secret is made.
+/// The form of a kind of secret.
 pub(super) struct Form {
     pub(super) kind: &'static str,
-    /// Literals of which every such secret has one, in any case of letters.
+    /// Literals, in any case of letters; every such secret contains one of them.
     pub(super) anchors: &'static [&'static str],
-    /// Where the form starts, as seen from the anchor.
+    /// The start of the form, relative to the anchor.
     pub(super) start: Start,
-    /// From where it starts; group 1 is the secret, else all of it. `{=}`
-    /// stands for what is between a label and its value.
+    /// The pattern, from the start of the form. Group 1 is the secret, or the whole
+    /// match if there is no group. `{=}` is replaced by [`BETWEEN`].
     pub(super) pattern: &'static str,
-    /// What else the secret must be.
+    /// An additional check of the secret.
     pub(super) check: fn(&str) -> bool,
 }
 
-/// Where a form starts.
+/// The start of a form.
 pub(super) enum Start {
-    /// At the anchor, which starts a word. No two words share a byte.
+    /// At the anchor, which begins a word. No two words share a byte.
     Word,
     /// At the anchor, which may be the end of a longer name.
     Label,
@@ -31,10 +31,11 @@ pub(super) enum Start {
     Before(usize),
 }
 
-/// Between a label and its value, as settings, JSON, tables and notes have it.
+/// The text between a label and its value in settings, JSON, tables and notes.
 pub(super) const BETWEEN: &str = r#"(?:\\?["'`\]]){0,2}\*{0,2}[ \t]{0,8}(?:=>|:=|==?|:|\||[ ]is[ ]|[ ]was[ ]|[ ]to[ ])\*{0,2}[ \t]{0,8}(?:\\?["'`]){0,1}"#;
 
-/// The longest and most telling first: where two overlap, the first names both.
+/// In order of rank: longer and more specific forms first. If two forms overlap,
+/// the first one names the kind.
 pub(super) const FORMS: &[Form] = &[
     form(
         "keepsake_key",

@@ -1,4 +1,4 @@
-//! Looks for the forms of secrets where one of their literals stands.
+//! Checks the forms of secrets at the positions of their literals.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use super::checks::is_discord_token;
 use super::forms::{BETWEEN, FORMS, Form, Start};
 use super::{Candidate, Kind, blocks};
 
-/// A form is looked for in this many bytes from where it starts.
+/// The maximum number of bytes that a form is matched against.
 const WINDOW_BYTES: usize = 1_024;
 
-/// Where a block starts in a text, if one does at a place.
+/// Finds the range of a block that starts at a position of a text.
 type Block = fn(&str, usize) -> Option<Range<usize>>;
 
-/// The anchors of secrets that are no [`Form`]: blocks of several lines.
+/// The anchors of secrets without a [`Form`]: blocks of several lines.
 const BLOCKS: [(&str, Block); 2] = [
     ("-----BEGIN ", blocks::private_key),
     ("Private-Lines: ", blocks::putty_key),
@@ -27,13 +27,13 @@ const PRIVATE_KEY_RANK: usize = 0;
 const DISCORD_RANK: usize = 1;
 pub(super) const CARD_RANK: usize = 2;
 const FIRST_FORM_RANK: usize = 3;
-/// What an operator names is named by what is known of it, if anything is.
+/// Operators' kinds rank last: an overlapping built-in kind is more specific.
 pub(super) const CUSTOM_RANK: usize = 1_000;
 
-/// The forms, ready to be looked for.
+/// The compiled forms.
 struct Compiled {
     anchors: AhoCorasick,
-    /// For each anchor, whose it is.
+    /// For each anchor, the forms and blocks that use it.
     owners: Vec<Vec<Owner>>,
     forms: Vec<(Kind, Regex)>,
 }
@@ -78,10 +78,10 @@ impl Compiled {
     }
 }
 
-/// Finds in `text` what has one of the forms.
+/// Finds the secrets in `text` that match a form, a block or a Discord token.
 pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {
     let compiled = &*COMPILED;
-    // A value that was looked at is not looked at again for a label within it.
+    // A label inside a value that was already checked is skipped.
     let mut looked_to = vec![0; FORMS.len()];
     for hit in compiled.anchors.find_overlapping_iter(text) {
         for owner in &compiled.owners[hit.pattern().as_usize()] {
@@ -107,7 +107,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {
     find_discord_tokens(text, found);
 }
 
-/// Looks at one form where one of its anchors stands.
+/// Checks one form at the position of one of its anchors.
 fn look(text: &str, anchor: usize, form: usize, looked_to: &mut usize, found: &mut Vec<Candidate>) {
     let (kind, pattern) = &COMPILED.forms[form];
     let bytes = text.as_bytes();
@@ -134,7 +134,7 @@ fn look(text: &str, anchor: usize, form: usize, looked_to: &mut usize, found: &m
         return;
     };
     let range = start + secret.start()..start + secret.end();
-    // What fills the window may be longer.
+    // A match that reaches the end of the window may be longer.
     let range = range.start..if secret.end() == window.len() {
         word_end(bytes, range.end)
     } else {
@@ -151,9 +151,9 @@ fn look(text: &str, anchor: usize, form: usize, looked_to: &mut usize, found: &m
     });
 }
 
-/// Whether a token that starts here is not the tail of something longer.
+/// Whether a token that starts here is not the tail of a longer word.
 ///
-/// A line break written as `\n` and an escape such as `%3D` end what is before.
+/// A line break written as `\n` and an escape such as `%3D` end the previous word.
 fn starts_word(bytes: &[u8], at: usize) -> bool {
     let Some(&before) = bytes[..at].last() else {
         return true;
@@ -168,7 +168,7 @@ fn starts_word(bytes: &[u8], at: usize) -> bool {
     }
 }
 
-/// Whether a token's letters go on, or its value is the start of an expression.
+/// Whether the token continues, or is the start of an expression.
 fn goes_on(bytes: &[u8], range: &Range<usize>) -> bool {
     bytes
         .get(range.end)
@@ -180,7 +180,7 @@ fn word_end(bytes: &[u8], from: usize) -> usize {
     from + bytes[from..].iter().take_while(is_part).count()
 }
 
-/// Whether one of our own rules finds things of this kind.
+/// Whether a built-in rule has this kind.
 pub(super) fn is_kind(name: &str) -> bool {
     const WITHOUT_FORM: [&str; 5] = [
         "gcp_service_account_key",
@@ -204,8 +204,8 @@ fn block_kind(text: &str, range: &Range<usize>) -> &'static str {
     }
 }
 
-/// A Discord token: a user's number in base64, six letters, 27 or more. No
-/// literal is in it, but the dots are seven apart.
+/// A Discord token: a user id in base64, six characters, 27 or more characters. It
+/// contains no literal, but its dots are seven bytes apart.
 fn find_discord_tokens(text: &str, found: &mut Vec<Candidate>) {
     static FORM: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"\A[A-Za-z0-9_-]{23,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}").expect("a test uses it")

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Parts of secrets and of what surrounds them, none a secret by itself.
+/// Parts of secrets and of their surroundings; no part is a secret by itself.
 const PARTS: [&str; 30] = [
     "ghp_",
     "sk-",
@@ -36,7 +36,7 @@ const PARTS: [&str; 30] = [
     "\"",
 ];
 
-/// Letters that no check takes for a placeholder.
+/// Random text that no check considers a placeholder.
 fn random_text(length: usize) -> String {
     "q7XkP2mZ9vRtL4wNc8Ys".chars().cycle().take(length).collect()
 }
@@ -153,10 +153,10 @@ fn secret_of_several_lines_is_new_when_one_of_them_or_their_order_is() {
     assert_eq!(new(&old, &format!("c\n{key}\nd\ne")), 0);
     let lengthened = key.replacen('\n', &format!("\n{}\n", random_text(60)), 1);
     assert_eq!(new(&old, &old.replace(&key, &lengthened)), 1);
-    // The header alone becomes new, and the whole block is one finding.
+    // Only the header is new, and the whole block is one finding.
     let headless = old.replace("-----BEGIN RSA PRIVATE KEY-----\n", "");
     assert_eq!(new(&headless, &old), 1);
-    // A line taken out of its middle makes a key of lines that are all old.
+    // Removing a line from the middle forms a key whose lines are all old.
     let broken = key.replacen('\n', "\nthis is no key\n", 1);
     assert_eq!(scanner.scan(&broken).len(), 0);
     assert_eq!(new(&broken, &key), 1);
@@ -252,9 +252,9 @@ fn rule_with_a_thousand_matches_takes_the_rest_as_one() {
     assert_eq!(scanner.scan(&"x ".repeat(5_000)).len(), 1_001);
 }
 
-/// What each look costs is bounded, so a text of 32 times the length takes 32
-/// times the time, where quadratic time is a thousand times: a bound between
-/// them that a busy machine does not break.
+/// The cost of each check is bounded, so a text of 32 times the length takes 32
+/// times as long. Quadratic time would take a thousand times as long. The bound is
+/// between the two, with enough room for a busy machine.
 #[test]
 fn time_is_linear_in_texts_made_to_waste_it() {
     let scanner = Scanner::default();
@@ -277,7 +277,7 @@ fn time_is_linear_in_texts_made_to_waste_it() {
     }
 }
 
-/// Texts which, repeated, have as many starts of secrets as can be.
+/// Texts that contain as many starts of secrets as possible when repeated.
 fn hostile_units() -> Vec<String> {
     let mut units: Vec<String> = PARTS.iter().map(|part| (*part).to_owned()).collect();
     units.extend(PARTS.iter().map(|part| format!("{part} ")));

@@ -1,6 +1,6 @@
-//! Paths that were, or could be, tried against stores like this one.
+//! Paths from known and conceivable attacks on stores like this one.
 
-/// Rests of paths below `/memories/` that could step outside it.
+/// Suffixes of paths below `/memories/` that could leave that directory.
 pub(super) const HOSTILE: &[&str] = &[
     "..",
     ".",
@@ -84,7 +84,7 @@ pub(super) const HOSTILE: &[&str] = &[
     "..%0a/..",
 ];
 
-/// Rests of paths that hold a control character, plain or encoded.
+/// Suffixes of paths with a control character, plain or encoded.
 pub(super) const CONTROLS: &[&str] = &[
     "a\0b",
     "\0",
@@ -112,7 +112,7 @@ pub(super) const CONTROLS: &[&str] = &[
     "a%1b",
 ];
 
-/// Rests of paths that look odd and are legal.
+/// Suffixes of paths that look odd but are valid.
 pub(super) const LEGAL: &[&str] = &[
     "...",
     "....",

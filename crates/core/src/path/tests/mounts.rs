@@ -78,7 +78,7 @@ fn rules_hold_in_a_mount_too() {
     assert!(told("/memories/notes/.anthropic-memory-store/x").contains("reserved"));
     assert!(told("/memories/notes//a").contains("empty"));
     assert!(told("/memoriesX/notes/a").starts_with("Error: Path must start with /memories"));
-    // The limits are those of the path in the store.
+    // The limits apply to the path inside the store.
     assert!(ToolPath::parse_in(&format!("/memories/notes{}", "/a".repeat(20)), &root()).is_ok());
     assert!(ToolPath::parse_in(&format!("/memories/notes{}", "/a".repeat(21)), &root()).is_err());
     assert!(ToolPath::parse("/mnt/memory/notes/a.md").is_err());
