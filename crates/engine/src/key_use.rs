@@ -1,7 +1,7 @@
-//! When API keys were last used: coalesced here, written with access times.
+//! Records when API keys were last used, in memory; written with access times.
 //!
-//! A request never waits for, nor causes, a write. A crash may forget the uses
-//! since the last flush, no more.
+//! A request never waits for a write and never causes one. A crash loses at
+//! most the uses since the last flush.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ const BATCH_ROWS: usize = 1000;
 pub(crate) struct Log(Mutex<HashMap<(TenantId, ApiKeyId), Timestamp>>);
 
 impl Log {
-    /// Notes a use; one that is later already stays.
+    /// Notes a use; a later use that is already noted is kept.
     pub(crate) fn record(&self, tenant_id: TenantId, api_key_id: ApiKeyId, at: Timestamp) {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let noted = log.entry((tenant_id, api_key_id)).or_insert(at);
@@ -40,7 +40,7 @@ impl Log {
 }
 
 impl Engine {
-    /// Writes the uses noted so far; those that could not be are kept.
+    /// Writes the uses noted so far; uses that could not be written are kept.
     pub(crate) async fn write_key_use(&self) -> Result<(), IndexError> {
         let mut taken = Taken {
             log: &self.0.key_use,
@@ -55,7 +55,7 @@ impl Engine {
     }
 }
 
-/// Uses that are not written yet; dropping it puts them back.
+/// Uses that are not yet written; dropping the value puts them back.
 struct Taken<'a> {
     log: &'a Log,
     uses: Vec<KeyUse>,

@@ -1,16 +1,16 @@
-//! What Keepsake does: one method per operation, and the commit protocol.
+//! The operations of Keepsake, one method each, and the commit protocol.
 //!
-//! [`Engine`] stands between the surfaces (HTTP today) and the two stores: the
-//! index, which says what exists, and the blobs, which hold it. It knows no
-//! HTTP. The way of a change:
+//! [`Engine`] connects the API surfaces (now HTTP) with the two stores: the
+//! index, which records what exists, and the blob store, which holds the
+//! content. It does not depend on HTTP. The steps of a change:
 //!
 //! 1. `tool` reads the head and its content, and applies a pure edit.
 //! 2. `protocol` puts the new content under a new key, then commits.
-//! 3. A commit that lost a race is tried again from a fresh read.
+//! 3. A commit that lost a race is retried from a fresh read.
 //!
-//! Content goes to the blob store first and to the index second, and a write
-//! is acknowledged only after the index has it. Every change runs to its end
-//! in a task of its own: a client that goes away cancels the answer alone.
+//! Content is written to the blob store first and to the index second. A write
+//! is acknowledged only after the index has it. Every change runs to its end in
+//! a separate task: when the client disconnects, only the answer is lost.
 
 mod access;
 mod audit;
@@ -88,37 +88,37 @@ pub use verify::{Problem, Progress, Verification};
 pub use versions::{Restoration, ShownVersion, VersionQuery};
 pub use work::{Held, holding};
 
-/// What an engine is made with.
+/// The configuration of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Limits of a tenant that has none of its own.
+    /// Limits of a tenant without its own limits.
     pub limits: Limits,
-    /// What finds sensitive data, for all tenants.
+    /// Finds sensitive data, for all tenants.
     pub scanner: Scanner,
-    /// Bytes of content kept in memory, for all tenants together.
+    /// Maximum bytes of cached content, for all tenants together.
     pub cache_bytes: u64,
-    /// Bytes of search indexes kept in memory, for all tenants together.
+    /// Maximum bytes of cached search indexes, for all tenants together.
     pub search_cache_bytes: u64,
-    /// What this process does, as its heartbeat tells.
+    /// The role of this process, as recorded in its heartbeat.
     pub role: &'static str,
-    /// Whose tokens are taken beside the server's own.
+    /// The issuers whose tokens are accepted besides the server's own tokens.
     pub issuers: Arc<Issuers>,
-    /// What wraps the secrets that the index keeps.
+    /// Encrypts the secrets stored in the index.
     pub vault: Vault,
-    /// How long a key signs tokens before the next does.
+    /// How long a key signs tokens before it is replaced.
     pub token_key_period: Duration,
-    /// How long a request may take.
+    /// Time limit of a request.
     pub request_deadline: Duration,
-    /// How long blobs stay after the rows that named them, except where they
-    /// were redacted or erased.
+    /// How long a blob is kept after the rows that named it, unless it was
+    /// redacted or erased.
     pub blob_deletion_delay: Duration,
-    /// How long the tenants' audits are kept.
+    /// Retention of the tenants' audits.
     pub audit_retention: Duration,
-    /// Where what is measured is recorded.
+    /// The metrics to record to.
     pub metrics: Metrics,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// Where randomness comes from.
+    /// The source of randomness.
     pub ids: Arc<dyn IdSource>,
 }
 
@@ -143,7 +143,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// How long the last access times may take on their way to the index.
+/// Time limit for writing the last access times to the index.
 pub const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// Serves every operation; cheap to clone.
@@ -160,7 +160,7 @@ struct Parts {
     metrics: Metrics,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
-    /// This process, as leases and claims name it.
+    /// The id of this process in leases and claims.
     replica: Uuid,
     keys: auth::keys::Keys,
     tokens: auth::tokens::Tokens,
@@ -177,22 +177,22 @@ struct Parts {
     access: Arc<access::Log>,
     gateways: replicas::Gateways,
     readiness: readiness::Last,
-    /// Whether the index's disk takes writes.
+    /// Whether the index's disk accepts writes.
     disk: Arc<DiskState>,
     key_use: key_use::Log,
     attached: auth::sessions::Sessions,
     sessions: sessions::Activity,
-    /// Pages of sessions, which may be large, that are being built.
+    /// Slots for building pages with content or sessions, which may be large.
     large_pages: fair::FairSlots,
     erasures: jobs::ErasureQueue,
-    /// Writes under way: shutting down waits for them.
+    /// Running writes; a shutdown waits for them.
     writes: TaskTracker,
-    /// Cancelled when shutting down: a run of a job that was asked for stops.
+    /// Cancelled at shutdown, which stops manual runs of jobs.
     stopping: CancellationToken,
 }
 
 impl Engine {
-    /// Puts an engine together.
+    /// Creates an engine.
     pub fn new(index: Index, blobs: Arc<dyn BlobStore>, options: EngineOptions) -> Self {
         let now = options.clock.now();
         let metrics = options.metrics;
@@ -237,7 +237,7 @@ impl Engine {
         engine
     }
 
-    /// Has the metrics tell what the caches hold, while this is there.
+    /// Registers the cache sizes as metrics for as long as this engine exists.
     fn tell_cache_sizes(&self) {
         let watch = |cache, size_bytes: fn(&Parts) -> u64| {
             let parts = Arc::downgrade(&self.0);
@@ -248,39 +248,42 @@ impl Engine {
         watch(Cache::Search, |parts| parts.searched.size_bytes());
     }
 
-    /// The operator's side: tenants and their keys, as the audit names a command
-    /// that has the database; see [`Operator::with_token`].
+    /// The operations of the operator on tenants and their keys. The audit
+    /// records them as commands with access to the database; see
+    /// [`Operator::with_token`].
     pub fn operator(&self) -> Operator<'_> {
         Operator::new(self)
     }
 
-    /// The limits of a tenant that has none of its own.
+    /// The limits of a tenant without its own limits.
     pub fn default_limits(&self) -> &Limits {
         &self.0.limits
     }
 
-    /// Where what is measured is recorded.
+    /// The metrics to record to.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
-    /// A fresh id, for what a surface must name itself (a request).
+    /// Makes an id for an object of an API surface, such as a request.
     pub fn new_uuid(&self) -> Uuid {
         self.0.ids.uuid(self.now())
     }
 
-    /// Waits for writes under way, at most `deadline`, writes access times, and
-    /// tells the others that this replica is gone, which takes [`LAST_WRITES`] at
-    /// most.
+    /// Waits for running writes, at most `deadline`, then writes the access
+    /// times and marks this replica as gone, which takes at most
+    /// [`LAST_WRITES`].
     ///
-    /// No new operation may be begun. Answers whether all writes ended in time.
+    /// No operation may start after this call. Returns whether all writes ended
+    /// in time.
     pub async fn shut_down(&self, deadline: Duration) -> bool {
         self.0.stopping.cancel();
         self.0.writes.close();
         let ended = tokio::time::timeout(deadline, self.0.writes.wait()).await.is_ok();
         let last = async {
             self.flush_access().await?;
-            // Only now: until then its access times are waited for.
+            // Last, because other replicas wait for this replica's access times
+            // until then.
             self.0.index.replicas.retire(self.0.replica).await
         };
         let last = tokio::time::timeout(LAST_WRITES, last).await;
@@ -290,7 +293,7 @@ impl Engine {
         ended
     }
 
-    /// From when on a blob may be removed that no row names any more.
+    /// The earliest removal time of a blob that no row names any longer.
     fn blobs_go_from(&self, now: Timestamp) -> Timestamp {
         now.plus(self.0.blob_deletion_delay)
     }

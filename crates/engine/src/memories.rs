@@ -1,5 +1,5 @@
-//! Memories by their ids: reading and listing; `changes` changes them, with
-//! what every change shares in `writer`.
+//! Operations on memories by id: reading and listing. Module `changes` changes
+//! them with the shared steps of `writer`.
 
 mod changes;
 mod receipt;
@@ -21,15 +21,15 @@ pub use changes::{MemoryEdit, NewMemory, OnTaken, Precondition};
 pub use receipt::Receipt;
 pub(crate) use writer::{Past, Seen, Try, Writer, content_differs};
 
-/// Contents fetched at the same time for one listing.
+/// Contents fetched concurrently for one listing.
 const FETCHES_AT_ONCE: usize = 10;
-/// Bytes of content of one page, at most; a single memory may exceed it.
+/// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;
-/// Looks at a memory whose blob was found gone each time: twice is a race with
-/// two edits and two removals, more is none.
+/// Maximum reads of a memory while its blob is missing each time. A race with
+/// two edits and two removals explains two misses; more are a fault.
 const LOOKS: u32 = 3;
 
-/// Whether content is wanted.
+/// Whether content is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
     /// Without content.
@@ -38,20 +38,20 @@ pub enum View {
     Full,
 }
 
-/// A memory as a surface shows it.
+/// A memory as returned to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownMemory {
     /// The store.
     pub store_id: StoreId,
     /// The memory.
     pub memory: Memory,
-    /// Its content, where it was asked for.
+    /// Its content, if requested.
     pub content: Option<Arc<str>>,
     /// When it was last read.
     pub last_accessed_at: Option<Timestamp>,
-    /// When it would expire if it were never read again; `None`: never.
+    /// When it would expire without another read; `None`: never.
     pub expires_at: Option<Timestamp>,
-    /// What of it may be shown; `None`: all.
+    /// Which parts may be shown; `None`: all.
     pub receipt: Option<Receipt>,
 }
 
@@ -64,18 +64,18 @@ pub enum ShownItem {
     Prefix(DirPath),
 }
 
-/// What is asked of a store's memories.
+/// Filters of a memory listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryQuery {
-    /// Begins and ends with `/`; the whole store where unset.
+    /// Begins and ends with `/`; the whole store if unset.
     pub path_prefix: Option<String>,
-    /// 0: everything below; 1: what is directly there.
+    /// 0: all memories below the prefix; 1: direct children only.
     pub depth: Option<u64>,
-    /// Which part.
+    /// The page to return.
     pub page: PageRequest,
 }
 
-/// Reads a `path_prefix`: a directory, which begins and ends with `/`.
+/// Parses a `path_prefix`: a directory path that begins and ends with `/`.
 pub(crate) fn parse_prefix(prefix: &str) -> Result<DirPath, EngineError> {
     let invalid = |rule: String| EngineError::Invalid {
         field: "path_prefix",
@@ -111,7 +111,7 @@ impl MemoryQuery {
 }
 
 impl Engine {
-    /// Reads a memory; with its content, that counts as access.
+    /// Reads a memory; with its content, this counts as access.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
@@ -140,9 +140,10 @@ impl Engine {
         }
     }
 
-    /// Lists memories in byte order of their paths; one query for each page.
+    /// Lists memories in byte order of their paths, with one query for each
+    /// page.
     ///
-    /// With content, that counts as access to each memory shown.
+    /// With content, this counts as access to each memory on the page.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
@@ -177,7 +178,7 @@ impl Engine {
             below,
             depth,
             after,
-            // One more tells whether there is another page.
+            // One more item shows whether there is another page.
             limit: limit + 1,
         };
         let tenant_id = principal.tenant_id;
@@ -204,12 +205,13 @@ impl Engine {
                 let next = Some(self.seal(identity, last.as_bytes()).await?);
                 return Ok(Page { items, next });
             }
-            // All of it was deleted while its contents were fetched.
+            // All memories of the page were deleted while their contents were
+            // fetched.
             listing.after = Some(last);
         }
     }
 
-    /// Shows what is still there of a page.
+    /// Shows the items of a page that still exist.
     async fn show_items(
         &self,
         principal: &Principal,
@@ -225,7 +227,7 @@ impl Engine {
             .await
     }
 
-    /// Finds a memory of a store that is there.
+    /// Finds a memory of an existing store.
     pub(crate) async fn find_memory(
         &self,
         principal: &Principal,
@@ -237,7 +239,7 @@ impl Engine {
         found.ok_or(EngineError::StoreNotFound)
     }
 
-    /// A memory without content.
+    /// Converts a memory without its content.
     pub(crate) fn show(
         &self,
         principal: &Principal,
@@ -278,15 +280,16 @@ impl Engine {
             View::Basic => Some(shown),
             View::Full => self.with_content(principal, store, shown).await?,
         };
-        // One that was moved meanwhile has its place elsewhere in the order.
+        // A memory that was moved meanwhile belongs elsewhere in the order.
         let shown = shown.filter(|shown| shown.memory.head.path == path);
         Ok(shown.map(|shown| ShownItem::Memory(Box::new(shown))))
     }
 
-    /// Adds the content, and notes the access; `None`: deleted meanwhile.
+    /// Adds the content and notes the access; `None`: the memory was deleted.
     ///
-    /// A blob that is gone is a race with an edit and a removal of history: the
-    /// memory is read again. A row that still names it then is a loss.
+    /// A missing blob means that an edit and a removal of history ran
+    /// concurrently, so the memory is read again. If its row still names that
+    /// blob, the blob is lost.
     pub(crate) async fn with_content(
         &self,
         principal: &Principal,
@@ -321,7 +324,7 @@ impl Engine {
     }
 }
 
-/// How many items have contents that fit a page together; at least one.
+/// How many items have contents that fit on one page; at least one.
 fn fitting_contents(items: &[MemoryItem]) -> usize {
     let mut bytes = 0;
     let fitting = items.iter().take_while(|item| {
@@ -334,7 +337,7 @@ fn fitting_contents(items: &[MemoryItem]) -> usize {
     fitting.count().max(1)
 }
 
-/// The place of an item in the order of a listing.
+/// The position of an item in a listing.
 pub(crate) fn path_of(item: &MemoryItem) -> &str {
     match item {
         MemoryItem::Memory { memory, .. } => memory.head.path.as_str(),
@@ -342,8 +345,8 @@ pub(crate) fn path_of(item: &MemoryItem) -> &str {
     }
 }
 
-/// When a memory would expire if it were never read again: a life runs from the
-/// latest sign of it.
+/// When a memory would expire without another read. Its period starts at its
+/// latest use or change.
 fn expires_at(expiry: Expiry, memory: &Memory, last_read_at: Option<Timestamp>) -> Option<Timestamp> {
     let alive_at = last_read_at.max(memory.active_at).max(Some(memory.updated_at))?;
     expiry.ends_at(alive_at).filter(|_| !memory.is_pinned)

@@ -1,4 +1,4 @@
-//! What a tool's paths lead to: one store, or those that a session attached.
+//! Mounts: the one store, or a session's stores, that tool paths lead to.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use keepsake_core::{SessionId, StoreId};
 
 use crate::{EngineError, Principal};
 
-/// The stores that a tool's paths lead to; cheap to clone.
+/// The stores that tool paths lead to; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Mounts {
     root: ToolRoot,
@@ -15,17 +15,17 @@ pub struct Mounts {
     session_id: Option<SessionId>,
 }
 
-/// A store that paths lead to.
+/// A mounted store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mounted {
     /// The store.
     pub store_id: StoreId,
-    /// Whether nothing may be changed in it.
+    /// Whether the store is read-only.
     pub is_read_only: bool,
 }
 
 impl From<StoreId> for Mounts {
-    /// All paths lead into one store.
+    /// Mounts one store as the root of all paths.
     fn from(store_id: StoreId) -> Self {
         let store = Mounted {
             store_id,
@@ -40,7 +40,7 @@ impl From<StoreId> for Mounts {
 }
 
 impl Mounts {
-    /// The directories of a session, by their slugs, in their order.
+    /// Mounts a session's stores by their slugs, in their order.
     pub fn of_session(session_id: SessionId, mounts: impl IntoIterator<Item = (String, Mounted)>) -> Self {
         let (slugs, stores): (Vec<_>, Vec<_>) = mounts.into_iter().unzip();
         Self {
@@ -50,23 +50,23 @@ impl Mounts {
         }
     }
 
-    /// The session, where there are mounts.
+    /// The session, if these are a session's mounts.
     pub fn session_id(&self) -> Option<SessionId> {
         self.session_id
     }
 
-    /// Whether a store is among them and only to be read.
+    /// Whether the store is mounted read-only.
     pub(crate) fn is_read_only(&self, store_id: StoreId) -> bool {
         let mut stores = self.stores.iter();
         stores.any(|store| store.store_id == store_id && store.is_read_only)
     }
 
-    /// What paths are held against.
+    /// The root that paths are parsed against.
     pub fn root(&self) -> &ToolRoot {
         &self.root
     }
 
-    /// The one store, where there are no mounts.
+    /// The store, if it is mounted as the root.
     pub fn single(&self) -> Option<StoreId> {
         match &self.root {
             ToolRoot::Store => self.stores.first().map(|store| store.store_id),
@@ -74,7 +74,7 @@ impl Mounts {
         }
     }
 
-    /// Each store with its slug, if it has one.
+    /// Each store with its slug, if any.
     pub fn iter(&self) -> impl Iterator<Item = (Option<&str>, Mounted)> {
         let slugs: &[String] = match &self.root {
             ToolRoot::Store => &[],
@@ -84,7 +84,8 @@ impl Mounts {
         stores.map(|(position, store)| (slugs.get(position).map(String::as_str), *store))
     }
 
-    /// The store that a path lies in; `None`: it is the directory of mounts.
+    /// The store that contains a path; `None`: the path is the root of the
+    /// mounts.
     pub fn store_of(&self, path: &ToolPath) -> Option<Mounted> {
         if path.is_mounts() {
             return None;
@@ -92,11 +93,12 @@ impl Mounts {
         self.stores.get(path.mount().unwrap_or_default()).copied()
     }
 
-    /// The same, as a credential has them: a session's token may only read what
-    /// the session may, whichever way it came by the store.
+    /// The same mounts with the permissions of a credential. A session's token
+    /// may write only what its session may write, no matter how the store was
+    /// mounted.
     ///
     /// # Errors
-    /// [`EngineError::StoreNotFound`] when it does not see all of them.
+    /// [`EngineError::StoreNotFound`] when it may not see all of them.
     pub(crate) fn seen_by(self, principal: &Principal) -> Result<Self, EngineError> {
         let mut stores = self.stores.to_vec();
         for store in &mut stores {

@@ -1,7 +1,8 @@
-//! The operator's side: tenants, their keys, what they hold, what was done, and jobs.
+//! Operations of the operator: tenants, keys, usage, audit, and jobs.
 //!
-//! Nothing here asks for a credential but the keys that tenants make for
-//! themselves. Every change is told to the audit in its own transaction.
+//! These need no tenant credential, except that tenants manage their own keys
+//! with their credentials. Every change writes its audit entry in the same
+//! transaction.
 
 mod audit;
 mod jobs;
@@ -20,7 +21,7 @@ pub use keys::{KeyDraft, MadeKey, NewKey};
 pub use tenants::{NewTenant, TenantEdit, TenantQuery, limits_of};
 pub use usage::UsageReport;
 
-/// What the operator does.
+/// The operations of the operator.
 #[derive(Debug, Clone, Copy)]
 pub struct Operator<'a> {
     engine: &'a Engine,
@@ -35,7 +36,8 @@ impl<'a> Operator<'a> {
         }
     }
 
-    /// The same, as the audit names who holds the operator's token.
+    /// The same operations, audited as done by the holder of the operator
+    /// token.
     #[must_use]
     pub const fn with_token(self) -> Self {
         Self {
@@ -63,7 +65,7 @@ impl<'a> Operator<'a> {
         self.engine.run_to_end(change).await
     }
 
-    /// Changes the key that signs tokens, on every replica.
+    /// Rotates the token signing key on every replica.
     ///
     /// # Errors
     /// [`EngineError::Secret`], [`EngineError::Contended`],
@@ -74,7 +76,7 @@ impl<'a> Operator<'a> {
             .await
     }
 
-    /// Makes a store for a tenant.
+    /// Creates a store for a tenant.
     ///
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::TooManyStores`],
@@ -99,7 +101,7 @@ impl<'a> Operator<'a> {
 }
 
 impl Engine {
-    /// An action on its way into the audit.
+    /// Makes an audit entry for an action.
     pub(crate) fn audited(&self, by: Auditor) -> Audited {
         let at = self.now();
         Audited {
@@ -110,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// An action of a tenant's credential on its way into the audit.
+    /// Makes an audit entry for an action of a tenant's credential.
     pub(crate) fn audited_by(&self, principal: &Principal) -> Audited {
         Audited {
             entries_per_day: Some(principal.limits.audit_entries_per_day),
@@ -118,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// A change that a quota does not allow.
+    /// Counts a refusal by a quota in the metrics and returns its error.
     pub(crate) fn over_quota(&self, refusal: OverQuota) -> EngineError {
         self.0.metrics.quota_refused(match refusal {
             OverQuota::AuditEntries { .. } => Quota::AuditEntriesPerDay,
@@ -130,7 +132,7 @@ impl Engine {
     }
 }
 
-/// Holds a name for people, or an operator's own id, to its rule.
+/// Validates a display name or an external id.
 fn check_text(field: &'static str, text: &str) -> Result<(), EngineError> {
     let is_good = (1..=255).contains(&text.chars().count()) && !text.chars().any(char::is_control);
     if is_good {

@@ -1,9 +1,9 @@
-//! `expire-unused`: deletes memories that nobody has used for their period.
+//! `expire-unused`: deletes memories that were unused for their period.
 //!
-//! A store's period counts, else its tenant's; without either nothing expires.
-//! What is deleted is a `deleted` version without an actor, which can be
-//! restored while versions are kept. A pinned memory stays, and all memories of a
-//! store that a session uses do.
+//! The store's period applies, or else its tenant's; without either, nothing
+//! expires. An expired memory gets a `deleted` version without an actor, and it
+//! can be restored while its versions are kept. Pinned memories never expire,
+//! nor do memories of a store that a session uses.
 
 use std::time::Duration;
 
@@ -15,22 +15,23 @@ use serde_json::{Value, json};
 use super::{Job, Lease};
 use crate::{Engine, EngineError};
 
-/// Stores looked for at a time.
+/// Stores read per query.
 const STORES: u32 = 100;
-/// Memories looked at by one query.
+/// Memories read per query.
 const LIVES: u32 = 1000;
-/// Memories deleted by one commit, for which the store's writers wait.
+/// Memories deleted in one commit, which blocks the store's writers.
 const BATCH: usize = 100;
-/// How much earlier than now a memory may date from that is made now: the
-/// clocks of two replicas are never that far apart.
+/// Upper bound of the clock difference between two replicas. A memory created
+/// now is never dated earlier than this long ago.
 const CLOCKS_AGREE_WITHIN: Duration = Duration::from_hours(1);
 
-/// Expires what is unused, hourly, store by store.
+/// Expires unused memories hourly, store by store.
 ///
-/// Reads are written late: it goes only as far as every replica has written
-/// its own, and not at all while one that lives does not get to. Each store says
-/// itself since when nothing in it can have expired, so a run that ended early
-/// is gone on with by the next, and one that is run twice finds nothing.
+/// Replicas write their reads with a delay. So a run only counts time up to
+/// which every replica has written its reads, and expires nothing while a live
+/// replica cannot write its reads. Each store records since when none of its
+/// memories can have expired. So the next run continues an interrupted one, and
+/// a repeated run finds nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpireUnused;
 
@@ -40,7 +41,7 @@ impl Job for ExpireUnused {
         "expire-unused"
     }
 
-    /// Each ten minutes, so that a run that was broken off is soon taken up.
+    /// Every ten minutes, so that an interrupted run is soon resumed.
     fn schedule(&self) -> &'static str {
         "50 3/10 * * * *"
     }
@@ -54,7 +55,7 @@ impl Job for ExpireUnused {
     }
 
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
-        // Its own reads first: then a single process waits for nobody.
+        // Writes its own reads first, so that a single process need not wait.
         engine.flush_access().await?;
         let now = engine.now();
         let flush = engine.0.index.access_flush(now).await?;
@@ -74,11 +75,11 @@ impl Job for ExpireUnused {
     }
 }
 
-/// What a run has done, or would do.
+/// The counts of a run, or of a dry run.
 #[derive(Debug, Default)]
 struct Counts {
     stores: u64,
-    /// Of them those that a session uses.
+    /// How many of the stores a session uses.
     in_use: u64,
     memories: u64,
     failed: u64,
@@ -88,7 +89,7 @@ struct Counts {
 struct Run<'a> {
     engine: &'a Engine,
     lease: &'a Lease<'a>,
-    /// Every read up to this is written.
+    /// All reads up to this time are written.
     until: Timestamp,
     is_stalled: bool,
     counts: Counts,
@@ -117,7 +118,8 @@ impl Run<'_> {
         })
     }
 
-    /// Goes through all stores with a period of one kind; `false`: it has to stop.
+    /// Processes all stores with one kind of period; `false`: the run must
+    /// stop.
     async fn all(&mut self, period_of: PeriodOf) -> Result<bool, EngineError> {
         let mut after = None;
         loop {
@@ -137,7 +139,8 @@ impl Run<'_> {
                 match self.one(store).await {
                     Ok(true) => self.counts.stores += 1,
                     Ok(false) => return Ok(false),
-                    // It must not keep the others from their end.
+                    // One failed store must not stop the others from being
+                    // processed.
                     Err(error) => {
                         self.counts.failed += 1;
                         tracing::warn!(
@@ -153,12 +156,13 @@ impl Run<'_> {
         }
     }
 
-    /// Expires what is unused of one store; `false`: it has to stop.
+    /// Expires the unused memories of one store; `false`: the run must stop.
     async fn one(&mut self, store: IdleStore) -> Result<bool, EngineError> {
         let index = &self.engine.0.index;
         let used_at = index.last_session_use(store.tenant_id, store.store_id).await?;
         if used_at.is_some_and(|used_at| used_at.plus(SESSION_KEEPS_FOR) > self.until) {
-            // Who works on a copy of its memories reads that, which nobody notes.
+            // The session may read its own copies of the memories, which is not
+            // recorded.
             self.counts.in_use += 1;
             return Ok(true);
         }
@@ -178,7 +182,7 @@ impl Run<'_> {
             for batch in over.chunks(BATCH) {
                 let expired = self.expire(store, batch).await?;
                 if expired < batch.len() as u64 {
-                    // Some were used meanwhile: they are looked at again next time.
+                    // Some were used meanwhile: the next run checks them again.
                     idle_since = idle_since.min(store.idle_since);
                 }
                 self.counts.memories += expired;

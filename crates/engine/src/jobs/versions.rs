@@ -1,9 +1,10 @@
-//! `expire-versions`: drops versions that were kept for long enough.
+//! `expire-versions`: deletes versions after their retention.
 //!
-//! A deleted memory goes with all its versions a retention after its deletion.
-//! Of a live one the current version stays, and every other does unless its
-//! tenant limits their age or number: then it goes a retention after it was
-//! superseded. Blobs that no row names any more are queued for deletion.
+//! A deleted memory loses all its versions one retention after its deletion. A
+//! live memory keeps its current version. Its other versions are kept too,
+//! unless the tenant limits their age or number: then a version beyond the
+//! limit is deleted one retention after it was superseded. Blobs that no row
+//! names any longer are queued for deletion.
 
 use std::time::Duration;
 
@@ -15,13 +16,13 @@ use serde_json::{Value, json};
 use super::{Job, Lease};
 use crate::{Engine, EngineError};
 
-/// Stores looked for at a time.
+/// Stores read per query.
 const STORES: u32 = 100;
-/// Rows of one batch: one transaction, for which the store's writers wait.
+/// Rows of one batch: one transaction, which blocks the store's writers.
 const BATCH_ROWS: u32 = 500;
 
-/// Drops old versions, daily, store by store, in batches; where a run ended, the
-/// next one goes on, since what is left of a history says itself what may go.
+/// Deletes old versions daily, store by store, in batches. It needs no cursor:
+/// the next run continues with the versions that remain.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpireVersions;
 
@@ -31,7 +32,7 @@ impl Job for ExpireVersions {
         "expire-versions"
     }
 
-    /// Each ten minutes, so that a run that was broken off is soon taken up.
+    /// Every ten minutes, so that an interrupted run is soon resumed.
     fn schedule(&self) -> &'static str {
         "10 4/10 * * * *"
     }
@@ -62,7 +63,8 @@ impl Job for ExpireVersions {
                 match run.one(history).await {
                     Ok(true) => {}
                     Ok(false) => return Ok(run.report()),
-                    // It must not keep the others from their end.
+                    // One failed store must not stop the others from being
+                    // processed.
                     Err(error) => {
                         run.counts.failed += 1;
                         tracing::warn!(
@@ -79,7 +81,7 @@ impl Job for ExpireVersions {
     }
 }
 
-/// What a run has done, or would do.
+/// The counts of a run, or of a dry run.
 #[derive(Debug, Default)]
 struct Counts {
     versions: u64,
@@ -111,7 +113,7 @@ impl Run<'_> {
         }
     }
 
-    /// Drops what may go of one store; `false`: it has to stop.
+    /// Deletes the old versions of one store; `false`: the run must stop.
     async fn one(&mut self, history: &History) -> Result<bool, EngineError> {
         let limits = self.engine.0.limits.with(&history.limits);
         let by = self.ago(limits.version_retention_secs);
@@ -127,7 +129,7 @@ impl Run<'_> {
         }
     }
 
-    /// What may go of live memories; `None`: nothing.
+    /// Which versions of live memories to delete; `None`: none.
     fn superseded(&self, limits: &Limits, by: Timestamp) -> Option<Outdated> {
         let set = |limit: u64| Some(limit).filter(|limit| *limit > 0);
         let made_by = set(limits.version_age_secs).map(|secs| self.ago(secs));

@@ -1,8 +1,8 @@
-//! Making, changing and deleting memories by their ids.
+//! Creates, changes and deletes memories by id.
 //!
-//! Each reads what is there, decides, and commits with the head it read; a
-//! commit that lost a race starts over from a fresh read. A precondition is
-//! held against each read, so it never passes by being tried again.
+//! Each operation reads the current state, decides, and commits with the head
+//! that it read. A commit that lost a race is retried from a fresh read. Each
+//! read checks the precondition again, so a retry cannot bypass it.
 
 use std::sync::Arc;
 
@@ -17,59 +17,59 @@ use crate::edits::Turn;
 use crate::protocol::{CAS_ATTEMPTS, Committed, Proposed, WriteRefusal};
 use crate::{Engine, EngineError, Principal};
 
-/// A memory to be made.
+/// A memory to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMemory {
-    /// Where it is to stand.
+    /// Its path.
     pub path: String,
-    /// What it is to hold.
+    /// Its content.
     pub content: String,
-    /// What to do when a memory stands there.
+    /// What to do when a memory exists at the path.
     pub on_taken: OnTaken,
-    /// Whether the answer has the content.
+    /// Whether the answer contains the content.
     pub view: View,
     /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
 }
 
-/// What making a memory does at a path that is taken.
+/// What to do when a memory exists at the path of a new memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnTaken {
-    /// Refuses, naming the memory in the way.
+    /// Fail with a conflict that names the existing memory.
     Refuse,
-    /// Refuses as a precondition that does not hold.
+    /// Fail with a failed precondition.
     RefuseAsPrecondition,
-    /// Replaces the content of the memory there.
+    /// Replace the content of the existing memory.
     Replace,
 }
 
-/// How a memory is to change; what is `None` stays.
+/// The changes of a memory; `None` leaves a field unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryEdit {
-    /// What it is to hold.
+    /// The new content.
     pub content: Option<String>,
-    /// Where it is to stand.
+    /// The new path.
     pub path: Option<String>,
-    /// Whether it is never to expire.
+    /// Whether the memory never expires.
     pub pinned: Option<bool>,
-    /// What must be so for the change to be made.
+    /// The condition for the change.
     pub precondition: Option<Precondition>,
-    /// Whether the answer has the content.
+    /// Whether the answer contains the content.
     pub view: View,
     /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
 }
 
-/// What must be so for a change to be made.
+/// The condition for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
-    /// The memory holds content of this hash.
+    /// The memory's content has this hash.
     ContentSha256(ContentHash),
-    /// Nothing stands at the new path.
+    /// No memory exists at the new path.
     NotExists,
 }
 
-/// A [`MemoryEdit`] that has passed the rules.
+/// A validated [`MemoryEdit`].
 struct Edit {
     content: Option<Content>,
     path: Option<MemoryPath>,
@@ -78,14 +78,14 @@ struct Edit {
 }
 
 impl Engine {
-    /// Makes a memory, or replaces the content of the one at the path.
+    /// Creates a memory, or replaces the content of the memory at the path.
     ///
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::PathConflict`],
     /// [`EngineError::PreconditionFailed`], [`EngineError::StoreArchived`],
     /// the limits, [`EngineError::StoreNotFound`],
     /// [`EngineError::PermissionDenied`], [`EngineError::KeyReused`]. After a
-    /// failure of the index the memory may have been made.
+    /// failure of the index the memory may have been created.
     #[tracing::instrument(name = "engine.create_memory", level = "debug", skip_all)]
     pub async fn create_memory(
         &self,
@@ -112,9 +112,9 @@ impl Engine {
         principal.shown_write(outcome.await, &sent, self.now())
     }
 
-    /// Changes a memory's content, path or pin, in one version at most.
+    /// Changes a memory's content, path or pin, in at most one version.
     ///
-    /// A change that changes nothing writes no version.
+    /// An update without any difference writes no version.
     ///
     /// # Errors
     /// As [`Engine::create_memory`], and [`EngineError::MemoryNotFound`],
@@ -139,7 +139,7 @@ impl Engine {
             precondition: edit.precondition,
         };
         if edit.content.is_none() && edit.path.is_none() && edit.pinned.is_none() {
-            // It would only show the memory.
+            // Such a request only shows the memory.
             principal.require(Scope::MemoryRead)?;
         }
         if edit.precondition == Some(Precondition::NotExists) && edit.path.is_none() {
@@ -164,14 +164,14 @@ impl Engine {
         principal.shown_write(outcome.await, &sent, self.now())
     }
 
-    /// Deletes a memory; its versions stay.
+    /// Deletes a memory; its versions are kept.
     ///
     /// # Errors
-    /// [`EngineError::PreconditionFailed`] when it does not hold content of the
-    /// hash expected, [`EngineError::MemoryNotFound`],
+    /// [`EngineError::PreconditionFailed`] when its content does not have the
+    /// expected hash, [`EngineError::MemoryNotFound`],
     /// [`EngineError::StoreNotFound`], [`EngineError::PermissionDenied`],
-    /// [`EngineError::Contended`]. After a failure of the index it may have
-    /// been deleted.
+    /// [`EngineError::Contended`]. After a failure of the index the memory may
+    /// have been deleted.
     #[tracing::instrument(name = "engine.delete_memory", level = "debug", skip_all)]
     pub async fn delete_memory(
         &self,
@@ -192,7 +192,7 @@ impl Engine {
 }
 
 impl Principal {
-    /// Checks that it may write, and read what the answer shows.
+    /// Checks the scopes to write, and to read what the answer contains.
     pub(crate) fn require_write(&self, store_id: StoreId, view: View) -> Result<(), EngineError> {
         self.require_writable(store_id)?;
         match view {
@@ -251,7 +251,7 @@ impl Writer<'_> {
         let policy = engine
             .judge_as_sent(principal, self.store_id, async || Ok(None), content.as_str())
             .await?;
-        // No read first: that the path is free is the commit's to find out.
+        // No read first: the commit checks whether the path is free.
         let change = Proposed::Create {
             path: path.clone(),
             content: content.clone(),
@@ -279,7 +279,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Replaces what stands at the path, else makes a memory there.
+    /// Replaces the memory at the path, or creates one.
     async fn create_or_replace(&self, path: &MemoryPath, content: &Content) -> Result<Try, EngineError> {
         let _turn = self.turn(path.as_str()).await;
         let tenant_id = self.principal.tenant_id;
@@ -296,7 +296,7 @@ impl Writer<'_> {
         let Target::Memory(head) = lookup.target else {
             let made = self.create_only(path, content, OnTaken::Refuse).await;
             return match made {
-                // Another one came first: it is replaced.
+                // Another request created the memory first: replace it.
                 Err(EngineError::PathConflict {
                     ref conflicting_path, ..
                 }) if conflicting_path == path.as_str() => Ok(Try::Again),
@@ -330,10 +330,11 @@ impl Writer<'_> {
         Err(EngineError::Contended)
     }
 
-    /// Reads a memory and waits for the turn to change it.
+    /// Reads a memory and waits for the exclusive right to change it.
     ///
-    /// Changes of one memory take turns on its path, whatever surface they come
-    /// by; the path is known once it was read, and read again after a wait.
+    /// All changes of a memory, from every API surface, are serialized by its
+    /// path. The path is known after the first read; after a wait the memory is
+    /// read again.
     async fn take(&self, memory_id: MemoryId) -> Result<(FoundMemory, Memory, Turn), EngineError> {
         let (mut found, mut memory) = self.live(memory_id).await?;
         let turn = self.turn(memory.head.path.as_str()).await;
@@ -357,7 +358,7 @@ impl Writer<'_> {
             .content
             .as_ref()
             .is_none_or(|content| content.hash() == head.sha256);
-        // A retry of an update that was applied finds all that it asks for.
+        // A retry of an applied update finds every requested value in place.
         let is_applied = is_at_path
             && has_content
             && (edit.path.is_some() || edit.content.is_some())
@@ -366,7 +367,7 @@ impl Writer<'_> {
             Some(Precondition::ContentSha256(expected)) if expected != head.sha256 && !is_applied => {
                 return Err(content_differs(head));
             }
-            // The memory itself stands there: it was moved before.
+            // This memory is already at the path: an earlier call moved it.
             Some(Precondition::NotExists) if is_at_path => {
                 return self.pin(Seen::of(&found), memory, None).await;
             }
@@ -402,7 +403,7 @@ impl Writer<'_> {
         self.settle(outcome, past).await
     }
 
-    /// Judges the lines of `content` that the memory does not have yet.
+    /// Checks the lines of `content` that are new to the memory for secrets.
     async fn judge_update(
         &self,
         found: &FoundMemory,

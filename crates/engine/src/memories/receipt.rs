@@ -18,13 +18,13 @@ use crate::{EngineError, Principal};
 )]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The call made the memory: its version and its times are the call's own.
+    /// The call created the memory, so its version and times are the call's.
     pub is_new: bool,
-    /// It is at the path that the call named.
+    /// The memory is at the path that the call sent.
     pub has_path: bool,
-    /// It holds the content that the call sent.
+    /// The memory has the content that the call sent.
     pub has_content: bool,
-    /// It is pinned, or not, as the call asked for.
+    /// The memory's pin is what the call requested.
     pub has_pin: bool,
 }
 
@@ -50,7 +50,7 @@ impl Sent {
 }
 
 impl Principal {
-    /// Whether it has the scope `memory:read`.
+    /// Whether the credential has the scope `memory:read`.
     pub(crate) fn may_read(&self) -> bool {
         self.require(Scope::MemoryRead).is_ok()
     }
@@ -102,7 +102,8 @@ impl Principal {
             } => EngineError::PathConflict {
                 why,
                 conflicting_memory_id: None,
-                // A memory below the path has a name that was not sent.
+                // The name of a memory below the path was not part of the
+                // request.
                 conflicting_path: match path {
                     Some(path) if !path.as_str().starts_with(&conflicting_path) => path.as_str().to_owned(),
                     _ => conflicting_path,

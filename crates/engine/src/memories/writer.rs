@@ -1,7 +1,7 @@
-//! One change of one memory: what every way of making it shares.
+//! Shared steps of every change of one memory.
 //!
-//! A change is tried with the head that was read; [`Try`] says how that ended,
-//! and [`Writer::conclude`] what the one who asked is shown.
+//! A change is tried with the head that was read. [`Try`] is the result of one
+//! attempt, and [`Writer::conclude`] turns it into the answer for the caller.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::edits::Turn;
 use crate::protocol::{Committed, Proposal, Proposed, WriteRefusal};
 use crate::{Engine, EngineError, Principal};
 
-/// What is known of a memory before a change that its head does not tell.
+/// Data of a memory before a change that its head does not contain.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Past {
-    /// `None`: it was never there.
+    /// `None`: it did not exist.
     pub(crate) created_at: Option<Timestamp>,
     pub(crate) is_pinned: bool,
     pub(crate) last_read_at: Option<Timestamp>,
@@ -37,12 +37,12 @@ impl Past {
     }
 }
 
-/// What was seen of the store beside the memory.
+/// Data of the store that was read together with the memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
-    /// When its memories expire.
+    /// The expiry period of its memories.
     expiry: Expiry,
-    /// Under which content may be read.
+    /// The purge epoch for reading content.
     purge_epoch: i64,
 }
 
@@ -55,17 +55,17 @@ impl Seen {
     }
 }
 
-/// How one try of a change ended.
+/// The result of one attempt at a change.
 pub(crate) enum Try {
-    /// The memory as it is now.
+    /// It succeeded; contains the memory as it is now.
     Done(Seen, Box<Memory>),
     /// Something changed since the read: read again.
     Again,
-    /// The same call made or left this version.
+    /// The same call was made before and left this version.
     Replayed(i64),
 }
 
-/// One change's surroundings.
+/// The context of one change.
 pub(crate) struct Writer<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) principal: &'a Principal,
@@ -88,7 +88,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Lets duplicates of an idempotent call in this process wait for the first.
+    /// Makes duplicates of an idempotent call in this process wait for the
+    /// first.
     pub(crate) async fn turn_of_call(&self) -> Option<Turn> {
         let call = self.idempotency?;
         let name = ContentHash::from(call.scope_sha256).to_string();
@@ -100,7 +101,7 @@ impl<'a> Writer<'a> {
         self.engine.0.edits.turn(place).await
     }
 
-    /// Sets the pin, or keeps it and only records the call; writes no version.
+    /// Sets the pin, or only records the call; writes no version.
     pub(crate) async fn pin(
         &self,
         seen: Seen,
@@ -133,7 +134,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reads a memory that must be there.
+    /// Reads a memory that must exist.
     pub(crate) async fn live(&self, memory_id: MemoryId) -> Result<(FoundMemory, Memory), EngineError> {
         let mut found = self
             .engine
@@ -145,7 +146,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The version that the same call made before, if it was made.
+    /// The version that an earlier identical call created, if any.
     pub(crate) async fn made_before(&self) -> Result<Option<i64>, EngineError> {
         let first = self.engine.replayed(self.principal, self.idempotency).await?;
         Ok(first.and_then(|first| first.seq))
@@ -168,7 +169,7 @@ impl<'a> Writer<'a> {
         self.engine.commit(self.principal, proposal).await
     }
 
-    /// What a commit's outcome means.
+    /// Converts the result of a commit.
     pub(crate) async fn settle(&self, outcome: Committed, past: Past) -> Result<Try, EngineError> {
         let limits = &self.principal.limits;
         let too_many_bytes = |whose, size_bytes, limit_bytes| {
@@ -228,7 +229,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A directory has no id: the first memory below it is told.
+    /// A directory has no id, so the error names the first memory below it.
     async fn directory_in_the_way(&self, path: String) -> Result<EngineError, EngineError> {
         let listing = MemoryListing {
             below: DirPath::from_trusted(path.clone()),
@@ -257,8 +258,8 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Shows what came of a change; one that was refused may have been made
-    /// before by the same call.
+    /// Builds the answer of a change. When the change was refused, the same
+    /// call may have succeeded earlier; then its result is returned.
     pub(crate) async fn conclude(
         &self,
         outcome: Result<Try, EngineError>,
@@ -284,8 +285,8 @@ impl<'a> Writer<'a> {
         Ok(shown)
     }
 
-    /// What a change that landed left, whatever became of the memory since;
-    /// `None`: it was removed.
+    /// The content that a committed change wrote, whatever happened to the
+    /// memory since; `None`: it was removed.
     async fn content_left(
         &self,
         shown: &ShownMemory,
@@ -317,7 +318,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The memory as the version `seq` left it, for a call that made it.
+    /// The memory as version `seq` left it, for a repeated call.
     async fn rebuild(&self, seq: i64, view: View) -> Result<ShownMemory, EngineError> {
         let (engine, tenant_id) = (self.engine, self.principal.tenant_id);
         let version = engine.0.index.version_at(tenant_id, self.store_id, seq).await?;
@@ -365,7 +366,7 @@ impl<'a> Writer<'a> {
                 last_read_at: past.last_read_at,
                 active_at: past.active_at,
             },
-            // Redacted since: the memory as it is now.
+            // Redacted since: return the current memory.
             _ => live.ok_or(EngineError::MemoryNotFound)?,
         };
         let mut shown = engine.show(self.principal, self.store_id, found.expiry, memory);
@@ -376,7 +377,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The memory that a change left.
+/// The memory after a change.
 fn after(change: Change, seq: i64, at: Timestamp, past: Past) -> Option<Memory> {
     let after = change.after?;
     Some(Memory {
@@ -398,7 +399,7 @@ fn after(change: Change, seq: i64, at: Timestamp, past: Past) -> Option<Memory> 
     })
 }
 
-/// The refusal of a content precondition.
+/// The error of a failed content precondition.
 pub(crate) fn content_differs(head: &Head) -> EngineError {
     EngineError::PreconditionFailed {
         why: "the precondition does not hold: the memory has other content than expected",

@@ -1,4 +1,4 @@
-//! What was done, by whom, newest first.
+//! The audit, newest first.
 
 use keepsake_core::TenantId;
 use keepsake_index::AuditEntry;
@@ -9,7 +9,7 @@ use crate::cursor::Query;
 use crate::{AuditQuery, EngineError, Page, PageRequest};
 
 impl Operator<'_> {
-    /// What concerns one tenant, newest first.
+    /// Lists the audit entries of one tenant, newest first.
     ///
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Invalid`],
@@ -24,7 +24,7 @@ impl Operator<'_> {
         self.engine.list_audit(tenant_id, query).await
     }
 
-    /// What the operator did, newest first; tenants that are gone included.
+    /// Lists the operator's actions, newest first, also on deleted tenants.
     ///
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::Index`].

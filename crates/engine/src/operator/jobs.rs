@@ -1,4 +1,4 @@
-//! Scheduled jobs: what they did, and runs that the operator asks for.
+//! Scheduled jobs: their runs, and manual runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::{Engine, EngineError, Page, PageRequest};
 pub struct JobState {
     /// Its name.
     pub name: &'static str,
-    /// When a worker looks whether it is to run: six cron fields in UTC.
+    /// When a worker checks whether the job is due: six cron fields in UTC.
     pub schedule: &'static str,
     /// How often it runs.
     pub period: Duration,
-    /// Whether it can tell what it would do without doing it.
+    /// Whether it supports dry runs.
     pub can_be_dry: bool,
-    /// The run that began last.
+    /// The most recently started run.
     pub last_run: Option<JobRun>,
 }
 
 impl Operator<'_> {
-    /// Every job that one replica at a time runs for the whole fleet.
+    /// Lists every job that one replica at a time runs for all replicas.
     ///
     /// # Errors
     /// [`EngineError::Index`].
@@ -53,7 +53,7 @@ impl Operator<'_> {
         Ok(jobs)
     }
 
-    /// A job's runs, the one that began last first.
+    /// Lists a job's runs, most recently started first.
     ///
     /// # Errors
     /// [`EngineError::JobNotFound`], [`EngineError::Invalid`],
@@ -74,15 +74,15 @@ impl Operator<'_> {
         self.engine.page_of(identity, runs, limit, position).await
     }
 
-    /// Begins a run of a job, which goes on in this process; answers its record.
+    /// Starts a manual run of a job in this process and returns its record.
     ///
-    /// It does all the work, whatever an earlier run left off at, beside the
-    /// schedule: no slot is used up. A dry run changes nothing.
+    /// The run does all the work and ignores the cursor of an interrupted run.
+    /// It does not use up a slot of the schedule. A dry run changes nothing.
     ///
     /// # Errors
-    /// [`EngineError::JobNotFound`], [`EngineError::Invalid`] for a dry run of a
-    /// job that cannot be dry, [`EngineError::Conflict`] while the job runs,
-    /// [`EngineError::Index`].
+    /// [`EngineError::JobNotFound`], [`EngineError::Invalid`] for a dry run of
+    /// a job that does not support it, [`EngineError::Conflict`] while the job
+    /// runs, [`EngineError::Index`].
     pub async fn run_job(&self, name: &str, dry_run: bool) -> Result<JobRun, EngineError> {
         let job = job_called(name)?;
         if dry_run && !job.can_be_dry() {
@@ -96,7 +96,7 @@ impl Operator<'_> {
     }
 }
 
-/// Takes the lease of a run that was asked for, notes it, and has it go on.
+/// Claims a manual run, audits it, and runs it in the background.
 async fn begin_run(
     engine: &Engine,
     job: Arc<dyn Job>,
@@ -143,7 +143,7 @@ fn job_called(name: &str) -> Result<Arc<dyn Job>, EngineError> {
         .ok_or(EngineError::JobNotFound)
 }
 
-/// A run's place in its order, as a cursor holds it.
+/// The position of a run in the listing, as a cursor contains it.
 fn position(run: &JobRun) -> Vec<u8> {
     let parts = [run.started_at, run.slot].map(|time| time.as_micros().to_be_bytes());
     parts.concat()
