@@ -1,17 +1,18 @@
-//! The commit protocol: the one way by which a memory changes.
+//! The commit protocol. Every change of a memory uses it.
 //!
-//! 1. New content is put under a key that was never used: the id of the
-//!    version that brings it. No connection of the database is held meanwhile.
-//! 2. The index commits the version in one transaction, which checks that
-//!    every head is the one that was read, and all limits.
-//! 3. A commit that was refused, or met a full disk, removes the blob it
-//!    brought; one whose outcome is unknown leaves it, since it may have landed.
-//!    A crash at any step leaves at most an orphan blob.
+//! 1. New content is put under a new key, the id of the version that adds it.
+//!    No database connection is held meanwhile.
+//! 2. The index commits the version in one transaction, which compares every
+//!    head with the one that was read and checks all limits.
+//! 3. A commit that was refused, or that failed because the disk is full,
+//!    removes its new blob. When the outcome is unknown, the blob is kept, since
+//!    the commit may have succeeded. A crash at any step leaves at most an orphan
+//!    blob.
 //!
-//! Two refusals are settled here and tried again with what is in hand: a store
-//! that needs more of its tenant's bytes, and a blob that the sweep condemned
-//! while this write was slow. The others are the caller's to answer, or to
-//! retry from a fresh read.
+//! Two refusals are resolved here and retried with the same proposal: a store
+//! that needs a larger grant of its tenant's bytes, and a blob that the sweep
+//! condemned while this write was slow. The caller reports the other refusals,
+//! or retries from a fresh read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,16 +29,16 @@ use keepsake_telemetry::{Quota, Retried};
 
 use crate::{Engine, EngineError, Principal};
 
-/// Commits tried for one proposal: each settles one refusal of the two kinds.
+/// Commit attempts per proposal; each resolves at most one refusal.
 const SETTLING_TRIES: u32 = 4;
 
-/// How long an answer waits for the removal of a blob that could not be put.
+/// How long a failed request waits for the removal of its blobs.
 const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
 
-/// Tries from a fresh read before a change answers that it kept losing.
+/// Attempts from a fresh read before a change fails as contended.
 pub(crate) const CAS_ATTEMPTS: u32 = 8;
 
-/// What a change wants of one memory, from the head that was read.
+/// A proposed change of one memory, based on the head that was read.
 #[derive(Debug, Clone)]
 pub(crate) enum Proposed {
     /// A new memory.
@@ -46,28 +47,28 @@ pub(crate) enum Proposed {
     Change {
         before: Head,
         to: MemoryPath,
-        /// `None`: the content stays.
+        /// `None`: the content is unchanged.
         content: Option<Content>,
-        /// Whether it never expires from now on; `None`: as before.
+        /// The new pin; `None`: unchanged.
         is_pinned: Option<bool>,
     },
-    /// Content and path of an earlier version, for a memory that is there
-    /// (`before`) or was deleted (`revives`).
+    /// Restores content and path of an earlier version, for a live memory
+    /// (`before`) or a deleted one (`revives`).
     Restore {
         memory_id: MemoryId,
         before: Option<Head>,
         revives: Option<VersionId>,
         path: MemoryPath,
         content: StoredContent,
-        /// The text that is there.
+        /// The text of that content.
         text: Arc<str>,
     },
-    /// Gone.
+    /// Deletes the memory.
     Delete { before: Head },
 }
 
 impl Proposed {
-    /// New content in place.
+    /// New content at the same path.
     pub(crate) fn edit(before: Head, content: Content) -> Self {
         Self::Change {
             to: before.path.clone(),
@@ -88,56 +89,56 @@ impl Proposed {
     }
 }
 
-/// Changes of one store that are made together.
+/// Changes of one store that are committed together.
 #[derive(Debug, Clone)]
 pub(crate) struct Proposal {
     pub(crate) store_id: StoreId,
     pub(crate) changes: Vec<Proposed>,
     pub(crate) guard: Option<Guard>,
-    /// The epoch under which content of earlier versions was read.
+    /// The purge epoch under which content of earlier versions was read.
     pub(crate) purge_epoch: Option<i64>,
-    /// Under which what was found in new content was judged.
+    /// The policy under which findings in new content were accepted.
     pub(crate) policy: Option<SensitiveDataPolicy>,
     pub(crate) idempotency: Option<Idempotency>,
 }
 
-/// How a proposal ended; an unknown outcome is an error.
+/// The outcome of a proposal; an unknown outcome is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Committed {
-    /// It is done.
+    /// It was committed.
     Done {
-        /// The last version made.
+        /// The sequence number of the last new version.
         seq: i64,
-        /// When its versions date from.
+        /// The timestamp of the new versions.
         at: Timestamp,
-        /// Under which the content may be read.
+        /// The purge epoch for reading the content.
         purge_epoch: i64,
-        /// When memories of the store expire.
+        /// The expiry period of the store's memories.
         expiry: Expiry,
-        /// What was changed, in the proposal's order.
+        /// The committed changes, in the proposal's order.
         made: Vec<Change>,
     },
-    /// The same call had done it before.
+    /// An earlier identical call committed it.
     Replayed {
-        /// The last version that call made.
+        /// The last version of that call.
         seq: i64,
     },
-    /// Nothing changed.
+    /// Nothing was changed.
     Refused(WriteRefusal),
 }
 
-/// Why nothing changed.
+/// Why nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WriteRefusal {
     Archived,
-    /// Something is not what was read: read again.
+    /// Something differs from what was read: read again.
     Stale,
-    /// A memory stands at the path, or a directory, which has no id.
+    /// A memory is at the path, or a directory, which has no id.
     PathTaken {
         path: String,
         memory_id: Option<MemoryId>,
     },
-    /// A file stands above the path.
+    /// A parent of the path is a memory.
     ParentIsFile {
         file: MemoryPath,
         memory_id: MemoryId,
@@ -153,25 +154,26 @@ pub(crate) enum WriteRefusal {
     },
 }
 
-/// A change made ready: ids minted, and the blob it brings, if any.
+/// A prepared change: with its ids, and its new blob, if any.
 struct Prepared {
     change: Change,
     brings: Option<(BlobKey, Content)>,
 }
 
 impl Engine {
-    /// Carries out a proposal, once; see the module for the steps.
+    /// Commits a proposal once; the module describes the steps.
     ///
     /// # Errors
-    /// [`EngineError::Blobs`], [`IndexError::DiskFull`]: nothing changed. Any other
-    /// [`EngineError::Index`]: the change may or may not have landed.
+    /// [`EngineError::Blobs`], [`IndexError::DiskFull`]: nothing was changed.
+    /// Any other [`EngineError::Index`]: the change may or may not have been
+    /// committed.
     /// [`EngineError::StoreNotFound`].
     pub(crate) async fn commit(
         &self,
         principal: &Principal,
         proposal: Proposal,
     ) -> Result<Committed, EngineError> {
-        // Whoever forgot to ask before is refused here.
+        // A second check, in case the caller omitted it.
         principal.require_writable(proposal.store_id)?;
         let tenant_id = principal.tenant_id;
         let rows = self.search_rows(&proposal.changes).await?;
@@ -235,8 +237,8 @@ impl Engine {
                     self.put_blobs(&prepared).await?;
                     continue;
                 }
-                // Kept content is condemned only once no row names it, so the
-                // head that was read is not the head any more.
+                // Existing content is condemned only when no row names it, so
+                // the head that was read is no longer current.
                 Refusal::BlobCondemned | Refusal::Stale => WriteRefusal::Stale,
                 Refusal::NoStore => {
                     self.remove_blobs(&prepared).await;
@@ -266,7 +268,7 @@ impl Engine {
         Ok(Committed::Refused(WriteRefusal::Stale))
     }
 
-    /// The commit of one attempt, at the time of that attempt.
+    /// Builds the commit of one attempt, with the time of that attempt.
     fn attempt(&self, principal: &Principal, proposal: &Proposal, prepared: &[Prepared]) -> Commit {
         Commit {
             store_id: proposal.store_id,
@@ -283,8 +285,8 @@ impl Engine {
         }
     }
 
-    /// Makes a change ready; `row` are the search terms of the content that it
-    /// gives the memory, if it does.
+    /// Prepares a change. `row` contains the search terms of the memory's
+    /// content after the change.
     fn prepare(
         &self,
         tenant_id: TenantId,
@@ -392,7 +394,7 @@ impl Engine {
     async fn put_blobs(&self, prepared: &[Prepared]) -> Result<(), EngineError> {
         for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
             if let Err(error) = self.0.blobs.put(key, content.bytes().clone()).await {
-                // It may be there all the same: nothing names it.
+                // It may have been stored anyway, but no row names it.
                 self.remove_blobs_soon(prepared).await;
                 return Err(error.into());
             }
@@ -400,14 +402,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes what a refused commit brought, from a bucket that keeps versions
-    /// too: nobody was told that it was stored. What stays is the sweep's.
+    /// Removes the blobs of a refused commit, including their object versions:
+    /// no client was told that they were stored. The sweep removes any that
+    /// remain.
     async fn remove_blobs(&self, prepared: &[Prepared]) {
         self.remove_keys(keys_brought(prepared)).await;
     }
 
-    /// The same beside the answer, when it takes long: a client waited for a store
-    /// that is down, and must not wait for it once more.
+    /// Removes them in the background if it takes long: the client has already
+    /// waited for an unavailable object store and must not wait again.
     async fn remove_blobs_soon(&self, prepared: &[Prepared]) {
         let (engine, keys) = (self.clone(), keys_brought(prepared));
         let removal = self.0.writes.spawn(async move { engine.remove_keys(keys).await });
@@ -422,7 +425,7 @@ impl Engine {
         }
     }
 
-    /// Asks for more of the tenant's bytes; `None`: granted.
+    /// Requests more of the tenant's bytes for a store; `None`: granted.
     async fn settle_grant(
         &self,
         principal: &Principal,
@@ -436,7 +439,7 @@ impl Engine {
             .grant_bytes(principal.tenant_id, store_id, needed_bytes, limit_bytes)
             .await?
         {
-            // Where the store is gone, the next commit says so in its own words.
+            // If the store no longer exists, the next commit reports that.
             Grant::Granted | Grant::NoStore => Ok(None),
             Grant::Refused { wanted_bytes } => Ok(Some(WriteRefusal::TenantFull {
                 size_bytes: wanted_bytes,
@@ -445,13 +448,13 @@ impl Engine {
     }
 }
 
-/// The keys of the blobs that a commit brought.
+/// The keys of a commit's new blobs.
 fn keys_brought(prepared: &[Prepared]) -> Vec<BlobKey> {
     let brought = prepared.iter().filter_map(|ready| ready.brings.as_ref());
     brought.map(|(key, _)| *key).collect()
 }
 
-/// Where a head's content lies.
+/// Blob, size and hash of a head's content.
 const fn content_of(head: &Head) -> StoredContent {
     StoredContent {
         blob_id: head.blob_id,

@@ -1,8 +1,9 @@
-//! The removal of history: redactions, and stores that were deleted.
+//! The removal of history: redactions, and deletion of stores.
 //!
-//! The index takes it off the rows first, in a transaction that queues the
-//! blobs and moves the store's purge epoch, so that every cache drops what it
-//! has. The blobs go after that; what cannot be removed at once stays queued.
+//! The index first removes it from the rows, in a transaction that queues the
+//! blobs and increments the store's purge epoch, so that every cache drops its
+//! entries. The blobs are removed afterwards; those that cannot be removed at
+//! once stay queued.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use keepsake_index::{DeletionReason, DueDeletion, Redaction, RedactionOutcome, S
 
 use crate::{Engine, EngineError, Principal, ShownVersion};
 
-/// Versions told that hold the same content as a redacted one, at most.
+/// Maximum number of reported versions with the same content.
 const SAME_CONTENT_TOLD: u32 = 1000;
 
 /// A version whose content was removed.
@@ -20,20 +21,20 @@ const SAME_CONTENT_TOLD: u32 = 1000;
 pub struct RedactedVersion {
     /// The version as it is now.
     pub version: ShownVersion,
-    /// Versions of the store that still hold the same content, newest first, at
-    /// most 1,000; `None`: the version had been redacted before, and what it
-    /// held is not known any more.
+    /// Versions of the store that still have the same content, newest first, at
+    /// most 1,000; `None`: the version was redacted earlier, and its content is
+    /// no longer known.
     pub content_also_in: Option<Vec<VersionId>>,
 }
 
 impl Engine {
     /// Removes a version's content, path, size and hash, and its blob.
     ///
-    /// Idempotent. The blob goes at once where the object store answers, else
-    /// soon; it stays while other versions share it.
+    /// Idempotent. The blob is removed at once if the object store is
+    /// available, otherwise later. It is kept while other versions share it.
     ///
     /// # Errors
-    /// [`EngineError::Conflict`] when a live memory holds the content now,
+    /// [`EngineError::Conflict`] when a live memory has this content now,
     /// [`EngineError::VersionNotFound`], [`EngineError::StoreNotFound`],
     /// [`EngineError::PermissionDenied`]. After a failure of the index it may
     /// have been removed.
@@ -58,8 +59,9 @@ impl Engine {
         version_id: VersionId,
     ) -> Result<RedactedVersion, EngineError> {
         let tenant_id = principal.tenant_id;
-        // Asked before, since the hash goes with the content: what fails here is
-        // asked again, what fails afterwards could never be.
+        // Queried before the redaction, which removes the hash. If this query
+        // fails, the client can retry; after the redaction it could not be
+        // answered.
         let (_, before) = self.find_version(principal, store_id, version_id).await?;
         let mut also_in = match before.content {
             Some(content) => {
@@ -121,7 +123,7 @@ impl Engine {
         })
     }
 
-    /// Removes a queued blob at once; one that stays is the queue's.
+    /// Removes a queued blob at once; on failure it stays in the queue.
     async fn remove_condemned(&self, key: BlobKey) {
         match self.0.blobs.erase(&key).await {
             Ok(erased) => warn_of_kept_versions(&key, erased),
@@ -140,10 +142,10 @@ impl Engine {
         }
     }
 
-    /// Makes a store gone for every reader, at once.
+    /// Deletes a store. It is invisible to every reader at once.
     ///
-    /// Its memories, versions and blobs go after that, in batches, by the job
-    /// `purge-stores`.
+    /// The job `purge-stores` removes its memories, versions and blobs
+    /// afterwards, in batches.
     ///
     /// # Errors
     /// [`EngineError::StoreNotFound`], [`EngineError::PermissionDenied`]. After
@@ -170,7 +172,7 @@ impl Engine {
     }
 }
 
-/// Tells the operator of a bucket that keeps what was to go for good.
+/// Warns that the bucket keeps object versions that should be erased.
 pub(crate) fn warn_of_kept_versions(key: &BlobKey, erased: Erased) {
     if erased == Erased::OlderVersionsKept {
         tracing::warn!(

@@ -1,4 +1,4 @@
-//! Whether both stores can be reached.
+//! Readiness: whether index and blob store are available.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use tokio::sync::Mutex;
 
 use crate::Engine;
 
-/// How long an answer is good. Who asks needs no credential, so asking must
-/// not cost more the more often it is done.
+/// How long a result is cached. Probes need no credential, so frequent probes
+/// must not cost more.
 const GOOD_FOR: Duration = Duration::from_secs(1);
-/// How long a probe waits for the blob store: it must not wait out the time limits
-/// of a store that is down.
+/// Time limit of the blob store check. It is shorter than the time limits of
+/// the blob store client, which an unavailable store would use up.
 const BLOBS_AWAITED_FOR: Duration = Duration::from_secs(1);
-/// How long a probe waits for a write to a disk that was full.
+/// Time limit of a test write to a disk that was full.
 const WRITE_AWAITED_FOR: Duration = Duration::from_secs(1);
 
 /// The state of a store, as a probe reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreHealth {
-    /// It serves.
+    /// It is available.
     Ok,
-    /// It does not answer, or says that it cannot now.
+    /// It does not answer, or reports that it is unavailable.
     Unavailable,
-    /// It refuses the server's credentials.
+    /// It rejects the server's credentials.
     AccessDenied,
-    /// The settings do not fit it: no such bucket, say.
+    /// The settings do not match it, for example a missing bucket.
     Misconfigured,
-    /// It can be read; its disk is full, read-only or failing.
+    /// It can be read, but its disk is full, read-only or failing.
     DiskFull,
 }
 
 impl StoreHealth {
-    /// The word that the readiness probe answers.
+    /// The word for this state in the readiness answer.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -59,31 +59,33 @@ impl From<&BlobError> for StoreHealth {
     }
 }
 
-/// Whether the engine can serve.
+/// The readiness of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readiness {
-    /// The index answers, its schema is new enough, and the other replicas hear
-    /// of this one; without it, no service. A full disk still serves reads.
+    /// The state of the index: it answers, its schema is new enough, and this
+    /// replica's heartbeats arrive. Without it nothing is served; with a full
+    /// disk reads are served.
     pub index: StoreHealth,
-    /// The blob store answers; without it, cached content is still served.
+    /// The state of the blob store; without it cached content is still served.
     pub blobs: StoreHealth,
 }
 
 impl Readiness {
-    /// Whether the index serves reads at least.
+    /// Whether the index serves at least reads.
     pub const fn has_index(&self) -> bool {
         matches!(self.index, StoreHealth::Ok | StoreHealth::DiskFull)
     }
 }
 
-/// The last answer.
+/// The cached result.
 #[derive(Debug, Default)]
 pub(crate) struct Last(Mutex<Option<(Timestamp, Readiness)>>);
 
 impl Engine {
-    /// Asks both stores whether they can serve, once a second at most.
+    /// Checks both stores, at most once a second.
     pub async fn readiness(&self) -> Readiness {
-        // Held meanwhile: all who ask wait for one answer.
+        // The lock is held during the check, so that concurrent probes share
+        // it.
         let mut last = self.0.readiness.0.lock().await;
         let now = self.now();
         if let Some((asked_at, readiness)) = *last
@@ -94,7 +96,7 @@ impl Engine {
         }
         let (index, blobs) = tokio::join!(self.index_health(), self.blob_health());
         let readiness = Readiness { index, blobs };
-        // The first answer after an outage is not one from before its end.
+        // A failure is not cached, so that the end of an outage shows at once.
         *last = readiness.has_index().then(|| (self.now(), readiness));
         readiness
     }
@@ -111,7 +113,7 @@ impl Engine {
         if !self.0.disk.is_full() {
             return StoreHealth::Ok;
         }
-        // A write tells whether there is room again.
+        // A test write shows whether the disk has space again.
         let _ = tokio::time::timeout(WRITE_AWAITED_FOR, self.heartbeat()).await;
         if self.0.disk.is_full() {
             tracing::warn!("engine.readiness: the database's disk takes no writes");
@@ -121,8 +123,8 @@ impl Engine {
     }
 
     async fn blob_health(&self) -> StoreHealth {
-        // In a task, so that a check which takes longer than the probe still ends and
-        // the store's breaker counts it.
+        // In a task, so that a check that outlasts the probe still finishes and
+        // is counted by the store's circuit breaker.
         let blobs = self.0.blobs.clone();
         let check = tokio::spawn(async move { blobs.check().await });
         let checked = tokio::time::timeout(BLOBS_AWAITED_FOR, check).await;

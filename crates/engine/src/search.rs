@@ -1,12 +1,12 @@
 //! Search over the memories of stores.
 //!
-//! Each store's index is in memory once it was asked for ([`cache`]), and is
-//! brought up to the store's `seq` before each search, by one query: a memory is
-//! found when its write has returned, on every replica, and is not any more when
-//! its deletion has. Analysis and ranking are [`keepsake_search`]'s, the same on
-//! both databases.
+//! The index of a store is kept in memory after its first search ([`cache`]).
+//! Before each search, one query brings it up to the store's `seq`. So on every
+//! replica a memory is found once its write has returned, and is not found once
+//! its deletion has returned. Analysis and ranking are in [`keepsake_search`]
+//! and identical on both databases.
 //!
-//! A hit that is shown with its snippet counts as a read of the memory.
+//! A hit with its snippet counts as a read of the memory.
 
 mod cache;
 mod lru;
@@ -28,50 +28,50 @@ use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
 pub(crate) use cache::Cache;
 
-/// Hits of a page where no number is asked for, and the most.
+/// Default number of hits of a page; the maximum follows.
 const DEFAULT_LIMIT: u64 = 10;
 const MAX_LIMIT: u64 = 50;
 
-/// Stores searched, and contents fetched, at the same time for one search.
+/// Stores searched concurrently for one search; contents fetched likewise.
 const STORES_AT_ONCE: usize = 4;
 const FETCHES_AT_ONCE: usize = 10;
 
-/// What is looked for.
+/// A search request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SearchQuery {
     /// The query, as `docs/search.md` describes it.
     pub query: String,
-    /// Begins and ends with `/`; the whole store where unset.
+    /// Begins and ends with `/`; the whole store if unset.
     pub path_prefix: Option<String>,
-    /// Which part: 1 to 50 hits, 10 where unset.
+    /// The page: 1 to 50 hits, 10 if unset.
     pub page: PageRequest,
 }
 
-/// A memory that was found.
+/// A search hit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchHit {
     /// The store.
     pub store_id: StoreId,
     /// The memory.
     pub memory_id: MemoryId,
-    /// Where it is.
+    /// The path of the memory.
     pub path: MemoryPath,
     /// Higher is better; comparable within one search.
     pub score: f64,
-    /// The line that the snippet begins in, counted from 1.
+    /// The line where the snippet begins, counted from 1.
     pub line: usize,
-    /// A passage with what matched between `⟦` and `⟧`.
+    /// A passage with the matches between `⟦` and `⟧`.
     pub snippet: String,
     /// When the memory was last changed.
     pub updated_at: Timestamp,
-    /// SHA-256 of the content that the snippet is of.
+    /// SHA-256 of the content that the snippet is from.
     pub content_sha256: ContentHash,
 }
 
-/// A hit of one store, before its content was read.
+/// A hit of one store, before its content is read.
 #[derive(Debug)]
 struct Candidate {
-    /// The store's place in the list that is searched.
+    /// The store's position in the list of searched stores.
     place: usize,
     memory_id: MemoryId,
     path: MemoryPath,
@@ -93,8 +93,8 @@ impl Candidate {
     }
 }
 
-/// The place of a hit in the order of all: the best first, then by the order in
-/// which the stores are listed, then by path.
+/// The position of a hit in the result: ordered by score, best first, then by
+/// the order of the stores, then by path.
 #[derive(Debug, Clone, PartialEq)]
 struct After {
     score: f64,
@@ -168,14 +168,14 @@ impl SearchQuery {
     }
 }
 
-/// What was found in one store, and what makes its postings once it is dropped.
+/// The hits of one store, and a guard that builds its postings when dropped.
 struct Searched {
     found: Vec<Candidate>,
     to_make: Option<ToMake>,
 }
 
-/// Has the postings of a store made when it is dropped: after a search, however
-/// it ended.
+/// Builds the postings of a store when dropped: after a search, whether it
+/// succeeded or not.
 struct ToMake {
     engine: Engine,
     tenant_id: TenantId,
@@ -185,7 +185,7 @@ struct ToMake {
 
 impl Drop for ToMake {
     fn drop(&mut self) {
-        // Dropped with the runtime, nobody searches any more.
+        // Without a runtime the process is ending and no search follows.
         if tokio::runtime::Handle::try_current().is_ok() {
             self.engine
                 .make_postings(self.tenant_id, self.store_id, &self.store);
@@ -194,13 +194,13 @@ impl Drop for ToMake {
 }
 
 impl Engine {
-    /// Searches stores of a tenant; the best hits first, of all stores together.
+    /// Searches stores of a tenant; returns the best hits of all stores.
     ///
-    /// Each store's statistics are its own. Equal scores are in the order of
-    /// `store_ids`, then of the paths. A hit counts as a read of its memory. One
-    /// whose content is gone when it is read was changed meanwhile; it is left
-    /// out, like one whose content is damaged, so that a page may have fewer hits
-    /// than were asked for.
+    /// Each store has its own statistics. Hits with equal scores are ordered by
+    /// `store_ids`, then by path. A hit counts as a read of its memory. A hit
+    /// whose blob no longer exists was changed meanwhile and is omitted, and so
+    /// is one with damaged content. So a page may have fewer hits than
+    /// requested.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
@@ -221,14 +221,14 @@ impl Engine {
         let mut asked = Asked {
             query: query.parse()?,
             directory: query.path_prefix.as_deref().map(parse_prefix).transpose()?,
-            // One more tells whether there is another page.
+            // One more hit shows whether there is another page.
             limit: limit + 1,
             after: self.place_after(identity, &query.page).await?,
         };
         loop {
             let (items, after) = self.search_page(principal, store_ids, &asked).await?;
             match after {
-                // All of them went meanwhile, or are damaged: others follow.
+                // All hits of this page were omitted: search for later ones.
                 Some(after) if items.is_empty() => asked.after = Some(after),
                 Some(after) => {
                     let next = Some(self.seal(identity, &after.to_bytes()).await?);
@@ -239,7 +239,7 @@ impl Engine {
         }
     }
 
-    /// The hits of a page, and where the next one begins after, if there is one.
+    /// The hits of a page, and the position that the next page starts after.
     async fn search_page(
         &self,
         principal: &Principal,
@@ -253,8 +253,9 @@ impl Engine {
             .buffered(STORES_AT_ONCE)
             .try_collect()
             .await?;
-        // What is to be made then is made however this ends, and not before: it
-        // takes a core that the contents are read by.
+        // Postings are built after this function, whether it succeeds or not.
+        // Building them earlier would compete for a core with reading the
+        // contents.
         let (mut found, mut to_make) = (Vec::new(), Vec::new());
         for one in searched {
             found.extend(one.found);
@@ -282,7 +283,7 @@ impl Engine {
         Ok(Some(after))
     }
 
-    /// The best hits of one store.
+    /// Finds the best hits of one store.
     async fn search_store(
         &self,
         principal: &Principal,
@@ -292,9 +293,10 @@ impl Engine {
     ) -> Result<Searched, EngineError> {
         let tenant_id = principal.tenant_id;
         let (store, load) = self.searched_store(tenant_id, store_id).await?;
-        // Held until the work ends, also if the client goes away. A search that has
-        // loaded the store goes on in the slot of the load: a load that waited for a
-        // slot of the tenant's searches would keep the others' loads waiting too.
+        // Held until the work ends, even if the client disconnects. A search
+        // that loaded the store keeps using the slot of the load: a load that
+        // waited for one of its tenant's search slots would block the loads of
+        // other tenants.
         let slot = if let Some(load) = load {
             load
         } else {
@@ -323,7 +325,7 @@ impl Engine {
         })
     }
 
-    /// Reads the contents of hits and shows what is there of them.
+    /// Reads the contents of hits and builds the hits that still exist.
     async fn show_hits(
         &self,
         principal: &Principal,
@@ -341,7 +343,8 @@ impl Engine {
                     self.searched_content(key, candidate.purge_epoch, candidate.memory_id, candidate.sha256);
                 match content.await {
                     Ok(content) => Ok(content.map(|content| (candidate, content))),
-                    // It was logged, and must not keep the others from being found.
+                    // The damage is already logged; the other hits are
+                    // returned.
                     Err(EngineError::Damaged(_)) => Ok(None),
                     Err(error) => Err(error),
                 }
@@ -350,7 +353,8 @@ impl Engine {
             .try_filter_map(|read| std::future::ready(Ok(read)))
             .try_collect()
             .await?;
-        // Snippets analyse up to 50 contents, which takes a core like a search does.
+        // Snippets analyse up to 50 contents, which uses a core as a search
+        // does.
         let slot = self.0.searched.searches.take(principal.tenant_id).await?;
         let shown = off_the_runtime(move || {
             let show = |(candidate, content): (Candidate, Arc<str>)| {
@@ -381,7 +385,7 @@ impl Engine {
     }
 }
 
-/// Does work that takes more than some tenths of a millisecond.
+/// Runs work of more than some tenths of a millisecond on a blocking thread.
 async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, EngineError> {

@@ -1,4 +1,4 @@
-//! Secrets that all replicas share: made by the first, kept wrapped.
+//! Secrets that all replicas share: created by the first, stored encrypted.
 
 use aws_lc_rs::aead::NONCE_LEN;
 use keepsake_core::Timestamp;
@@ -8,10 +8,10 @@ use keepsake_tokens::{SECRET_BYTES, Secret};
 use crate::{Engine, EngineError};
 
 impl Engine {
-    /// Makes or reads every secret, so that none is missing later.
+    /// Creates or reads every secret, so that none is missing later.
     ///
     /// # Errors
-    /// [`EngineError::Secret`] when one cannot be unwrapped,
+    /// [`EngineError::Secret`] when one cannot be decrypted,
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.prepare_secrets", level = "debug", skip_all)]
     pub async fn prepare_secrets(&self) -> Result<(), EngineError> {
@@ -20,13 +20,13 @@ impl Engine {
         Ok(())
     }
 
-    /// The one secret of a purpose, made where there is none.
+    /// The secret of a purpose with a single secret; created if missing.
     pub(crate) async fn shared_secret(&self, purpose: &str) -> Result<Secret, EngineError> {
         if let Some(stored) = self.latest_secret(purpose).await? {
             return self.open_secret(&stored).await;
         }
-        // Called like its purpose, so that of two replicas that bring one the
-        // same is kept.
+        // Its id is its purpose, so that two replicas that create it
+        // concurrently keep the same one.
         self.add_secret(purpose, purpose, self.now()).await?;
         let stored = self.latest_secret(purpose).await?;
         let stored = stored.ok_or(EngineError::Internal("a secret is gone that was just made"))?;
@@ -38,7 +38,7 @@ impl Engine {
         Ok(secrets.into_iter().rfind(|secret| secret.retired_at.is_none()))
     }
 
-    /// Makes a secret, unless one of this name is there.
+    /// Creates a secret, unless one with this id exists.
     pub(crate) async fn add_secret(
         &self,
         purpose: &str,
@@ -49,7 +49,7 @@ impl Engine {
         Ok(self.0.index.secrets.add(&secret).await?)
     }
 
-    /// A secret that no index has yet.
+    /// Creates a secret without storing it.
     pub(crate) fn new_secret(
         &self,
         purpose: &str,
@@ -65,14 +65,14 @@ impl Engine {
         })
     }
 
-    /// Reads a stored secret, and stores it anew where it is not wrapped as one
-    /// would be today.
+    /// Decrypts a stored secret. When it is encrypted under an old key,
+    /// encrypts it again under the current key and stores that.
     pub(crate) async fn open_secret(&self, stored: &ServerSecret) -> Result<Secret, EngineError> {
         let (purpose, kid) = (&stored.purpose, &stored.kid);
         let opened = self.0.vault.open(purpose, kid, &stored.wrapped_key)?;
         if !opened.is_current {
             let sealed = self.seal_secret(purpose, kid, &opened.secret)?;
-            // Another replica may have done it already.
+            // Another replica may have re-encrypted it already.
             self.0
                 .index
                 .secrets

@@ -1,28 +1,28 @@
-//! What a store's policy makes of secrets in new content.
+//! Applies a store's sensitive-data policy to new content.
 //!
-//! Content is scanned before anything is kept of it. Where nothing is found the
-//! policy does not matter and is not read. Where something is, the policy is
-//! read, acted on, and named in the commit, which refuses when it is another by
-//! then; the change starts over and is judged anew.
+//! Content is scanned before any of it is stored. Without findings the policy
+//! is not read. With findings, the policy is read, applied, and named in the
+//! commit. The commit refuses when the policy was changed meanwhile; then the
+//! change starts over and the policy is applied again.
 
 use keepsake_core::sensitive::{Finding, Listed, Redacted};
 use keepsake_core::{SensitiveDataPolicy, StoreId};
 
 use crate::{Engine, EngineError, Principal};
 
-/// What becomes of new content.
+/// The result of applying the policy to new content.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It is kept as it is; under a policy, where something was found.
+    /// Keep it unchanged; with the policy, if there were findings.
     Keep(Option<SensitiveDataPolicy>),
-    /// This is kept instead of it.
+    /// Store this redacted content instead.
     Redact(Redacted),
-    /// It is refused, for these.
+    /// Refuse it because of these findings.
     Refuse(Vec<Finding>),
 }
 
 impl Engine {
-    /// Judges content on a surface that can say that it was redacted.
+    /// Applies the policy where the answer can say that content was redacted.
     pub(crate) async fn judge(
         &self,
         principal: &Principal,
@@ -44,10 +44,10 @@ impl Engine {
         })
     }
 
-    /// Judges content on a surface whose clients rely on its being kept as sent,
-    /// where to redact is to refuse. Answers the policy to be committed under.
+    /// Applies the policy for clients that rely on content being stored as
+    /// sent; for them `redact` refuses too. Returns the policy for the commit.
     ///
-    /// `before` is asked for only where it matters.
+    /// `before` is called only if it is needed.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] when the content is refused, and failures of

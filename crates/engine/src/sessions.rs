@@ -1,11 +1,12 @@
-//! Sessions: stores that are attached for an agent, with a life of their own.
+//! Sessions: an agent's stores with access rights, archived independently.
 //!
-//! A session can do no more than those who made it: whoever attaches a store, or
-//! asks for a token, may itself read what is attached, and write what is attached
-//! to be written. A token can do no more than the credential it was issued to,
-//! whatever is attached later, and ends with it. Every answer that shows a session
-//! needs the scope `memory:read`. Attachments are looked up as keys are, so that a change of
-//! it, or its end, is felt on every replica within five seconds.
+//! A session never has more rights than its creator. A credential that attaches
+//! a store or requests a token must itself be able to read each attached store,
+//! and to write those attached for writing. A token never has more rights than
+//! the credential it was issued to, whatever is attached later, and it expires
+//! with that credential. Every answer that shows a session needs the scope
+//! `memory:read`. Attachments are looked up and cached as keys are, so a change
+//! or the end of a session takes effect on every replica within five seconds.
 
 mod activity;
 mod agent;
@@ -37,47 +38,47 @@ pub use draft::{SessionDraft, SessionEdit};
 pub use events::EventQuery;
 pub use prompt::{mount_path, system_prompt};
 
-/// How long a session's token lives, unless the key that asks for it ends before.
+/// Lifetime of a session's token, unless its issuing key expires earlier.
 const TOKEN_LIFE: Duration = MAX_LIFE;
 
 /// Maximum bytes of the agents of one page; a single agent may exceed it.
 const PAGE_AGENT_BYTES: u64 = 1 << 20;
-/// Pages that are built at the same time, by all tenants and by one.
+/// Concurrently built pages, of all tenants and of one tenant.
 pub(crate) const PAGES_AT_ONCE: usize = 8;
 pub(crate) const PAGES_PER_TENANT: usize = 2;
-/// Bytes of memory per byte of a listed session: the row and its copies in the
-/// answer.
+/// Bytes of memory charged per byte of a listed session: the row and its copies
+/// in the answer.
 const BYTES_PER_SESSION_BYTE: usize = 3;
 
-/// A session that was made, with its token where it was made by this call.
+/// A created session, with its token if this call created it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MadeSession {
     /// The session.
     pub session: Session,
-    /// A token for it alone; shown this once.
+    /// A token for this session only; shown only once.
     pub token: Option<String>,
 }
 
-/// What is asked of a tenant's sessions.
+/// Filters of a session listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionQuery {
-    /// Made at or after this time.
+    /// Created at or after this time.
     pub created_from: Option<Timestamp>,
-    /// Made at or before this time.
+    /// Created at or before this time.
     pub created_to: Option<Timestamp>,
-    /// Those that a store is attached to.
+    /// Only sessions with this store attached.
     pub store_id: Option<StoreId>,
-    /// Those of an agent.
+    /// Only sessions of this agent.
     pub agent_id: Option<String>,
-    /// Those of a version of that agent.
+    /// Only sessions of this version of the agent.
     pub agent_version: Option<i64>,
-    /// Whether those that are not archived are listed.
+    /// Whether active sessions are listed.
     pub live: bool,
-    /// Whether those that are archived are listed.
+    /// Whether archived sessions are listed.
     pub archived: bool,
-    /// Whether the first is the one made first.
+    /// Whether the oldest session comes first.
     pub oldest_first: bool,
-    /// Which part.
+    /// The page to return.
     pub page: PageRequest,
 }
 
@@ -101,13 +102,13 @@ impl SessionQuery {
 }
 
 impl Engine {
-    /// Makes a session and a token for it.
+    /// Creates a session and a token for it.
     ///
     /// # Errors
-    /// [`EngineError::PermissionDenied`] (also where the credential lacks what
-    /// the session is to be given), [`EngineError::Invalid`],
+    /// [`EngineError::PermissionDenied`] (also when the credential lacks rights
+    /// that the session would get), [`EngineError::Invalid`],
     /// [`EngineError::StoreNotFound`], [`EngineError::KeyReused`],
-    /// [`EngineError::Index`]: then it may have been made.
+    /// [`EngineError::Index`]: the session may have been created.
     #[tracing::instrument(name = "engine.create_session", level = "debug", skip_all)]
     pub async fn create_session(
         &self,
@@ -119,7 +120,8 @@ impl Engine {
         let audited = self.audited_by(principal);
         let new = draft.check(self, audited.at)?;
         if principal.is_bound_to_stores() && new.attachments.is_empty() {
-            // It would not see the session: others may attach what it may not see.
+            // Otherwise the credential could not see its session, since others
+            // may attach stores that it may not see.
             let rule = "must have a memory store: this credential is bound to some memory stores, and sees \
                 only sessions with them";
             return invalid("resources", rule);
@@ -127,7 +129,7 @@ impl Engine {
         for attachment in &new.attachments {
             may_give(principal, attachment.store_id, attachment.access)?;
         }
-        // Before the session: where it cannot be issued, nothing is made.
+        // Before the session, so that no session is created without a token.
         let token = self.session_token_of(principal, new.session_id).await?;
         let (engine, owner) = (self.clone(), Arc::clone(principal));
         self.run_to_end(async move {
@@ -141,7 +143,8 @@ impl Engine {
                     session: *session,
                     token: Some(token),
                 }),
-                // Others may have attached what the credential does not see.
+                // Others may have attached stores that the credential may not
+                // see.
                 SessionCreation::Replayed { session_id } => Ok(MadeSession {
                     session: engine.seen_session(&owner, session_id).await?,
                     token: None,
@@ -149,7 +152,7 @@ impl Engine {
                 SessionCreation::KeyReused => Err(EngineError::KeyReused),
                 SessionCreation::Refused(refusal) => Err(refused(refusal, "resources")),
                 SessionCreation::OverQuota(refusal) => Err(engine.over_quota(refusal)),
-                // The tenant went between the look at the credential and this.
+                // The tenant was deleted after the credential was checked.
                 SessionCreation::NoTenant => Err(EngineError::Unauthenticated("the API key is unknown")),
             }
         })
@@ -171,9 +174,9 @@ impl Engine {
         self.seen_session(principal, session_id).await
     }
 
-    /// Lists the sessions that the credential sees, by when they were made.
+    /// Lists the sessions that the credential may see, by creation time.
     ///
-    /// A page has fewer than were asked for where their agents are large.
+    /// A page has fewer sessions than requested when their agents are large.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -219,7 +222,7 @@ impl Engine {
         })
     }
 
-    /// Changes what a session is called and what is told of it.
+    /// Changes a session's title, metadata and other details.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -240,10 +243,10 @@ impl Engine {
             .await
     }
 
-    /// Ends a session: it takes no calls from now on, and its tokens are good for
-    /// nothing. It cannot be undone.
+    /// Archives a session: it accepts no more calls, and its tokens stop
+    /// working. This cannot be undone.
     ///
-    /// Felt on every replica within five seconds. Idempotent.
+    /// Takes effect on every replica within five seconds. Idempotent.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
@@ -260,9 +263,9 @@ impl Engine {
             .await
     }
 
-    /// Makes a session gone, with its events; the stores stay as they are.
+    /// Deletes a session and its events; its stores are unchanged.
     ///
-    /// Felt on every replica within five seconds.
+    /// Takes effect on every replica within five seconds.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
@@ -286,11 +289,11 @@ impl Engine {
         .await
     }
 
-    /// Issues another token of a session.
+    /// Issues another token for a session.
     ///
     /// # Errors
-    /// [`EngineError::PermissionDenied`] (also where the credential lacks what
-    /// the session has), [`EngineError::SessionNotFound`],
+    /// [`EngineError::PermissionDenied`] (also when the credential lacks rights
+    /// of the session), [`EngineError::SessionNotFound`],
     /// [`EngineError::SessionArchived`], [`EngineError::Secret`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.session_token", level = "debug", skip_all)]
@@ -308,7 +311,7 @@ impl Engine {
             may_give(principal, attachment.store_id, attachment.access)?;
         }
         let token = self.session_token_of(principal, session_id).await?;
-        // The entry comes first: no token is answered that the audit does not have.
+        // The audit entry comes first, so that every returned token is audited.
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         let (audited, object) = (self.audited_by(principal), AuditObject::new(session_id.uuid()));
         self.run_to_end(async move {
@@ -320,7 +323,7 @@ impl Engine {
         Ok(token)
     }
 
-    /// Where the paths of a session's tools lead.
+    /// Returns the mounts for the paths of a session's tools.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
@@ -355,7 +358,7 @@ impl Engine {
         let scopes = SESSION_SCOPES.into_iter();
         let scopes = scopes.filter(|scope| principal.require(*scope).is_ok()).collect();
         let (issued_to, store_ids) = match principal.actor {
-            // The key is looked up when the token is used, with its stores.
+            // The key and its stores are looked up when the token is used.
             Actor::ApiKey(api_key_id) => (Some(api_key_id), None),
             Actor::Session(_) | Actor::User(_) | Actor::ServiceAccount(_) => {
                 (None, principal.granted_store_ids().map(<[StoreId]>::to_vec))
@@ -372,7 +375,7 @@ impl Engine {
         .await
     }
 
-    /// A session, if the credential sees it.
+    /// Finds a session if the credential may see it.
     async fn seen_session(
         &self,
         principal: &Principal,
@@ -398,7 +401,8 @@ impl Engine {
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         let change = SessionChange {
             detail,
-            // Once more, in the transaction: others may attach stores meanwhile.
+            // Checked again in the transaction: others may attach stores
+            // meanwhile.
             only: principal.store_ids().map(<[StoreId]>::to_vec),
             limits: session_limits(principal),
             audited: self.audited_by(principal),
@@ -408,7 +412,8 @@ impl Engine {
             let changed = index
                 .change_session(tenant_id, session_id, &change, idempotency.as_ref())
                 .await;
-            // Also where that is not known: it may have landed.
+            // Also when the outcome is unknown: the change may have been
+            // committed.
             engine.0.attached.forget(tenant_id, session_id).await;
             match changed? {
                 SessionUpdate::Done(session) | SessionUpdate::Replayed(session) => Ok(*session),
@@ -431,27 +436,28 @@ impl Engine {
 }
 
 impl Principal {
-    /// Checks that it may change sessions and see them, as the answer shows one.
+    /// Checks the scopes to change sessions and to see them in the answer.
     fn require_session_change(&self) -> Result<(), EngineError> {
         self.require(Scope::SessionsWrite)?;
         self.require(Scope::MemoryRead)
     }
 
-    /// How long a token may live that is issued to it.
+    /// Maximum lifetime of a token issued to this credential.
     fn life_left(&self, now: Timestamp) -> Result<Duration, EngineError> {
         let Some(expires_at) = self.expires_at else {
             return Ok(TOKEN_LIFE);
         };
         let left = expires_at.as_micros().saturating_sub(now.as_micros());
         match u64::try_from(left) {
-            // A token of an issuer is still accepted for the leeway after its end.
+            // An issuer's token is still accepted for the leeway after its
+            // expiry.
             Err(_) | Ok(0) => Err(TokenError::Expired.into()),
             Ok(left) => Ok(Duration::from_micros(left)),
         }
     }
 
-    /// Takes from a session the stores that its token was not granted, and shows
-    /// all as read-only to a token that may not write.
+    /// Removes the stores from a session that its token was not granted, and
+    /// shows all as read-only to a token that may not write.
     fn narrow(&self, session: &mut Session) {
         if let Some(granted) = self.granted_store_ids() {
             let is_granted = |attachment: &Attachment| granted.contains(&attachment.store_id);
@@ -472,7 +478,7 @@ const fn session_limits(principal: &Principal) -> SessionLimits {
     }
 }
 
-/// Checks that a credential has what a session is to be given.
+/// Checks that a credential has the rights that a session would get.
 fn may_give(principal: &Principal, store_id: StoreId, access: Access) -> Result<(), EngineError> {
     principal.require(Scope::MemoryRead)?;
     match access {
@@ -491,7 +497,7 @@ fn refused(refusal: AttachmentRefusal, field: &'static str) -> EngineError {
     EngineError::Invalid { field, rule }
 }
 
-/// A place in the order of a listing, as a cursor holds it.
+/// The position in a listing, as a cursor contains it.
 fn position(at: Timestamp, id: uuid::Uuid) -> Vec<u8> {
     [at.as_micros().to_be_bytes().as_slice(), id.as_bytes()].concat()
 }
@@ -508,7 +514,7 @@ fn position_of(position: &[u8]) -> Result<(Timestamp, uuid::Uuid), EngineError> 
 fn bytes_of(session: &Session) -> usize {
     let of_attachment = |attachment: &keepsake_index::Attachment| {
         let instructions = attachment.instructions.as_ref().map_or(0, String::len);
-        // Also in the text for the system prompt.
+        // These are also in the text for the system prompt.
         2 * (attachment.name.len() + attachment.description.len() + instructions)
     };
     let attachments = session.attachments.iter().map(of_attachment);

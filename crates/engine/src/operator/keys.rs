@@ -1,8 +1,8 @@
-//! API keys: the operator makes them for a tenant, a tenant for itself.
+//! API keys: created by the operator for a tenant, or by a tenant for itself.
 //!
-//! A credential with the scope `keys:admin` gives away no more than it has:
-//! scopes, stores and time. One that is bound to stores sees the keys alone that
-//! are bound to none but those.
+//! A credential with the scope `keys:admin` creates keys with at most its own
+//! scopes, stores and lifetime. A credential that is bound to stores sees only
+//! keys that are bound to a subset of its stores.
 
 use std::sync::Arc;
 
@@ -14,46 +14,47 @@ use super::{Operator, check_text};
 use crate::cursor::Query;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
-/// Stores that a key may be bound to, at most.
+/// Maximum number of stores that a key may be bound to.
 const MAX_STORES: usize = 1000;
-/// Keys read at a time where some are left out.
+/// Keys read per query when some of them are filtered out.
 const READ_AT_ONCE: u32 = 100;
 
-/// An API key to be made.
+/// An API key to create.
 #[derive(Debug, Clone)]
 pub struct NewKey {
-    /// Whose it is.
+    /// The tenant of the key.
     pub tenant_id: TenantId,
-    /// A name for people.
+    /// A display name.
     pub name: String,
-    /// What it may do.
+    /// The granted scopes.
     pub scopes: Vec<Scope>,
-    /// The only stores it sees; `None`: all of the tenant's.
+    /// The only stores it may see; `None`: all stores of the tenant.
     pub store_ids: Option<Vec<StoreId>>,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// An API key as its maker describes it.
+/// An API key as the caller requests it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyDraft {
     /// 1 to 255 characters, none of them a control character.
     pub name: String,
-    /// What it may do; at least one.
+    /// The granted scopes; at least one.
     pub scopes: Vec<Scope>,
-    /// The only stores it sees, 1 to 1,000; `None`: all of the tenant's.
+    /// The only stores it may see, 1 to 1,000; `None`: all stores of the
+    /// tenant.
     pub store_ids: Option<Vec<StoreId>>,
-    /// When it ends, in the future.
+    /// When it expires; must be in the future.
     pub expires_at: Option<Timestamp>,
 }
 
-/// A key that a call made.
+/// The result of a call that creates a key.
 #[derive(Debug, Clone)]
 pub struct MadeKey {
     /// The key.
     pub issued: IssuedKey,
-    /// Its secret; `None`: the same call made it before, and it is not shown
-    /// again.
+    /// Its secret; `None` for a repeated call, because a secret is shown only
+    /// once.
     pub secret: Option<ApiKeySecret>,
 }
 
@@ -103,7 +104,7 @@ impl KeyDraft {
 }
 
 impl Operator<'_> {
-    /// Makes an API key; its secret is known to the answer alone.
+    /// Creates an API key; its secret exists only in the answer.
     ///
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::TenantNotFound`],
@@ -120,7 +121,7 @@ impl Operator<'_> {
         Ok((made.issued.key, secret))
     }
 
-    /// Makes an API key for a tenant, as its maker describes it.
+    /// Creates an API key for a tenant from a draft.
     ///
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::TenantNotFound`],
@@ -137,13 +138,13 @@ impl Operator<'_> {
             .await
     }
 
-    /// How many API keys a tenant may have.
+    /// Maximum number of API keys of a tenant.
     async fn keys_limit(&self, tenant_id: TenantId) -> Result<u64, EngineError> {
         let tenant = self.tenant(tenant_id).await?;
         Ok(self.engine.0.limits.with(&tenant.limits).api_keys_per_tenant)
     }
 
-    /// Finds a key of a tenant; one that was revoked is still there.
+    /// Finds a key of a tenant; also a revoked one.
     ///
     /// # Errors
     /// [`EngineError::KeyNotFound`], [`EngineError::Index`].
@@ -167,8 +168,8 @@ impl Operator<'_> {
         self.engine.list_keys(tenant_id, page).await
     }
 
-    /// Revokes a key of a tenant: good for nothing on every replica within five
-    /// seconds. Idempotent.
+    /// Revokes a key of a tenant, within five seconds on every replica.
+    /// Idempotent.
     ///
     /// # Errors
     /// [`EngineError::KeyNotFound`], [`EngineError::Index`].
@@ -188,11 +189,11 @@ impl Operator<'_> {
 }
 
 impl Engine {
-    /// Makes an API key for the credential's own tenant.
+    /// Creates an API key for the credential's tenant.
     ///
-    /// It gets only scopes that the credential has, only stores that the
-    /// credential sees, and no more time than the credential's own key has. Sent
-    /// again under its idempotency key, it answers the key without its secret.
+    /// The key gets at most the scopes, stores and lifetime of the credential.
+    /// A call repeated under its idempotency key returns the key without its
+    /// secret.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -213,7 +214,7 @@ impl Engine {
         let (engine, limit) = (self.clone(), principal.limits.api_keys_per_tenant);
         self.run_to_end(async move {
             let made = engine.make_key(new, limit, idempotency.as_ref(), &audited).await;
-            // The tenant went between the look at the credential and this.
+            // The tenant was deleted after the credential was checked.
             made.map_err(|error| match error {
                 EngineError::TenantNotFound => EngineError::Unauthenticated("the API key is unknown"),
                 other => other,
@@ -222,7 +223,7 @@ impl Engine {
         .await
     }
 
-    /// Finds a key of the credential's own tenant.
+    /// Finds a key of the credential's tenant.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::KeyNotFound`],
@@ -237,7 +238,7 @@ impl Engine {
         self.seen_key(principal, api_key_id).await
     }
 
-    /// Lists the keys of the credential's own tenant, newest first.
+    /// Lists the keys of the credential's tenant, newest first.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -252,8 +253,8 @@ impl Engine {
         if !principal.is_bound_to_stores() {
             return self.list_keys(principal.tenant_id, page).await;
         }
-        // Few credentials are bound and make keys: what they do not see is read
-        // and left out.
+        // Few bound credentials create keys, so keys that they may not see are
+        // read and filtered out here.
         let (limit, tenant_id) = (page.limit(false)?, principal.tenant_id);
         let identity = keys_of(tenant_id);
         let mut before = self.key_before(identity, page).await?;
@@ -270,9 +271,10 @@ impl Engine {
         self.page_of(identity, seen, limit, key_position).await
     }
 
-    /// Revokes a key of the credential's own tenant, itself included.
+    /// Revokes a key of the credential's tenant, possibly the credential's own
+    /// key.
     ///
-    /// Felt on every replica within five seconds. Idempotent.
+    /// Takes effect on every replica within five seconds. Idempotent.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::KeyNotFound`],
@@ -295,7 +297,7 @@ impl Engine {
         .await
     }
 
-    /// Holds a key to what the credential that makes it has itself.
+    /// Checks that a new key gets no more than its creating credential has.
     async fn check_share(&self, principal: &Principal, draft: &KeyDraft) -> Result<(), EngineError> {
         for scope in &draft.scopes {
             principal.require(*scope)?;
@@ -311,7 +313,7 @@ impl Engine {
         }
         self.check_stores(principal.tenant_id, draft.store_ids.as_deref())
             .await?;
-        // What ends a token is not a key's time: it is good for minutes.
+        // Only API keys are checked: a token expires within minutes anyway.
         if let Actor::ApiKey(own) = principal.actor {
             let own = self.find_key(principal.tenant_id, own).await?;
             if let Some(own_end) = own.key.expires_at
@@ -388,7 +390,7 @@ impl Engine {
         found.ok_or(EngineError::KeyNotFound)
     }
 
-    /// A key, if the credential sees it.
+    /// Finds a key if the credential may see it.
     async fn seen_key(&self, principal: &Principal, api_key_id: ApiKeyId) -> Result<IssuedKey, EngineError> {
         let issued = self.find_key(principal.tenant_id, api_key_id).await?;
         if sees(principal, &issued) {
@@ -410,7 +412,7 @@ impl Engine {
         let limit = request.limit(false)?;
         let identity = keys_of(tenant_id);
         let before = self.key_before(identity, request).await?;
-        // One more tells whether there is another page.
+        // One more item shows whether there is another page.
         let items = self.0.index.keys.list(tenant_id, before, limit + 1).await?;
         self.page_of(identity, items, limit, key_position).await
     }
@@ -420,13 +422,13 @@ fn keys_of(tenant_id: TenantId) -> Query {
     Query::of(&[b"api_keys", tenant_id.uuid().as_bytes()])
 }
 
-/// A key's place in the order of listings, as a cursor holds it.
+/// The position of a key in a listing, as a cursor contains it.
 fn key_position(issued: &IssuedKey) -> Vec<u8> {
     issued.key.api_key_id.uuid().as_bytes().to_vec()
 }
 
-/// Whether a credential is told of a key: one that is bound to stores is told of
-/// those alone that see no other store.
+/// Whether a credential may see a key. A credential that is bound to stores
+/// sees only keys bound to a subset of its stores.
 fn sees(principal: &Principal, issued: &IssuedKey) -> bool {
     let is_seen = |store_id: &StoreId| principal.require_store(*store_id).is_ok();
     let of_key = issued.key.store_ids.as_ref();

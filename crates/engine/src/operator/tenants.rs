@@ -1,4 +1,4 @@
-//! Tenants: made, changed, suspended, and their end.
+//! Tenants: creation, changes, suspension and deletion.
 
 use keepsake_core::TenantId;
 use keepsake_core::limits::LimitOverrides;
@@ -10,44 +10,44 @@ use crate::cursor::Query;
 use crate::stores::MAX_UNUSED_SECS;
 use crate::{EngineError, Page, PageRequest};
 
-/// The largest limit: whole in JSON and in every database.
+/// The largest limit; JSON and every database represent it exactly.
 const MAX_LIMIT: u64 = 1 << 53;
 
-/// A tenant to be made.
+/// A tenant to create.
 #[derive(Debug, Clone, Default)]
 pub struct NewTenant {
-    /// A name for people.
+    /// A display name.
     pub name: String,
-    /// The operator's own name for it, unique where set.
+    /// The operator's id for it, unique if set.
     pub external_id: Option<String>,
-    /// Where its limits differ from the configured defaults.
+    /// Limits that differ from the configured defaults.
     pub limits: LimitOverrides,
 }
 
-/// How a tenant is to change; what is `None` stays.
+/// The changes of a tenant; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantEdit {
     /// 1 to 255 characters, none of them a control character.
     pub name: Option<String>,
-    /// The operator's own name for it, unique; or none.
+    /// The operator's id for it, unique; `Some(None)` removes it.
     pub external_id: Option<Option<String>>,
-    /// Limits to set by name, or with null to take the configured ones.
+    /// Limits to set by name; null restores the configured default.
     pub limits: Map<String, Value>,
 }
 
-/// What is asked of the tenants.
+/// Filters of the tenant listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantQuery {
-    /// Only the one that the operator calls so.
+    /// Only the tenant with this external id.
     pub external_id: Option<String>,
-    /// Which part.
+    /// The page to return.
     pub page: PageRequest,
 }
 
-/// Reads limits by their names; null stands for the configured one.
+/// Parses limits by name; null means the configured default.
 ///
 /// # Errors
-/// [`EngineError::Invalid`] that names the limits there are.
+/// [`EngineError::Invalid`] with a list of the known limits.
 pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> {
     let invalid = |rule| EngineError::Invalid {
         field: "limits",
@@ -77,7 +77,7 @@ pub fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineErr
 }
 
 impl Operator<'_> {
-    /// Makes a tenant.
+    /// Creates a tenant.
     ///
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::TenantExists`],
@@ -104,7 +104,7 @@ impl Operator<'_> {
         .await
     }
 
-    /// Finds a tenant; one that is about to be gone is still there.
+    /// Finds a tenant; also one that is being deleted.
     ///
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
@@ -125,7 +125,7 @@ impl Operator<'_> {
         let identity = Query::of(&[b"tenants", called.unwrap_or_default().as_bytes()]);
         let before = self.engine.after_id(identity, &query.page).await?;
         let before = before.map(TenantId::from_uuid);
-        // One more tells whether there is another page.
+        // One more item shows whether there is another page.
         let items = self
             .engine
             .0
@@ -137,7 +137,7 @@ impl Operator<'_> {
         self.engine.page_of(identity, items, limit, position).await
     }
 
-    /// Changes what a tenant is called and what it may hold.
+    /// Changes a tenant's name, external id and limits.
     ///
     /// # Errors
     /// [`EngineError::Invalid`], [`EngineError::TenantExists`],
@@ -159,9 +159,9 @@ impl Operator<'_> {
         self.change_tenant(tenant_id, change).await
     }
 
-    /// Serves a tenant no more, until it is resumed; keeps all it has.
+    /// Suspends a tenant until it is resumed; its data is kept.
     ///
-    /// Felt on every replica within seconds. Idempotent.
+    /// Takes effect on every replica within seconds. Idempotent.
     ///
     /// # Errors
     /// As [`Self::update_tenant`].
@@ -170,7 +170,7 @@ impl Operator<'_> {
         self.set_status(tenant_id, TenantStatus::Suspended).await
     }
 
-    /// Serves a tenant again. Idempotent.
+    /// Resumes a suspended tenant. Idempotent.
     ///
     /// # Errors
     /// As [`Self::update_tenant`].
@@ -205,10 +205,10 @@ impl Operator<'_> {
         .await
     }
 
-    /// Begins to delete a tenant: served no more at once, its rows and blobs
-    /// removed by the job `delete-tenants`.
+    /// Starts the deletion of a tenant. Its credentials stop working at once;
+    /// the job `delete-tenants` removes its rows and blobs.
     ///
-    /// Idempotent: a tenant is deleted once, and its report stays.
+    /// Idempotent: a tenant is deleted once, and its deletion report is kept.
     ///
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].
@@ -221,7 +221,7 @@ impl Operator<'_> {
         .await
     }
 
-    /// How far a tenant's deletion is, and what it removed.
+    /// Returns the progress and the report of a tenant's deletion.
     ///
     /// # Errors
     /// [`EngineError::DeletionNotFound`], [`EngineError::Index`].

@@ -1,4 +1,4 @@
-//! What a tenant holds, beside what it may hold.
+//! Usage and limits of a tenant.
 
 use keepsake_core::{Limits, TenantId};
 use keepsake_index::TenantUsage;
@@ -6,17 +6,17 @@ use keepsake_index::TenantUsage;
 use super::Operator;
 use crate::EngineError;
 
-/// What a tenant holds, as its counters say, and its limits.
+/// A tenant's usage according to its counters, and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageReport {
-    /// What it holds.
+    /// The usage.
     pub usage: TenantUsage,
-    /// The limits in force: its own where it has some, else the configured.
+    /// The limits in force: the tenant's own, or else the configured defaults.
     pub limits: Limits,
 }
 
 impl Operator<'_> {
-    /// What a tenant holds and may hold.
+    /// Returns the usage and the limits of a tenant.
     ///
     /// # Errors
     /// [`EngineError::TenantNotFound`], [`EngineError::Index`].

@@ -1,9 +1,9 @@
-//! The search indexes in memory of this replica, bounded by bytes together.
+//! The search indexes cached in this replica, with one limit on their bytes.
 //!
-//! An index knows how far it goes (`seq`) and under which purge epoch. Each
-//! search asks for what changed since, and applies it, before it looks. What two
-//! searches learn at the same time is applied in the order of the store, so that
-//! an index never goes back.
+//! An index records how far it is complete (`seq`) and its purge epoch. Each
+//! search first queries the changes since then and applies them. The changes
+//! from concurrent searches are applied in the order of the store, so that an
+//! index never goes back to an older state.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -24,36 +24,38 @@ use crate::fair::{FairSlot, FairSlots};
 use crate::jobs::index_found;
 use crate::{Engine, EngineError};
 
-/// Memories without terms that are asked about again at each search, at most.
+/// Maximum number of memories without terms that each search queries again.
 const UNINDEXED_AT_ONCE: usize = 256;
-/// Memories up to which all postings are made at once.
+/// Maximum number of memories for which postings are built while loading.
 const FEW_MEMORIES: usize = 64;
-/// Bytes of rows up to which the postings of a store are waited for while they
-/// are made: those of some thousand memories, for about a tenth of a second. A
-/// search that read the rows meanwhile would take a core from it.
+/// Bytes of rows up to which a search waits for the postings of a store that
+/// are being built. This is a few thousand memories and about a tenth of a
+/// second. A search that read the rows instead would take a core from the
+/// build.
 const SOON_MADE_BYTES: usize = 8 << 20;
-/// How long they are waited for at most.
+/// Longest wait for postings.
 const SOON_MADE: Duration = Duration::from_millis(150);
-/// Bytes that a memory takes here beside its postings.
+/// Bytes of a memory in this cache besides its postings.
 const HEAD_BYTES: usize = 160;
 
 type Key = (TenantId, StoreId);
 
-/// The indexes of stores that were searched, the longest unused leave first.
+/// The indexes of recently searched stores; evicts the least recently used.
 pub(crate) struct Cache {
-    /// What one store may take: one that takes most of the room is not kept.
+    /// Maximum bytes of one store; a store that fills most of the cache is not
+    /// kept.
     max_store_bytes: usize,
     stores: DividedLru<Arc<SearchedStore>>,
-    /// Postings are made for one store at a time: it takes a core for a while.
+    /// Postings are built for one store at a time, since this uses a core.
     builds: FairSlots,
-    /// Stores are read whole two at a time, one of each tenant: each may take what
-    /// it weighs.
+    /// Two whole stores are loaded at a time, one of each tenant, since each
+    /// load may take as much memory as the store.
     loads: FairSlots,
-    /// The same of stores that are given terms.
+    /// Limits how many stores get missing terms at a time.
     indexings: Arc<Semaphore>,
-    /// As many searches are under way as there are cores: more would take the
-    /// threads that contents are read by, and none would be answered earlier. One
-    /// tenant has half of them, its loads of stores included.
+    /// At most one search per core runs at a time. More would occupy the
+    /// threads that read contents, and no search would finish earlier. One
+    /// tenant may use half of the slots, including its loads of stores.
     pub(super) searches: FairSlots,
 }
 
@@ -70,12 +72,12 @@ impl Cache {
         }
     }
 
-    /// Bytes that are kept.
+    /// Total bytes of the cache entries.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.stores.size_bytes()
     }
 
-    /// An index of which nothing was loaded.
+    /// An index without any loaded data.
     fn unloaded(&self) -> Arc<SearchedStore> {
         Arc::new(SearchedStore {
             max_postings_bytes: self.max_store_bytes,
@@ -83,8 +85,8 @@ impl Cache {
         })
     }
 
-    /// Weighs a store's index, which has grown or shrunk. One that takes most
-    /// of the room is not kept: all others would leave for it.
+    /// Updates the weight of a store's index. An index that fills most of the
+    /// cache is removed, since it would evict all others.
     fn weigh(&self, key: Key, store: &Arc<SearchedStore>) {
         let bytes = store.bytes.load(Ordering::Relaxed);
         if bytes > self.max_store_bytes {
@@ -109,38 +111,38 @@ impl fmt::Debug for Cache {
 #[derive(Default)]
 pub(super) struct SearchedStore {
     state: RwLock<State>,
-    /// Held by the one that loads the store, which others wait for.
+    /// Held while one search loads the store; other searches wait for it.
     loading: Mutex<()>,
     is_building: AtomicBool,
-    /// Whether its postings are being made and are worth waiting for, and where
-    /// it is told that they are.
+    /// Whether its postings are being built and worth waiting for, and the
+    /// notification for their end.
     is_soon_made: AtomicBool,
     made: Notify,
-    /// What all its postings may take, and whether they would take more: then
-    /// each search reads the rows for its own words.
+    /// Maximum bytes of all its postings, and whether they exceed it. If so,
+    /// each search reads the rows for its words.
     max_postings_bytes: usize,
     is_large: AtomicBool,
-    /// What it weighs, and whether it was loaded: known without the lock, which
-    /// a search holds for as long as it takes.
+    /// Its bytes, and whether it is loaded. These are readable without the
+    /// lock, which a search holds until it ends.
     bytes: AtomicUsize,
     is_loaded: AtomicBool,
-    /// Whether there are memories without terms, and whether that is seen to;
-    /// where it was in vain, it is left to the job.
+    /// Whether there are memories without terms, and whether a task adds them.
+    /// After a failure this stays set, and the job adds the terms.
     has_unindexed: AtomicBool,
     is_indexing: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    /// `None`: nothing was loaded.
+    /// `None`: nothing is loaded.
     place: Option<SearchPlace>,
     postings: Postings,
     heads: HashMap<MemoryId, Known>,
-    /// Memories whose content has no terms yet.
+    /// Memories without terms of their content.
     unindexed: BTreeSet<MemoryId>,
 }
 
-/// What is known of a memory beside its terms.
+/// Data of a memory besides its terms.
 struct Known {
     blob_id: VersionId,
     sha256: ContentHash,
@@ -156,8 +158,8 @@ impl SearchedStore {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the store. Never waits on the runtime's thread for
-    /// what holds the lock.
+    /// The parameters of the query for changes. Waits for the lock on a
+    /// blocking thread, never on the runtime's thread.
     async fn since(self: &Arc<Self>, may_be_whole: bool) -> Result<SearchSince, EngineError> {
         if let Ok(state) = self.state.try_read() {
             return Ok(state.since(may_be_whole));
@@ -166,7 +168,7 @@ impl SearchedStore {
         off_the_runtime(move || store.read().since(may_be_whole)).await
     }
 
-    /// Whether the store is seen to be at `place`, or past it.
+    /// Whether the store is known to be at `place` or past it.
     fn is_at(&self, place: SearchPlace) -> bool {
         let state = self.state.try_read();
         state.is_ok_and(|state| {
@@ -175,8 +177,8 @@ impl SearchedStore {
         })
     }
 
-    /// Drops the index if it is still the one at `place`: the next search loads the
-    /// store.
+    /// Drops the index if it is still at `place`, so that the next search loads
+    /// the store.
     fn forget(&self, place: SearchPlace) {
         let mut state = self.write();
         if state.place == Some(place) {
@@ -185,24 +187,23 @@ impl SearchedStore {
         }
     }
 
-    /// Whether the postings of all memories are made, or never will be.
+    /// Whether the postings of all memories are built, or never will be.
     pub(super) fn has_postings(&self) -> bool {
         self.is_large.load(Ordering::Relaxed) || self.read().postings.has_all()
     }
 
-    /// Waits for the postings of a store that is not large, where they are being
-    /// made.
+    /// Waits for the postings of a small store if they are being built.
     pub(super) async fn wait_for_postings(&self) {
         let made = self.made.notified();
-        // Read anew meanwhile, it may be so small that it has them already.
+        // A store reloaded meanwhile may be so small that it has them already.
         let has_all = || self.state.try_read().is_ok_and(|state| state.postings.has_all());
         if self.is_soon_made.load(Ordering::Acquire) && !has_all() {
-            // Without them the rows are read, as for a store that is larger.
+            // After a timeout the search reads the rows, as for a large store.
             let _ = tokio::time::timeout(SOON_MADE, made).await;
         }
     }
 
-    /// Makes them.
+    /// Builds the postings.
     fn build(&self) {
         let builder = self.read().postings.builder();
         let Some(builder) = builder else {
@@ -217,8 +218,8 @@ impl SearchedStore {
         self.note(&mut state);
     }
 
-    /// Notes what others ask without the lock. Postings that have outgrown what
-    /// a store may take go, so that its rows can stay.
+    /// Updates the values that are readable without the lock. Drops postings
+    /// that exceed the limit of a store, so that its rows can stay.
     fn note(&self, state: &mut State) {
         if state.postings.has_all() && state.bytes() > self.max_postings_bytes {
             state.postings.drop_all();
@@ -230,14 +231,14 @@ impl SearchedStore {
             .store(!state.unindexed.is_empty(), Ordering::Relaxed);
     }
 
-    /// Applies what a query that asked for the changes after `asked` told; answers
-    /// whether anything is another now.
+    /// Applies the result of a query for the changes after `asked`; returns
+    /// whether the index changed.
     fn apply(&self, asked: Option<SearchPlace>, changes: SearchChanges) -> bool {
         let place = changes.place;
         if changes.is_whole {
             let whole = State::whole(changes, self.max_postings_bytes);
             let mut state = self.write();
-            // Another may have loaded it meanwhile.
+            // Another search may have loaded it meanwhile.
             let is_newer = state.place.is_none_or(|known| known.order() < place.order());
             if is_newer {
                 *state = whole;
@@ -247,9 +248,9 @@ impl SearchedStore {
             return is_newer;
         }
         let mut state = self.write();
-        // Changes that were already applied are ignored, and so are those of another
-        // epoch. An index that is behind the query's place was loaded after the query
-        // began: the changes leave a gap to it.
+        // Changes that were already applied are ignored, and so are those of
+        // another epoch. An index loaded after the query began may be ahead of
+        // it; then the changes do not connect to its place.
         let follows = state.place.is_some_and(|known| {
             known.purge_epoch == place.purge_epoch
                 && known.seq <= place.seq
@@ -268,7 +269,7 @@ impl SearchedStore {
     /// The best hits, in the order of all hits of a search.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] where the query asks for too much of the store.
+    /// [`EngineError::Invalid`] when the query is too broad for the store.
     pub(super) fn search(&self, place: usize, asked: &Asked) -> Result<Vec<Candidate>, EngineError> {
         let state = self.read();
         let is_after = |score: f64, path: &MemoryPath| match &asked.after {
@@ -344,7 +345,7 @@ impl State {
         state
     }
 
-    /// The memories that are to be given terms, a page of them.
+    /// A page of the memories without terms.
     fn unindexed(&self, (tenant_id, store_id): Key) -> Vec<Unindexed> {
         let purge_epoch = self.place.map_or(0, |place| place.purge_epoch);
         let ids = self.unindexed.iter().take(UNINDEXED_AT_ONCE);
@@ -360,8 +361,9 @@ impl State {
         .collect()
     }
 
-    /// Whether a memory has no terms still, and is known to have none: it is
-    /// told of at each search, which must not wear the postings out.
+    /// Whether a memory still has no terms and is known to have none. Each
+    /// search receives it again, and replacing it each time would degrade the
+    /// postings.
     fn is_known_unindexed(&self, memory_id: MemoryId, head: &SearchHead) -> bool {
         let known = self.heads.get(&memory_id);
         head.terms.is_none()
@@ -424,8 +426,8 @@ fn tell_damaged(memory_id: MemoryId) {
 }
 
 impl Engine {
-    /// The index of a store, brought up to now by one query; where the store is
-    /// read whole after it, with what lets others be.
+    /// Returns the index of a store, updated by one query. After a full load it
+    /// also returns the slot of the load.
     pub(super) async fn searched_store(
         &self,
         tenant_id: TenantId,
@@ -440,7 +442,7 @@ impl Engine {
             return Ok((store, None));
         }
         let turn = store.loading.lock().await;
-        // Loaded meanwhile, it is asked again: that may have begun before this did.
+        // Queried again, since that load may have started before this search.
         if store.is_loaded.load(Ordering::Relaxed) && self.catch_up(key, &store, false).await? {
             drop(turn);
             return Ok((store, None));
@@ -451,8 +453,8 @@ impl Engine {
         Ok((store, Some(load)))
     }
 
-    /// Applies what changed since; `false`: that would be the whole store, which
-    /// it may not be.
+    /// Applies the changes since the last query; `false`: that would be the
+    /// whole store, which `may_be_whole` does not allow.
     async fn catch_up(
         &self,
         key: Key,
@@ -470,7 +472,7 @@ impl Engine {
             && changes.is_whole
             && changes.place.purge_epoch <= known.purge_epoch
         {
-            // Not history that was removed: the database was restored.
+            // The purge epoch is not newer: the database was restored.
             let store = Arc::clone(store);
             off_the_runtime(move || store.forget(known)).await?;
         }
@@ -493,10 +495,10 @@ impl Engine {
         Ok(true)
     }
 
-    /// Begins to give terms to memories that have none, as a replica of an
-    /// earlier release leaves them until the job comes.
+    /// Starts to add terms to memories without them. A replica of an earlier
+    /// release leaves such memories until the job runs.
     fn index_meanwhile(&self, key: Key, store: &Arc<SearchedStore>) {
-        // Where others are at it, a later search does it, or the job.
+        // If all permits are taken, a later search or the job does it.
         let Ok(permit) = Arc::clone(&self.0.searched.indexings).try_acquire_owned() else {
             return;
         };
@@ -525,13 +527,13 @@ impl Engine {
         });
     }
 
-    /// Begins to make all postings of a store that was searched without.
+    /// Starts to build all postings of a store that was searched without them.
     pub(super) fn make_postings(&self, tenant_id: TenantId, store_id: StoreId, store: &Arc<SearchedStore>) {
         if store.is_building.swap(true, Ordering::Relaxed) {
             return;
         }
         let engine = self.clone();
-        // Nobody else may need it any more when its turn comes.
+        // The store may be evicted before the slot is free.
         let store = Arc::downgrade(store);
         tokio::spawn(async move {
             let slot = engine.0.searched.builds.take(tenant_id).await;
@@ -564,13 +566,13 @@ mod tests {
     #[tokio::test]
     async fn postings_are_waited_for_while_they_are_made_and_worth_it() {
         let store = SearchedStore::default();
-        store.wait_for_postings().await; // nobody makes them
+        store.wait_for_postings().await; // no build is running
         store.is_soon_made.store(true, Ordering::Release);
         let mut waiting = std::pin::pin!(store.wait_for_postings());
         assert!(poll!(waiting.as_mut()).is_pending());
         store.is_soon_made.store(false, Ordering::Release);
         store.made.notify_waiters();
         assert!(poll!(waiting).is_ready());
-        store.wait_for_postings().await; // they are made
+        store.wait_for_postings().await; // they are built
     }
 }

@@ -1,20 +1,20 @@
-//! A cache of the stores' search indexes that is divided among tenants.
+//! A cache of search indexes that is divided among tenants.
 //!
-//! Above its bound, it evicts the least recently used entry of the tenant that
-//! has the most bytes. So a tenant that searches many stores evicts its own, and
-//! a tenant with little in the cache keeps it.
+//! Above its limit it evicts the least recently used entry of the tenant with
+//! the most bytes. So a tenant that searches many stores evicts its own
+//! entries, and a tenant with few bytes keeps its entries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use keepsake_core::{StoreId, TenantId};
 
-/// Bytes that an entry takes beside its value.
+/// Bytes of an entry besides its value.
 const ENTRY_BYTES: u64 = 512;
 
 type Key = (TenantId, StoreId);
 
-/// Entries by tenant and store, bounded by bytes together.
+/// Entries by tenant and store, with one limit on their bytes.
 #[derive(Debug)]
 pub(super) struct DividedLru<V> {
     max_bytes: u64,
@@ -24,7 +24,7 @@ pub(super) struct DividedLru<V> {
 #[derive(Debug)]
 struct Entries<V> {
     bytes: u64,
-    /// Counts uses: an entry's number is that of its last one.
+    /// Number of uses so far; each entry has the number of its last use.
     uses: u64,
     by_tenant: HashMap<TenantId, OfTenant<V>>,
 }
@@ -55,7 +55,7 @@ impl<V: Clone> DividedLru<V> {
         }
     }
 
-    /// Finds an entry, or makes one that weighs nothing yet.
+    /// Finds an entry, or adds one with the weight of an empty value.
     pub(super) fn get_or_insert(&self, key: Key, make: impl FnOnce() -> V) -> V {
         let mut entries = self.lock();
         if let Some(value) = entries.touch(key) {
@@ -67,7 +67,7 @@ impl<V: Clone> DividedLru<V> {
         value
     }
 
-    /// Puts an entry in, or weighs it again.
+    /// Adds an entry, or updates its value and weight.
     pub(super) fn insert(&self, key: Key, value: V, bytes: u64) {
         let mut entries = self.lock();
         entries.remove(key);
@@ -105,7 +105,7 @@ impl<V: Clone> Entries<V> {
         Some(entry.value.clone())
     }
 
-    /// Puts an entry in where there is none.
+    /// Adds an entry that does not exist yet.
     fn insert(&mut self, (tenant_id, store_id): Key, value: V, bytes: u64) {
         self.uses += 1;
         let used = self.uses;

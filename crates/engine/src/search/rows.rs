@@ -1,4 +1,4 @@
-//! The search terms that a change brings with its content.
+//! The search terms of the content of a change.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::off_the_runtime;
 use crate::protocol::Proposed;
 use crate::{Engine, EngineError};
 
-/// Bytes from which on a text is analysed off the runtime: some tenths of a
-/// millisecond.
+/// Texts from this size are analysed on a blocking thread: it takes some tenths
+/// of a millisecond.
 const LONG_TEXT_BYTES: usize = 16 << 10;
 
-/// A text that a memory is given.
+/// The content of a memory after a change.
 enum Text {
     New(Content),
     Earlier(Arc<str>),
@@ -39,7 +39,7 @@ impl Text {
 }
 
 impl Engine {
-    /// The search terms of each change that brings content.
+    /// The search terms of each change with content.
     pub(crate) async fn search_rows(
         &self,
         changes: &[Proposed],

@@ -1,7 +1,7 @@
-//! What goes on in sessions: noted here, written with the access times.
+//! Use and events of sessions, recorded in memory; written with access times.
 //!
-//! A request never waits for, nor causes, a write. A crash may forget what was
-//! noted since the last flush, no more.
+//! A request never waits for a write and never causes one. A crash loses at
+//! most the records since the last flush.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
@@ -14,12 +14,13 @@ use crate::Engine;
 
 /// Rows of one batch.
 const BATCH_ROWS: usize = 500;
-/// Events kept for a database that does not answer, and their bytes, about. Above
-/// this, the oldest of the tenant with the most bytes go.
+/// Maximum number of events kept while the database is unavailable, and their
+/// approximate bytes. Above this, the oldest events of the tenant with the most
+/// bytes are dropped.
 const MAX_EVENTS: usize = 50_000;
 const MAX_EVENT_BYTES: usize = 32 << 20;
 
-/// What was noted since the last flush.
+/// The records since the last flush.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     used: Mutex<HashMap<(TenantId, SessionId), Timestamp>>,
@@ -32,7 +33,7 @@ struct Events {
     by_tenant: BTreeMap<TenantId, OfTenant>,
     count: usize,
     bytes: usize,
-    /// The tenant whose events were written last: the next one is first in turn.
+    /// The tenant whose events were written last; the next tenant comes first.
     last_written: Option<TenantId>,
 }
 
@@ -91,8 +92,8 @@ impl Events {
         batch
     }
 
-    /// Takes off the events of a batch that was written: the oldest of their
-    /// tenants, unless newer ones evicted some of them meanwhile.
+    /// Removes the events of a written batch. They are the oldest of their
+    /// tenants, unless newer events evicted some of them meanwhile.
     fn written(&mut self, batch: &[SessionEvent]) {
         let written: HashSet<_> = batch.iter().map(|event| event.event_id).collect();
         let tenants: HashSet<_> = batch.iter().map(|event| event.tenant_id).collect();
@@ -107,7 +108,7 @@ impl Events {
         }
     }
 
-    /// Keeps those events of a tenant that `keep` says.
+    /// Keeps only the events of a tenant for which `keep` returns true.
     fn retain(&mut self, tenant_id: TenantId, keep: impl Fn(&SessionEvent) -> bool) {
         let Some(mut own) = self.by_tenant.remove(&tenant_id) else {
             return;
@@ -124,7 +125,7 @@ impl Events {
     }
 }
 
-/// What an event takes in memory, about.
+/// Approximate bytes of an event in memory.
 fn bytes_of(event: &SessionEvent) -> usize {
     let place = event.place.as_ref();
     let paths = place.map_or(0, |place| {
@@ -138,7 +139,8 @@ fn bytes_of(event: &SessionEvent) -> usize {
 }
 
 impl Activity {
-    /// Notes that a session was used; a use that is later already stays.
+    /// Notes that a session was used; a later use that is already noted is
+    /// kept.
     pub(crate) fn used(&self, tenant_id: TenantId, session_id: SessionId, at: Timestamp) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let noted = used.entry((tenant_id, session_id)).or_insert(at);
@@ -165,7 +167,7 @@ impl Activity {
         self.events().push(event);
     }
 
-    /// Events of a session that are noted and perhaps not written yet.
+    /// Noted events of a session, which may not be written yet.
     pub(super) fn noted(&self, tenant_id: TenantId, session_id: SessionId) -> Vec<SessionEvent> {
         let events = self.events();
         let own = events.by_tenant.get(&tenant_id);
@@ -176,8 +178,8 @@ impl Activity {
             .collect()
     }
 
-    /// Drops the events of a store, or of all stores: an erasure does not find
-    /// them here.
+    /// Drops the events of a store, or of all stores, since an erasure cannot
+    /// remove events from this buffer.
     pub(crate) fn forget(&self, tenant_id: TenantId, store_id: Option<StoreId>) {
         self.events().retain(tenant_id, |event| {
             let of_event = event.place.as_ref().map(|place| place.store_id);
@@ -186,7 +188,7 @@ impl Activity {
     }
 }
 
-/// Uses that are not written yet; dropping it puts them back.
+/// Uses that are not yet written; dropping the value puts them back.
 struct TakenUses<'a> {
     activity: &'a Activity,
     uses: Vec<SessionUse>,
@@ -205,7 +207,7 @@ impl Engine {
         self.0.sessions.note(event);
     }
 
-    /// Writes when sessions were used; what could not be written is kept.
+    /// Writes when sessions were used; uses that could not be written are kept.
     pub(crate) async fn write_session_use(&self) -> Result<(), IndexError> {
         let activity = &self.0.sessions;
         let mut taken = TakenUses {
@@ -220,10 +222,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the events noted so far. They are taken off only once they are
-    /// written, so that whoever asks here finds each of them.
+    /// Writes the events noted so far. They stay in the buffer until they are
+    /// written, so that a query on this replica finds each of them.
     ///
-    /// One that the index refuses is dropped: it must not keep the others.
+    /// An event that the index refuses is dropped, so that the others are
+    /// written.
     pub(crate) async fn write_events(&self) -> Result<(), IndexError> {
         let events = || self.0.sessions.events();
         let mut left = events().count;

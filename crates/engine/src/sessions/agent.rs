@@ -1,5 +1,5 @@
-//! The agent of a session: kept, never looked into, and always answered in the
-//! one form that clients know.
+//! The agent of a session: stored without interpretation, and always returned
+//! in the one form that clients expect.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::draft::check_foreign_id;
 use crate::EngineError;
 use crate::stores::invalid;
 
-/// Bytes of an agent as JSON, at most.
+/// Maximum bytes of an agent as JSON.
 const AGENT_BYTES: usize = 256 << 10;
 
-/// An agent as it is answered, and by what sessions are listed.
+/// An agent in the form of answers, with its fields for listings.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Agent {
     pub(super) shown: JsonText,
@@ -23,7 +23,7 @@ pub(super) struct Agent {
     pub(super) version: i64,
 }
 
-/// The fields of an object, each as its text.
+/// The fields of an object, each as JSON text.
 type Fields<'a> = BTreeMap<String, &'a RawValue>;
 
 /// A field of an agent: the given text, or a default.
@@ -34,7 +34,7 @@ enum Field<'a> {
     Made(Value),
 }
 
-/// An agent in the one form that clients know.
+/// An agent in the one form that clients expect.
 #[derive(Serialize)]
 struct Shown<'a> {
     r#type: &'static str,
@@ -52,14 +52,13 @@ struct Shown<'a> {
 }
 
 impl Agent {
-    /// Reads the id of an agent, or an object with it and some of its fields.
+    /// Parses an agent's id, or an object with the id and some fields.
     ///
     /// Fields are checked and copied as text: a tree of them could take a hundred
     /// times as much memory.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] for a field that is not what clients would find in
-    /// an answer.
+    /// [`EngineError::Invalid`] for a field that would be invalid in an answer.
     pub(super) fn resolve(given: &JsonText) -> Result<Self, EngineError> {
         let mut given = match kind(given.as_str()) {
             Kind::String => Fields::from([("id".to_owned(), raw(given.as_str())?)]),
@@ -78,7 +77,7 @@ impl Agent {
             return invalid("agent.id", "must be a string");
         };
         check_foreign_id("agent.id", &id)?;
-        // 0: the version was left out, and nothing here knows which is the latest.
+        // 0: the version was omitted, and the latest one is unknown here.
         let version = given.remove("version").map_or(Ok(0), |version| {
             let version = serde_json::from_str(version.get()).ok();
             let version = version.filter(|version| *version >= 0);
@@ -118,7 +117,7 @@ impl Agent {
     }
 }
 
-/// What a JSON text begins as.
+/// The type of a JSON text, from its first character.
 enum Kind {
     String,
     Object,
@@ -139,7 +138,7 @@ fn raw(text: &str) -> Result<&RawValue, EngineError> {
     serde_json::from_str(text).map_err(|_| EngineError::Internal("a text that is not JSON"))
 }
 
-/// Reads the fields of an object and drops those that are null.
+/// Parses the fields of an object and drops null fields.
 fn fields<'a>(text: &'a str, field: &'static str) -> Result<Fields<'a>, EngineError> {
     let Ok(mut fields) = serde_json::from_str::<Fields<'a>>(text) else {
         return invalid(field, "must have names that are valid texts");
@@ -152,7 +151,7 @@ fn string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// The model as an object, of which its id alone may be given.
+/// The model as an object; a string is taken as its id.
 fn model(given: Option<&RawValue>) -> Result<BTreeMap<String, Field<'_>>, EngineError> {
     let of_id = |id| Ok(BTreeMap::from([("id".to_owned(), id)]));
     let Some(given) = given else {
@@ -168,7 +167,7 @@ fn model(given: Option<&RawValue>) -> Result<BTreeMap<String, Field<'_>>, Engine
     if fields.get("id").copied().and_then(string).is_none() {
         return invalid("agent.model.id", "must be a string");
     }
-    // It may be given as a word, and is answered as an object.
+    // The request may contain a string; the answer contains an object.
     let effort = fields.get("effort").copied().and_then(string);
     let effort = effort.map(|effort| Field::Made(json!({"type": effort})));
     if effort.is_some() {
@@ -242,7 +241,7 @@ mod tests {
             shown(json!({"type": "agent", "id": "agent_1", "version": null})),
             bare
         );
-        // What was answered is taken again as it is.
+        // An answer is accepted as a request unchanged.
         assert_eq!(shown(bare.clone()), bare);
         let overridden = shown(json!({
             "type": "agent_with_overrides", "id": "agent_1", "version": 3, "model": {"id": "m", "effort": "high"},

@@ -1,4 +1,4 @@
-//! Stores attached to a session: added, changed and taken off while it lives.
+//! Attachments of stores to a session: added, changed and removed.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use crate::cursor::{MAX_SESSION_LIMIT, Query};
 use crate::stores::invalid;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
-/// Characters of instructions, at most.
+/// Maximum number of characters of instructions.
 const INSTRUCTION_CHARS: usize = 4096;
 
-/// A store to be attached.
+/// A store to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachmentDraft {
     /// The store.
     pub store_id: StoreId,
-    /// What the session may do with it; read and write where unset.
+    /// The session's access to the store; read and write if unset.
     pub access: Option<Access>,
-    /// What the agent is told about it: at most 4,096 characters.
+    /// Instructions for the agent: at most 4,096 characters.
     pub instructions: Option<String>,
 }
 
-/// How an attachment is to change; what is `None` stays.
+/// The changes of an attachment; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttachmentEdit {
-    /// What the session may do with the store.
+    /// The session's access to the store.
     pub access: Option<Access>,
-    /// What the agent is told about it: at most 4,096 characters.
+    /// Instructions for the agent: at most 4,096 characters.
     pub instructions: Option<String>,
 }
 
@@ -46,8 +46,8 @@ pub(super) fn check_instructions(instructions: &str) -> Result<(), EngineError> 
 }
 
 impl Engine {
-    /// Lists what is attached to a session, in the order of its attaching; all of
-    /// it where no limit is asked for.
+    /// Lists the attachments of a session in the order of attaching; all of
+    /// them if no limit is set.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -79,7 +79,7 @@ impl Engine {
         self.page_of(identity, items, limit, place).await
     }
 
-    /// Finds what is attached to a session, by its own id or the store's.
+    /// Finds an attachment of a session, by its id or its store's id.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
@@ -98,8 +98,8 @@ impl Engine {
     /// Attaches a store to a session.
     ///
     /// # Errors
-    /// [`EngineError::PermissionDenied`] (also where the credential lacks what
-    /// the session is to be given), [`EngineError::Invalid`],
+    /// [`EngineError::PermissionDenied`] (also when the credential lacks rights
+    /// that the session would get), [`EngineError::Invalid`],
     /// [`EngineError::StoreNotFound`], [`EngineError::SessionNotFound`],
     /// [`EngineError::SessionArchived`], [`EngineError::KeyReused`],
     /// [`EngineError::Index`].
@@ -122,9 +122,9 @@ impl Engine {
         attachment_of(&session, name)
     }
 
-    /// Changes what a session may do with a store, and what is told about it.
+    /// Changes a session's access to a store, and the instructions for it.
     ///
-    /// Felt on every replica within five seconds.
+    /// Takes effect on every replica within five seconds.
     ///
     /// # Errors
     /// As [`Engine::attach`], and [`EngineError::ResourceNotFound`].
@@ -155,9 +155,9 @@ impl Engine {
         attachment_of(&session, name)
     }
 
-    /// Takes a store off a session; answers what was attached.
+    /// Detaches a store from a session; returns the removed attachment.
     ///
-    /// Felt on every replica within five seconds.
+    /// Takes effect on every replica within five seconds.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::SessionNotFound`],
