@@ -1,13 +1,13 @@
-//! What is in memory of one store to answer its queries.
+//! The search index of one store, in process memory.
 //!
-//! The rows of the store's memories, brought up to date memory by memory, and
-//! their postings. A memory that changes gets a new slot; the old one is passed
-//! over until so many are dead that all is made anew. What is counted (memories,
-//! frequencies, lengths) is of the live ones alone, always.
+//! It holds the rows of the store's memories, updated memory by memory, and their
+//! postings. A changed memory gets a new slot, and its old slot is dead. When too
+//! many slots are dead, the index is rebuilt. All counts (memories, frequencies,
+//! lengths) cover live slots only.
 //!
-//! To read a store's rows takes far less than to make all postings, so that a
-//! query that comes before they are made reads the rows for its own words alone.
-//! It finds the same.
+//! Reading a store's rows takes far less time than building all postings. So a
+//! query that arrives before the postings are built reads the rows for its own
+//! terms only. It finds the same hits.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub(crate) use dictionary::Dictionary;
 use dictionary::Making;
 pub(crate) use needed::Needed;
 
-/// Slots that may be dead before it is asked whether they are too many.
+/// Minimum number of dead slots before the index considers a rebuild.
 const MIN_DEAD: usize = 64;
 
-/// The numbering that comes next in this process.
+/// The next numbering of slots in this process.
 static NEXT_NUMBERING: AtomicU64 = AtomicU64::new(0);
 
 /// The search index of one store.
@@ -40,16 +40,15 @@ pub struct Postings {
     slots: Vec<Slot>,
     by_memory: HashMap<MemoryId, u32>,
     live: usize,
-    /// Positions of the contents that are indexed, and how many those are.
+    /// Positions of the indexed contents, and the number of these contents.
     content_positions: u64,
     contents: u64,
     path_positions: u64,
-    /// The postings of all slots, once they are made.
+    /// The postings of all slots, once they are built.
     all: Option<Dictionary>,
-    /// Bytes that postings may take while they are made, those of one query too.
+    /// Maximum bytes for building postings, including those of one query.
     room: usize,
-    /// Which numbering the slots have: each is of one index alone, and of one
-    /// time of it.
+    /// Identifies the numbering of the slots; unique to one index between two rebuilds.
     numbering: u64,
 }
 
@@ -69,22 +68,22 @@ impl Default for Postings {
     }
 }
 
-/// A memory as it was at one time.
+/// A memory at one point in time.
 #[derive(Clone)]
 pub(crate) struct Slot {
     pub(crate) memory: MemoryId,
     pub(crate) path: Arc<MemoryPath>,
-    /// The row of the content; empty where it is not indexed.
+    /// The row of the content; empty if the content is not indexed.
     content: Arc<[u8]>,
-    /// The row of the path, made here: a memory that moves keeps the other.
+    /// The row of the path, made here, so that a moved memory keeps the content's row.
     path_row: Arc<[u8]>,
-    /// Positions of the two.
+    /// Positions of the content and of the path.
     pub(crate) length: u32,
     pub(crate) path_length: u32,
     pub(crate) is_live: bool,
 }
 
-/// Where in a memory a term may be.
+/// The fields of a memory that can contain a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field {
     Content,
@@ -105,7 +104,7 @@ fn to_u32(number: usize) -> u32 {
 }
 
 impl Postings {
-    /// Of no memories; to make postings may take about `room` bytes.
+    /// An empty index; building postings may take about `room` bytes.
     pub fn within(room: usize) -> Self {
         Self {
             room,
@@ -113,24 +112,24 @@ impl Postings {
         }
     }
 
-    /// How many memories are in it.
+    /// The number of memories in the index.
     pub const fn len(&self) -> usize {
         self.live
     }
 
-    /// Whether there is no memory in it.
+    /// Whether the index has no memories.
     pub const fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// Sets what is known of a memory: where it is, and the row of its content.
+    /// Sets a memory's path and the row of its content.
     ///
-    /// Without a row, and with one that is damaged from the beginning, the
-    /// memory is found by its path alone.
+    /// Without a row, or with a row whose head is damaged, search finds the memory only
+    /// by its path.
     ///
     /// # Errors
-    /// [`DamagedRow`] in the latter case, and, once all postings are made, where
-    /// the row is damaged further on: then the terms before that are found.
+    /// [`DamagedRow`] if the row's head is damaged. If all postings are built, also
+    /// when the row is damaged later; then search finds the terms before the damage.
     pub fn set(
         &mut self,
         memory: MemoryId,
@@ -162,19 +161,19 @@ impl Postings {
         result.and(added)
     }
 
-    /// Takes a memory out.
+    /// Removes a memory.
     pub fn remove(&mut self, memory: MemoryId) {
         self.retire(memory);
         self.tidy();
     }
 
-    /// Where a memory is; `None` when it is not in it.
+    /// A memory's path; `None` if the index does not have the memory.
     pub fn path_of(&self, memory: MemoryId) -> Option<&MemoryPath> {
         let slot = self.by_memory.get(&memory)?;
         Some(&self.slots[*slot as usize].path)
     }
 
-    /// Bytes of memory that it takes, to within what allocators round up.
+    /// Memory use in bytes, without the overhead of the allocator.
     pub fn size_bytes(&self) -> usize {
         let slots: usize = self
             .slots
@@ -188,14 +187,14 @@ impl Postings {
         size_of::<Self>() + slots + self.by_memory.len() * 32 + postings
     }
 
-    /// Whether the postings of all memories are made.
+    /// Whether the postings of all memories are built.
     pub const fn has_all(&self) -> bool {
         self.all.is_some()
     }
 
-    /// What makes the postings of all memories; `None`: they are made.
+    /// A builder for the postings of all memories; `None` if they are built.
     ///
-    /// That takes a while, and needs nothing of this index meanwhile.
+    /// Building takes a while and does not need access to this index.
     pub fn builder(&self) -> Option<Builder> {
         self.all.is_none().then(|| Builder {
             slots: self.slots.clone(),
@@ -204,13 +203,13 @@ impl Postings {
         })
     }
 
-    /// Lets the postings of all memories go. They can be made again.
+    /// Drops the postings of all memories. They can be built again.
     pub fn drop_all(&mut self) {
         self.all = None;
     }
 
-    /// Takes postings that were made, with what came since; those of another
-    /// index, and of before the slots were numbered anew, are dropped.
+    /// Adopts built postings and adds later changes. Drops the postings of another
+    /// index, and postings from before a rebuild.
     pub fn adopt(&mut self, built: Built) {
         if built.numbering != self.numbering || self.all.is_some() {
             return;
@@ -222,7 +221,7 @@ impl Postings {
             }
         }
         for (number, slot) in self.slots.iter().enumerate().skip(built.slots.len()) {
-            // A dead one is left out: nothing refers to its number.
+            // A dead slot is skipped, because nothing refers to its number.
             if slot.is_live {
                 let _ = all.add(to_u32(number), slot);
             }
@@ -263,16 +262,16 @@ impl Postings {
         slot.path_row = Arc::default();
     }
 
-    /// Numbers the slots anew where many of them are dead.
+    /// Rebuilds the index if many slots are dead.
     fn tidy(&mut self) {
         let dead = self.slots.len() - self.live;
         if dead < MIN_DEAD || dead < self.live / 2 {
             return;
         }
-        // With a numbering of its own.
+        // The new index has a new numbering.
         let old = std::mem::replace(self, Self::within(self.room));
         for slot in old.slots.into_iter().filter(|slot| slot.is_live) {
-            // What is damaged was told of when it came.
+            // Damage was reported when the row was set.
             let _ = self.add(slot);
         }
         if old.all.is_some() {
@@ -281,13 +280,13 @@ impl Postings {
         }
     }
 
-    /// The postings of what a query needs, read from the rows; `None`: they take
-    /// more than there is room for, which those of all memories then do, too.
+    /// The postings that a query needs, read from the rows; `None` if they do not fit
+    /// in memory, in which case those of all memories do not fit either.
     pub(crate) fn read(&self, needed: &Needed) -> Option<Dictionary> {
         Dictionary::of_needed(&self.slots, needed, self.room)
     }
 
-    /// The postings of all slots, if they are made.
+    /// The postings of all slots, if they are built.
     pub(crate) const fn all(&self) -> Option<&Dictionary> {
         self.all.as_ref()
     }
@@ -296,26 +295,25 @@ impl Postings {
         &self.slots
     }
 
-    /// What a length is held against: the average of the contents that are
-    /// indexed.
+    /// The average length of the indexed contents, for length normalisation.
     pub(crate) fn average_length(&self) -> f64 {
         average(self.content_positions, self.contents)
     }
 
-    /// The same for paths.
+    /// The average length of paths.
     pub(crate) fn average_path_length(&self) -> f64 {
         average(self.path_positions, self.live as u64)
     }
 }
 
-/// The rows of a store, of which all postings are to be made.
+/// The rows of a store whose postings are to be built.
 pub struct Builder {
     slots: Vec<Slot>,
     room: usize,
     numbering: u64,
 }
 
-/// Postings of a store as it was.
+/// Postings of a snapshot of a store.
 pub struct Built {
     all: Dictionary,
     slots: Vec<Slot>,
@@ -324,17 +322,16 @@ pub struct Built {
 }
 
 impl Built {
-    /// The memories whose rows are damaged; what comes after that in them is
-    /// not found.
+    /// Memories with a damaged row; search does not find the terms after the damage.
     pub fn damaged(&self) -> &[MemoryId] {
         &self.damaged
     }
 }
 
 impl Builder {
-    /// Makes them: some tenths of a second for a large store.
+    /// Builds the postings, which takes some tenths of a second for a large store.
     ///
-    /// `None`: that takes more than there is room for.
+    /// Returns `None` if they do not fit in memory.
     pub fn build(self) -> Option<Built> {
         let Making { dictionary, damaged } = Dictionary::of(&self.slots, self.room)?;
         let mut damaged: Vec<_> = (damaged.into_iter())
@@ -350,8 +347,8 @@ impl Builder {
     }
 }
 
-/// What one query may still look at. Counted, not timed, and of what is live
-/// alone: a query is too broad for a store wherever it is asked.
+/// The remaining work of a query. Work is counted, not timed, and only for live
+/// slots, so that a query is too broad for a store on every replica or on none.
 pub(crate) struct Budget(Cell<Option<u64>>);
 
 impl Budget {
@@ -359,7 +356,7 @@ impl Budget {
         Self(Cell::new(Some(looks)))
     }
 
-    /// Takes some off; answers whether they were there.
+    /// Consumes some of the budget; returns whether enough was left.
     #[inline]
     pub(crate) fn take(&self, looks: u64) -> bool {
         let left = self.0.get().and_then(|left| left.checked_sub(looks));
@@ -385,7 +382,8 @@ impl<'a> Searched<'a> {
         &self.store.slots[number as usize]
     }
 
-    /// Where `term` is in a field of a slot; nowhere once the budget is spent.
+    /// Passes the positions of `term` in a field of a slot to `sink`; passes none once
+    /// the budget is spent.
     pub(crate) fn positions_in(self, field: Field, term: u32, slot: u32, sink: impl FnMut(u32)) {
         if !self.budget.take(1) {
             return;

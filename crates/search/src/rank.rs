@@ -1,12 +1,12 @@
-//! Which memories a query finds, and in which order.
+//! Ranking: the memories that a query finds, and their order.
 //!
-//! BM25 with two fields: what a word counts for a memory grows with how often
-//! its content has it and its path has it, the path above the content, each
-//! held against how long it is, and with how few memories have it. Beside that,
-//! words of the query that stand near one another, and in the order of the
-//! query, count more than those that are scattered. The score is of the store's
-//! own numbers alone, and is added up in one order, so that every replica and
-//! both databases come to the same bits. Equal scores are in the order of paths.
+//! BM25 with two fields. A term's contribution grows with its frequency in the
+//! content and in the path, relative to their length, and with the term's rarity in
+//! the store. The path counts more than the content. In addition, words of the
+//! query that are near one another, and in the order of the query, count more than
+//! scattered ones. The score depends only on the store's own data and is summed in
+//! a fixed order, so every replica and both databases compute identical bits. Equal
+//! scores are ordered by path.
 
 use std::cmp::Ordering;
 
@@ -19,43 +19,42 @@ use crate::stems::Language;
 
 mod nearness;
 
-/// How soon more occurrences stop to count.
+/// BM25's k1: how quickly further occurrences stop counting.
 const K1: f64 = 1.2;
-/// How much the length of a content, and of a path, counts.
+/// BM25's b: the influence of the length of a content, and of a path.
 const B_CONTENT: f64 = 0.75;
 const B_PATH: f64 = 0.5;
-/// What an occurrence in the path counts.
+/// The weight of an occurrence in the path.
 const PATH_WEIGHT: f64 = 3.0;
-/// What another form of a word counts.
+/// The weight of another form of a word.
 const ENGLISH_FORM_WEIGHT: f64 = 0.8;
 const INDONESIAN_FORM_WEIGHT: f64 = 0.7;
 
-/// Places that one query looks at in one store: a second or two of work. What
-/// people ask is far below that, in the largest stores too.
+/// Maximum work of one query in one store, in looks at postings and positions;
+/// about a second or two. Real queries need far less, even in the largest stores.
 const MAX_LOOKS: u64 = 50_000_000;
 
-/// A memory that was found.
+/// A hit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// Which.
+    /// The memory's id.
     pub memory: MemoryId,
-    /// Where it is.
+    /// The memory's path.
     pub path: MemoryPath,
     /// Higher is better; comparable within one store.
     pub score: f64,
 }
 
-/// What one query found in one store.
+/// The result of one query in one store.
 #[derive(Debug, Clone)]
 pub struct Results {
-    /// The best first, then in the order of their paths.
+    /// The hits, the best first, then ordered by path.
     pub found: Vec<Found>,
-    /// How many were found, those included that are not given.
+    /// The number of matching memories, including hits that are not in `found`.
     pub count: usize,
-    /// Finds in contents what was looked for.
+    /// Finds the query's terms in contents.
     pub marker: Marker,
-    /// Whether the query asks for more than one may look at in this store: then
-    /// nothing is given.
+    /// Whether the query needs more work than the limit allows; then there are no hits.
     pub is_too_broad: bool,
 }
 
@@ -70,26 +69,26 @@ impl Results {
     }
 }
 
-/// The term of the store that stands for something wanted, and what it counts.
+/// A term of the store that matches a wanted part of the query, and its weight.
 #[derive(Clone, Copy)]
 struct Variant {
     term: u32,
     weight: f64,
 }
 
-/// Something wanted as this store has it.
+/// A wanted part of the query with its terms in this store.
 struct Resolved<'a> {
     wanted: &'a Wanted,
     variants: Vec<Variant>,
-    /// What it counts: less where many memories have it.
+    /// Its weight; lower if many memories match.
     weight: f64,
 }
 
 impl Postings {
-    /// The memories that `query` finds below `directory`, the best `limit` of
-    /// those that are `wanted`, which is asked with score and path.
+    /// Finds the memories below `directory` that match `query`, and returns the best
+    /// `limit` of the hits for which `wanted`, called with score and path, is true.
     ///
-    /// The work grows with what matches, and is bounded.
+    /// The work grows with the number of matches, and is bounded.
     pub fn search(
         &self,
         query: &Query,
@@ -174,8 +173,7 @@ impl Postings {
 }
 
 impl Searched<'_> {
-    /// The terms of the store that stand for `wanted`, in the order of their
-    /// texts.
+    /// The terms of the store that match `wanted`, in text order.
     fn resolve<'a>(self, wanted: &'a Wanted, languages: &[Language]) -> Resolved<'a> {
         let mut variants: Vec<Variant> = Vec::new();
         let mut add = |term: u32, weight: f64| match variants.iter_mut().find(|known| known.term == term) {
@@ -215,8 +213,8 @@ impl Searched<'_> {
         }
     }
 
-    /// Whether a character is in so many pairs that it tells no memory from
-    /// another, and costs more than all that does.
+    /// Whether a character is in so many pairs that it does not distinguish memories;
+    /// looking it up would cost more than the rest of the query.
     fn is_everywhere(self, letter: char) -> bool {
         let mut left = self.store.len();
         self.terms.all_pairs_with(letter).any(|pair| {
@@ -227,7 +225,7 @@ impl Searched<'_> {
         })
     }
 
-    /// The terms of the store that are `atom` itself.
+    /// The terms of the store that match `atom` directly, without word forms.
     fn terms_of(self, atom: &Atom) -> Vec<u32> {
         let find = |text: &str| {
             let found = self.terms.find(text.as_bytes());
@@ -258,12 +256,12 @@ impl Searched<'_> {
     }
 }
 
-/// The scores of a query under way.
+/// The scores of a running query.
 struct Scores {
     sums: Vec<f64>,
     is_found: Vec<bool>,
     found: Vec<u32>,
-    /// How much of one wanted thing a slot has, and which have any.
+    /// The amount of one wanted part in each slot, and the slots that have any.
     amounts: Vec<f64>,
     touched: Vec<u32>,
 }
@@ -339,7 +337,8 @@ impl Scores {
     }
 }
 
-/// What a thing counts that `having` of `all` memories have; never nothing.
+/// Inverse document frequency, for a part that `having` of `all` memories have;
+/// always positive.
 #[expect(
     clippy::cast_precision_loss,
     reason = "memories of a store are far below 2^52"
@@ -349,7 +348,7 @@ fn rarity(all: usize, having: usize) -> f64 {
     (1.0 + (all - having + 0.5) / (having + 0.5)).ln()
 }
 
-/// What a memory must be, beside having something that is wanted.
+/// The conditions on a memory besides matching a wanted part.
 struct Filter<'a> {
     index: Searched<'a>,
     query: &'a Query,
@@ -358,7 +357,7 @@ struct Filter<'a> {
     excluded: Vec<Steps>,
 }
 
-/// A sequence as the store has it: the terms that may stand at each place.
+/// A sequence in terms of the store: the possible terms at each distance.
 struct Steps(Vec<(Vec<u32>, u32)>);
 
 impl<'a> Filter<'a> {
@@ -409,7 +408,7 @@ impl Filter<'_> {
 }
 
 impl Steps {
-    /// Whether the content or the path of the slot has them.
+    /// Whether the content or the path of the slot has the sequence.
     fn are_in(&self, index: Searched<'_>, slot: u32) -> bool {
         [Field::Content, Field::Path]
             .into_iter()
@@ -439,8 +438,9 @@ impl Steps {
     }
 }
 
-/// Whether `position` is at `distance` of one of `places`, which are in order. The parts of a
-/// compound are at one position, and the same words apart at the next.
+/// Whether `position` is at `distance` after one of `places`, which are in order.
+/// The parts of a compound share one position; the same words in running text have
+/// consecutive positions.
 fn follows(places: &[u32], position: u32, distance: u32) -> bool {
     let is_at = |distance: u32| {
         position

@@ -1,7 +1,7 @@
-//! The terms of a store, and in which memories each is.
+//! The terms of a store, and the memories that contain each term.
 //!
-//! Where in a memory a term is, is read from the memory's row, which is kept, so
-//! that a posting is eight bytes.
+//! The positions of a term in a memory are read from the memory's row, so a posting
+//! takes only eight bytes.
 
 use std::hash::BuildHasher;
 use std::ops::Deref;
@@ -17,32 +17,33 @@ use super::{Field, Needed, Slot, to_u32};
 use crate::analyse::unspaced;
 use crate::row::{DamagedRow, LEADING_BYTES, TermAt, Terms, leading};
 
-/// The most that a posting says of a frequency, and of a place in a row.
+/// The largest frequency, and the largest offset in a row, that a posting can hold.
 const MAX_FREQUENCY: u32 = 0xff;
 const MAX_PLACE: usize = 0xff_ffff;
 
-/// Terms that a prefix stands for at most, and a character: the first of those
-/// that live memories have, in the order of their bytes. A character is looked
-/// for like a word, and common ones are in thousands of pairs.
+/// Maximum number of terms for a prefix or a character: the first terms of live
+/// memories in byte order. A character is looked up like a word, and frequent ones
+/// are in thousands of pairs.
 const MAX_STARTING: usize = 256;
 const MAX_PAIRS: usize = 4_096;
 
-/// What a term takes while postings are made, tables that are being moved
-/// included, and what it takes then, beside its text and its lists.
+/// Bytes of a term while postings are built (including tables that are being
+/// resized) and afterwards, without its text and its lists.
 const TERM_BYTES: usize = 110;
 const KEPT_TERM_BYTES: usize = 56;
 
-/// That a term occurs in a field of a slot.
+/// An occurrence of a term in a field of a slot.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Posting {
     pub(crate) slot: u32,
-    /// The frequency in the upper byte; where in the row the positions are.
+    /// The frequency in the upper byte; the offset of the positions in the row below
+    /// it.
     packed: u32,
 }
 
 impl Posting {
     pub(super) fn new(slot: u32, frequency: u32, positions_at: usize) -> Self {
-        // The rows of the longest text that is analysed end before that.
+        // The rows of the longest analysed text end before that offset.
         let place = to_u32(positions_at.min(MAX_PLACE));
         Self {
             slot,
@@ -50,7 +51,7 @@ impl Posting {
         }
     }
 
-    /// Of a term that was read from the row of a slot.
+    /// A posting for a term that was read from the row of a slot.
     pub(super) fn of(slot: u32, at: &TermAt) -> Self {
         Self::new(slot, at.frequency, at.positions_at)
     }
@@ -59,8 +60,8 @@ impl Posting {
         f64::from(self.packed >> 24)
     }
 
-    /// How many positions are to be read; those of a term that has more than
-    /// can be said are all.
+    /// The number of positions to read; all of them if the frequency does not fit in a
+    /// posting.
     pub(super) fn count(self) -> u32 {
         match self.packed >> 24 {
             MAX_FREQUENCY => u32::MAX,
@@ -73,18 +74,18 @@ impl Posting {
     }
 }
 
-/// The terms of a store, by their text and by what they begin with.
+/// The terms of a store, by their text and by their beginning.
 #[derive(Default)]
 pub(crate) struct Dictionary {
-    /// The first of all terms, once all are made: what is a pair of characters in
-    /// contents, or a word that looks like one. The others are in the table.
+    /// The first terms, once all postings are built: pairs of characters in contents,
+    /// and words that look like pairs. The other terms are in the table.
     pairs: Pairs,
     hasher: DefaultHashBuilder,
     table: HashTable<Known>,
     texts: Texts,
     content: Lists,
     path: Lists,
-    /// In how many live memories each is.
+    /// The number of live memories with each term.
     live: Vec<Live>,
     /// Terms of the table by their first two bytes.
     by_start: HashMap<[u8; 2], Vec<u32>>,
@@ -93,11 +94,11 @@ pub(crate) struct Dictionary {
     pub(super) forms: Mutex<Forms>,
 }
 
-/// A term in the table. Most are told by what they lead with, so that their
-/// texts, which are elsewhere, need not be looked at.
+/// A term in the table. The leading bytes identify most terms, so that their texts,
+/// which are stored elsewhere, need not be read.
 struct Known {
     leads: u64,
-    /// Its text is more than that.
+    /// Whether the text is longer than the leading bytes.
     is_long: bool,
     term: u32,
 }
@@ -112,24 +113,24 @@ impl Known {
     }
 }
 
-/// That a content has a term which it leads with and no more.
+/// An occurrence, in a content, of a term that fits in the leading bytes.
 struct Short {
     leads: u64,
     posting: Posting,
 }
 
-/// Memories that are live and have a term in their content, and in their path.
+/// The number of live memories with a term in their content, and in their path.
 #[derive(Clone, Copy, Default)]
 struct Live {
     contents: u32,
     paths: u32,
 }
 
-/// The texts of the terms in the table, one after another.
+/// The texts of the terms in the table, concatenated.
 #[derive(Default)]
 struct Texts {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// The end of each text.
     ends: Vec<u32>,
     /// The first of these terms.
     first: u32,
@@ -171,16 +172,16 @@ impl Deref for TermText<'_> {
     }
 }
 
-/// A dictionary that was made, and what was found on the way.
+/// A new dictionary, and the damage found while building it.
 pub(super) struct Making {
     pub(super) dictionary: Dictionary,
-    /// Slots whose rows are damaged; the terms before the damage are there.
+    /// Slots with damaged rows; the terms before the damage are included.
     pub(super) damaged: Vec<u32>,
 }
 
 impl Dictionary {
-    /// The terms of all slots that are live; `None`: to make it takes more than
-    /// about `max_bytes`.
+    /// Builds the dictionary of all live slots; `None` if this takes more than about
+    /// `max_bytes`.
     pub(super) fn of(slots: &[Slot], max_bytes: usize) -> Option<Making> {
         let (mut pairs, mut damaged) = (PairsOf::default(), Vec::new());
         for (number, slot) in live_slots(slots) {
@@ -192,7 +193,7 @@ impl Dictionary {
             }
         }
         let left = max_bytes - pairs.making_bytes();
-        // How many there are is known before anything is made of them.
+        // The exact count is known before anything is allocated.
         let count = |slot: &Slot| {
             let contents = Terms::of(slot.row(Field::Content)).map_or(0, |terms| terms.in_blocks());
             contents + Terms::of(slot.row(Field::Path)).map_or(0, |terms| terms.len())
@@ -218,7 +219,7 @@ impl Dictionary {
         Some(made)
     }
 
-    /// Of the terms of all live slots, those that are needed; `None` as above.
+    /// Builds the dictionary of the needed terms of all live slots; `None` as above.
     pub(super) fn of_needed(slots: &[Slot], needed: &Needed, max_bytes: usize) -> Option<Self> {
         let dictionary = Self {
             content: Lists::of(&[], 0),
@@ -229,12 +230,12 @@ impl Dictionary {
             .map(|made| made.dictionary)
     }
 
-    /// Adds the terms of all live slots that are needed; where all are, those
-    /// beside the pairs, which are there.
+    /// Adds the needed terms of all live slots. If all terms are needed, adds all
+    /// except the pairs, which the dictionary already has.
     ///
-    /// The terms of contents are put in order, which takes less than to look for
-    /// each in a table that is larger than what a core has at hand; those that
-    /// are longer than what that is done by, and those of paths, are fewer.
+    /// Short terms of contents are sorted, which is faster than looking each one up in
+    /// a table that does not fit in the CPU cache. Terms longer than the leading bytes,
+    /// and terms of paths, are fewer and go through the table.
     fn make(
         mut self,
         slots: &[Slot],
@@ -252,7 +253,7 @@ impl Dictionary {
                     let leads = leading(text);
                     short.push(Short { leads, posting });
                 } else {
-                    // Its list has this number behind those of the pairs.
+                    // Lists are numbered from the first term after the pairs.
                     let term = self.intern(text) - to_u32(pairs);
                     long.push(Entry { term, posting });
                 }
@@ -269,7 +270,7 @@ impl Dictionary {
                 return None;
             }
         }
-        // What is of one term stays in the order of slots.
+        // The sort is stable, so the postings of a term stay in slot order.
         short.sort_by_key(|entry| entry.leads);
         let groups = || short.chunk_by(|a, b| a.leads == b.leads);
         let terms = self.live.len() + groups().count();
@@ -293,7 +294,7 @@ impl Dictionary {
 
         let mut paths = Vec::new();
         for (number, slot) in live_slots(slots) {
-            // Made here, and never damaged.
+            // Path rows are made in this process and are never damaged.
             let _ = read_row((number, slot), Field::Path, needed, |text, posting| {
                 let term = self.intern(text);
                 paths.push(Entry { term, posting });
@@ -313,7 +314,7 @@ impl Dictionary {
         })
     }
 
-    /// Makes room for so many terms and places of contents together.
+    /// Reserves room for so many terms and content postings.
     fn reserve(&mut self, terms: usize, postings: usize) {
         let more = terms - self.live.len();
         let (texts, hasher) = (&self.texts, &self.hasher);
@@ -323,7 +324,7 @@ impl Dictionary {
         self.content.reserve(more, postings);
     }
 
-    /// Adds the terms of a slot, which is behind all others.
+    /// Adds the terms of a slot, which must follow all earlier slots.
     ///
     /// # Errors
     /// [`DamagedRow`], after the terms before the damage were added.
@@ -343,10 +344,10 @@ impl Dictionary {
         path.and(content)
     }
 
-    /// No longer counts a slot that was added and is dead now.
+    /// Subtracts the counts of a slot that was added and is now dead.
     pub(super) fn forget(&mut self, slot: &Slot) {
         for field in [Field::Content, Field::Path] {
-            // What is damaged was not added either.
+            // Terms after the damage were not added either.
             let _ = read_row((0, slot), field, None, |text, _| {
                 let Some(term) = self.find(text) else {
                     return;
@@ -360,14 +361,14 @@ impl Dictionary {
         }
     }
 
-    /// Whether a live memory has a term. What others had is passed over, so
-    /// that an index answers as one that was made anew.
+    /// Whether a live memory has a term. Terms of dead slots are skipped, so that the
+    /// index answers like a rebuilt one.
     pub(crate) fn is_live(&self, term: u32) -> bool {
         let live = self.live[term as usize];
         live.contents > 0 || live.paths > 0
     }
 
-    /// In how many live contents a term is.
+    /// The number of live contents with a term.
     pub(crate) fn live(&self, term: u32) -> usize {
         self.live[term as usize].contents as usize
     }
@@ -378,7 +379,7 @@ impl Dictionary {
         known.unwrap_or_else(|| self.insert(hash, text))
     }
 
-    /// Adds a term that is new to the table.
+    /// Adds a new term to the table.
     fn insert(&mut self, hash: u64, text: &[u8]) -> u32 {
         let term = to_u32(self.live.len());
         self.texts.push(text);
@@ -402,7 +403,7 @@ impl Dictionary {
         term
     }
 
-    /// Bytes of memory that it takes, to within what allocators round up.
+    /// Memory use in bytes, without the overhead of the allocator.
     pub(super) fn size_bytes(&self) -> usize {
         let forms = self.forms.lock().map_or(0, |forms| forms.size_bytes());
         let texts = self.texts.bytes.capacity();
@@ -427,7 +428,7 @@ impl Dictionary {
 
     fn find_hashed(&self, hash: u64, text: &[u8]) -> Option<u32> {
         let (leads, is_long) = (leading(text), text.len() > LEADING_BYTES);
-        // No term has a NUL, which shorter texts lead with at their end.
+        // No term contains NUL, the padding of the leading bytes of short terms.
         let is_it = |known: &Known| {
             known.leads == leads
                 && known.is_long == is_long
@@ -443,7 +444,7 @@ impl Dictionary {
         }
     }
 
-    /// The memories that have a term, in the order of slots.
+    /// The postings of a term, in slot order.
     pub(crate) fn postings(&self, term: u32, field: Field) -> impl Iterator<Item = Posting> {
         self.lists(field).of_term(term)
     }
@@ -459,8 +460,8 @@ impl Dictionary {
         }
     }
 
-    /// The terms that start so, which is with two bytes at least: the first
-    /// of them, where they are many.
+    /// The terms that begin with `start`, which has at least two bytes; only the first
+    /// ones if there are many.
     pub(crate) fn starting(&self, start: &str) -> Vec<u32> {
         let pairs = start.chars().next().map(|first| self.pairs.with_first(first));
         let terms = self.with_start(start_of(start.as_bytes())).iter().copied();
@@ -469,13 +470,13 @@ impl Dictionary {
         self.first(terms.filter(begins).collect(), MAX_STARTING)
     }
 
-    /// The pairs that a character is in: the first of them, where they are many.
+    /// The pairs with a character; only the first ones if there are many.
     pub(crate) fn pairs_with(&self, letter: char) -> Vec<u32> {
         let pairs = self.all_pairs_with(letter);
         self.first(pairs.filter(|pair| self.is_live(*pair)).collect(), MAX_PAIRS)
     }
 
-    /// The first `most` of `terms` in the order of their bytes.
+    /// The first `most` of `terms` in byte order.
     fn first(&self, mut terms: Vec<u32>, most: usize) -> Vec<u32> {
         if terms.len() > most {
             terms.select_nth_unstable_by(most, |a, b| self.text(*a).cmp(&self.text(*b)));
@@ -488,11 +489,12 @@ impl Dictionary {
         self.by_start.get(&start).map_or(&[], Vec::as_slice)
     }
 
-    /// Every pair that a character is in, or was.
+    /// Every pair with a character, including pairs of dead slots.
     pub(crate) fn all_pairs_with(&self, letter: char) -> impl Iterator<Item = u32> {
         let firsts = unspaced(letter).map(|_| self.pairs.with_first(letter));
         let firsts = firsts.into_iter().flatten();
-        // One of two that are the same was among those; others are words.
+        // Skips pairs of two equal characters, which `firsts` has, and words, whose
+        // first character is not of a script without spaces.
         let seconds = self.pairs.with_second(letter).iter().copied();
         let seconds = seconds.filter(move |pair| {
             let first = self.text(*pair).chars().next();
@@ -503,10 +505,9 @@ impl Dictionary {
     }
 }
 
-/// Bytes of memory that it takes, about, to make lists of so many places and
-/// terms.
+/// Approximate bytes for building lists of so many entries and terms.
 const fn making_bytes(entries: usize, terms: usize) -> usize {
-    // To put them in order takes half as much beside.
+    // Sorting takes half as much again.
     entries * (size_of::<Short>() * 3 / 2 + size_of::<Posting>()) + terms * TERM_BYTES
 }
 
@@ -517,7 +518,7 @@ pub(super) fn start_of(text: &[u8]) -> [u8; 2] {
     ]
 }
 
-/// The characters of a pair, and one that stands alone.
+/// The characters of a pair, or the single character of a term.
 fn characters_of_pair(text: &[u8]) -> impl Iterator<Item = char> {
     let text = std::str::from_utf8(text).unwrap_or_default();
     let is_unspaced = text.chars().next().is_some_and(|first| unspaced(first).is_some());

@@ -1,7 +1,8 @@
-//! Which terms of a store are forms of one word, found as they are asked for.
+//! The terms of a store that are forms of one word, found on demand.
 //!
-//! A root is looked for among the terms that begin as its forms may. Their
-//! roots are made once, when their beginning is asked for the first time.
+//! A root is looked up among the terms that share the beginning of its forms. The
+//! roots of these terms are computed once, when the first query needs that
+//! beginning.
 
 use std::sync::PoisonError;
 
@@ -11,12 +12,12 @@ use super::Dictionary;
 use super::dictionary::start_of;
 use crate::stems::{Language, PREFIX_STARTS, has_forms, irregular_forms, roots, start_of_forms};
 
-/// Bytes that they take at most, about.
+/// Approximate memory limit in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
 #[derive(Default)]
 pub(super) struct Forms {
-    /// How many of the terms that begin so were looked at.
+    /// The number of terms with each beginning that were already processed.
     seen: HashMap<(Language, [u8; 2]), usize>,
     by_root: HashMap<(Language, Box<str>), Vec<u32>>,
     bytes: usize,
@@ -27,7 +28,7 @@ impl Forms {
         self.bytes
     }
 
-    /// Forgets all once it is much: it is found again.
+    /// Clears the cache when it exceeds its limit; it is filled again on demand.
     fn bound(&mut self) {
         if self.bytes > MAX_BYTES {
             *self = Self::default();
@@ -43,7 +44,7 @@ impl Forms {
                 continue;
             }
             roots(language, &text, |root| {
-                // What begins otherwise is irregular, and found by its text.
+                // Forms with another beginning are irregular, and found by their text.
                 let same = start_of_forms(language, root);
                 let is_regular = text.as_bytes().get(..same) == root.as_bytes().get(..same);
                 if language == Language::English && !is_regular {
@@ -61,9 +62,9 @@ impl Forms {
 }
 
 impl Dictionary {
-    /// Hands the terms to `sink` that are forms of `word`.
+    /// Passes the terms that are forms of `word` to `sink`.
     pub(crate) fn forms_of(&self, word: &str, language: Language, mut sink: impl FnMut(u32)) {
-        // What a panicked query left is whole: it is only ever added to.
+        // A panic leaves the cache valid, because entries are only added.
         let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
         forms.bound();
         if language == Language::Indonesian {

@@ -1,26 +1,26 @@
-//! In which memories each term is, in one field: one list after another, and
-//! what came since they were made.
+//! The posting lists of one field: built lists, and postings added later.
 
 use hashbrown::HashMap;
 
 use super::dictionary::Posting;
 use super::to_u32;
 
-/// What may come before all lists are made anew, beside half of what they hold.
+/// Later postings that force a rebuild of the lists, in addition to half of the
+/// built postings.
 const MANY: usize = 4_096;
 
-/// The memories that have each term.
+/// The posting list of each term.
 #[derive(Default)]
 pub(super) struct Lists {
-    /// Where in `made` the list of each term begins, and the last one ends.
+    /// The start of each term's list in `made`, and the end of the last list.
     starts: Vec<u32>,
     made: Vec<Posting>,
-    /// What came since, by the term; of slots behind those in `made`.
+    /// Later postings by term; their slots follow the slots in `made`.
     added: HashMap<u32, Vec<Posting>>,
     added_count: usize,
 }
 
-/// That a term is in a memory, before the lists are made.
+/// An occurrence of a term in a memory, before the lists are built.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) term: u32,
@@ -28,9 +28,10 @@ pub(super) struct Entry {
 }
 
 impl Lists {
-    /// Makes the lists of so many terms from what is in the order of slots.
+    /// Builds the lists of so many terms from entries in slot order.
     pub(super) fn of(entries: &[Entry], terms: usize) -> Self {
-        // Where each begins, one place to the right: there it ends once it is full.
+        // Each start is stored one place to the right; it becomes the end when the list
+        // is filled.
         let mut starts = vec![0_u32; terms + 2];
         for entry in entries {
             starts[entry.term as usize + 2] += 1;
@@ -53,26 +54,26 @@ impl Lists {
         }
     }
 
-    /// Makes room for so many more terms and what they have together.
+    /// Reserves room for so many further terms and their postings.
     pub(super) fn reserve(&mut self, terms: usize, postings: usize) {
         self.starts.reserve_exact(terms);
         self.made.reserve_exact(postings);
     }
 
-    /// Makes the list of the term behind all others.
+    /// Appends the list of a new last term.
     pub(super) fn append(&mut self, list: impl Iterator<Item = Posting>) {
         self.made.extend(list);
         self.starts.push(to_u32(self.made.len()));
     }
 
-    /// Adds to the list of one of so many terms; `posting` is of a slot behind
-    /// all others.
+    /// Adds a posting to the list of one of so many terms; its slot must follow all
+    /// earlier slots.
     pub(super) fn add(&mut self, term: u32, posting: Posting) {
         self.added.entry(term).or_default().push(posting);
         self.added_count += 1;
     }
 
-    /// Makes all lists anew once much came since, of so many terms.
+    /// Rebuilds the lists of so many terms if there are many later postings.
     pub(super) fn settle(&mut self, terms: usize) {
         if self.added_count < self.made.len() / 2 + MANY {
             return;
@@ -106,17 +107,17 @@ impl Lists {
         self.added.get(&term).map_or(&[], Vec::as_slice)
     }
 
-    /// The list of a term, in the order of slots.
+    /// The list of a term, in slot order.
     pub(super) fn of_term(&self, term: u32) -> impl Iterator<Item = Posting> {
         (self.made_of(term).iter()).chain(self.added_of(term)).copied()
     }
 
-    /// How many are in the list of a term.
+    /// The length of a term's list.
     pub(super) fn len_of(&self, term: u32) -> usize {
         self.made_of(term).len() + self.added_of(term).len()
     }
 
-    /// The posting of a term that is of a slot.
+    /// The posting of a term in a slot.
     pub(super) fn in_slot(&self, term: u32, slot: u32) -> Option<Posting> {
         [self.made_of(term), self.added_of(term)]
             .into_iter()
@@ -128,7 +129,7 @@ impl Lists {
 
     pub(super) fn size_bytes(&self) -> usize {
         let posting = size_of::<Posting>();
-        // Lists that grow have room, and a place in the map.
+        // Growing lists have spare capacity, and an entry in the map.
         let added = self.added_count * 2 * posting + self.added.capacity() * 48;
         self.starts.capacity() * size_of::<u32>() + self.made.capacity() * posting + added
     }
@@ -141,7 +142,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Made at once, added to, or made anew meanwhile: the same lists.
+        /// Lists are equal whether they are built at once, extended, or rebuilt in
+        /// between.
         #[test]
         fn lists_hold_what_came(
             slots in proptest::collection::vec(proptest::collection::btree_set(0_u32..9, 0..6), 0..40),
@@ -163,7 +165,7 @@ mod tests {
                     lists.add(entry.term, entry.posting);
                 }
                 if place == settled {
-                    // Whatever came counts as much here.
+                    // Counts extra postings, to force a rebuild.
                     lists.added_count += lists.made.len() / 2 + MANY;
                     lists.settle(9);
                 }

@@ -1,4 +1,4 @@
-//! Which terms a query may ask for, told from their bytes alone.
+//! Selects the terms that a query may need, from their bytes only.
 
 use std::cell::Cell;
 
@@ -7,29 +7,29 @@ use crate::query::{Atom, Query, Sequence};
 use crate::row::{LEADING_BYTES, leading, narrow};
 use crate::stems::{Language, PREFIX_STARTS, irregular_forms, roots, start_of_forms};
 
-/// Terms by what they begin with; more than are asked for, but few of all.
+/// A filter of terms by their beginning. It accepts some unneeded terms, but few of
+/// all terms.
 pub(crate) struct Needed {
     /// The first two letters, or the low bits of the first character.
     starts: Bits,
-    /// What the terms lead with: from one number to another, in order, none
-    /// overlapping.
+    /// Ranges of leading bytes, sorted and without overlaps.
     ranges: Vec<(u64, u64)>,
     /// The low bits of the last character.
     ends: Bits,
     has_ends: bool,
-    /// The first characters of terms, those that are looked for in all pairs
-    /// they are in, and both.
+    /// The first characters of needed terms, the characters needed in every pair, and
+    /// the union of both.
     firsts: Bits,
     letters: Bits,
     characters: Bits,
-    /// Pairs, from one to another, as terms ask for them: in order.
+    /// Ranges of needed pairs, sorted.
     pairs: Vec<([u16; 2], [u16; 2])>,
-    /// Letters that are passed over where they are everywhere, and how many more
-    /// pairs of contents with them there may be until they are.
+    /// Letters that are ignored when they are too frequent, and the number of further
+    /// content pairs with each until then.
     passed_over: Vec<(u16, Cell<usize>)>,
 }
 
-/// A set of numbers of sixteen bits.
+/// A set of 16-bit numbers.
 struct Bits(Vec<Cell<u64>>);
 
 impl Bits {
@@ -54,7 +54,7 @@ impl Bits {
 }
 
 impl Needed {
-    /// What a query needs of so many memories.
+    /// The terms that a query needs in a store of so many memories.
     pub(crate) fn of(query: &Query, memories: usize) -> Self {
         let mut needed = Self {
             starts: Bits::new(),
@@ -136,7 +136,7 @@ impl Needed {
         }
     }
 
-    /// Pairs that a text is, or begins with.
+    /// Adds the pair that equals a text, or the pairs that begin with it.
     fn pairs(&mut self, text: &str) {
         let mut letters = text.chars().map(narrow);
         let (Some(Some(first)), second) = (letters.next(), letters.next()) else {
@@ -151,7 +151,7 @@ impl Needed {
         }
     }
 
-    /// Terms that have the first `same` bytes of a text.
+    /// Adds the terms that share the first `same` bytes of a text.
     fn start(&mut self, text: &str, same: usize) {
         let text = text.as_bytes();
         self.starts.insert(start_of(text));
@@ -160,13 +160,13 @@ impl Needed {
         self.ranges.push((first, first | any.unwrap_or(0)));
     }
 
-    /// Whether what terms lead with tells which are not needed.
+    /// Whether the leading bytes of terms can exclude blocks.
     pub(super) const fn passes_blocks(&self) -> bool {
         !self.has_ends
     }
 
-    /// Whether a term that leads with `first` to `last` may be needed for how it
-    /// begins.
+    /// Whether a term with leading bytes from `first` to `last` may be needed for its
+    /// beginning.
     #[inline]
     pub(super) fn has_between(&self, first: u64, last: u64) -> bool {
         do_meet(&self.ranges, first, last)
@@ -184,10 +184,11 @@ impl Needed {
             || (self.firsts.has(pair[0]) && do_meet(&self.pairs, pair, pair))
     }
 
-    /// Is told of a pair that is needed, of each of a content once: after so many
-    /// with a letter that it is everywhere, no more of them are.
+    /// Counts a needed pair; called once per pair and content. When a letter becomes
+    /// too frequent, its further pairs are not needed.
     pub(super) fn count(&self, pair: [u16; 2]) {
-        // What begins with a mark is a word: it is not looked for by its letters.
+        // A term that begins with a mark is a word, and is not looked up by its
+        // letters.
         if char::from_u32(pair[0].into()).and_then(unspaced).is_none() {
             return;
         }
@@ -215,8 +216,7 @@ impl Needed {
     }
 }
 
-/// Puts ranges, both of whose ends are in them, in order, and those together that
-/// overlap.
+/// Sorts inclusive ranges, and merges overlapping ones.
 fn merge<T: Ord + Copy>(ranges: &mut Vec<(T, T)>) {
     ranges.sort_unstable();
     ranges.dedup_by(|next, kept| {
@@ -228,16 +228,15 @@ fn merge<T: Ord + Copy>(ranges: &mut Vec<(T, T)>) {
     });
 }
 
-/// Whether one of `ranges`, which were merged, has something from `first` to
-/// `last`.
+/// Whether one of the merged `ranges` overlaps `first..=last`.
 #[inline]
 fn do_meet<T: Ord + Copy>(ranges: &[(T, T)], first: T, last: T) -> bool {
     let at = ranges.partition_point(|(_, end)| *end < first);
     ranges.get(at).is_some_and(|(start, _)| *start <= last)
 }
 
-/// The first two letters of a term in Latin script, the low bits of the first
-/// character of another, of which the first three bytes are enough.
+/// The first two letters of a term in Latin script; for others, the low bits of the
+/// first character, which its first three bytes determine.
 #[inline]
 fn start_of(term: &[u8]) -> u16 {
     match term {
@@ -248,7 +247,7 @@ fn start_of(term: &[u8]) -> u16 {
     }
 }
 
-/// The low bits of the last character, of which the last three bytes are enough.
+/// The low bits of the last character, which the last three bytes determine.
 #[inline]
 fn end_of(term: &[u8]) -> u16 {
     term.last_chunk().map_or(0, |end| low_bits(*end))

@@ -1,10 +1,9 @@
 //! The pairs of neighbouring characters of a store.
 //!
-//! There are nearly as many places of pairs as characters, and a third as many
-//! pairs. So they are not looked for one by one in a table: all places are put
-//! in order at once, by the second character and then by the first, each time
-//! by counting how many there are of each. A pair's place in that order is its
-//! term.
+//! A store has nearly as many positions of pairs as characters, and a third as many
+//! different pairs. A table lookup for each would be slow. Instead, a counting sort
+//! orders all places at once, by the second character and then by the first. The
+//! rank of a pair in that order is its term.
 
 use std::ops::Range;
 
@@ -13,20 +12,20 @@ use super::lists::Lists;
 use super::to_u32;
 use crate::row::{BETWEEN, DamagedRow, Pair, Runs, halves, narrow, pair_of, place_of, text_of};
 
-/// Characters of which it is kept in which row the first is.
+/// Characters per entry of the table that finds the row of a place.
 const STRIDE: usize = 256;
 
-/// What a pair takes beside its list, and a character and all that counts them
-/// while they are put in order.
+/// Bytes of a pair without its list; bytes of a character during the sort; bytes of
+/// the counts during the sort.
 const PAIR_BYTES: usize = 28;
 const CHARACTER_BYTES: usize = size_of::<u16>() + size_of::<u32>() + size_of::<Place>();
 const COUNTS_BYTES: usize = (2 * size_of::<u32>()) << u16::BITS;
 
-/// Pairs in order.
+/// The sorted pairs.
 #[derive(Default)]
 pub(super) struct Pairs {
     pairs: Vec<Pair>,
-    /// Their terms in the order of their second characters.
+    /// Their terms, ordered by the second character.
     by_second: Vec<u32>,
 }
 
@@ -39,7 +38,7 @@ impl Pairs {
         self.pairs.capacity() * size_of::<Pair>() + self.by_second.capacity() * size_of::<u32>()
     }
 
-    /// The term of a text that is one of them.
+    /// The term of a text that is one of the pairs.
     pub(super) fn find(&self, text: &[u8]) -> Option<u32> {
         if self.pairs.is_empty() {
             return None;
@@ -48,7 +47,7 @@ impl Pairs {
         self.pairs.binary_search(&pair).ok().map(to_u32)
     }
 
-    /// The text of a term that is one of them.
+    /// The text of a term that is one of the pairs.
     pub(super) fn text(&self, term: u32) -> Option<[u8; 6]> {
         self.pairs.get(term as usize).and_then(|pair| text_of(*pair))
     }
@@ -75,9 +74,9 @@ impl Pairs {
     }
 }
 
-/// The pair that a text is; a word of two such letters is kept like one.
+/// The pair that a text is; a word of two such letters is stored like a pair.
 pub(super) fn pair_in(text: &[u8]) -> Option<Pair> {
-    // Three bytes each.
+    // Each character has three bytes.
     if text.len() != 6 || text[0] < 0xe0 {
         return None;
     }
@@ -91,29 +90,29 @@ pub(super) fn pair_in(text: &[u8]) -> Option<Pair> {
 /// Collects the pairs of a store.
 #[derive(Default)]
 pub(super) struct PairsOf {
-    /// The characters of one row after another, with [`BETWEEN`] before each.
+    /// The characters of all rows, with [`BETWEEN`] before each row.
     characters: Vec<u16>,
     rows: Vec<RunsAt>,
     /// Pairs that rows have in blocks.
     strays: Vec<(Pair, Posting)>,
-    /// What all lists hold, about.
+    /// The approximate number of postings in all lists.
     postings: usize,
 }
 
-/// The runs of a row among the characters of all.
+/// The runs of one row within the characters of all rows.
 #[derive(Clone, Copy)]
 struct RunsAt {
     first: u32,
     slot: u32,
-    /// Where in the row the characters begin.
+    /// The offset of the characters in the row.
     at: usize,
 }
 
 impl PairsOf {
-    /// Takes the runs of a slot, which is behind all others.
+    /// Adds the runs of a slot, which must follow all earlier slots.
     ///
     /// # Errors
-    /// [`DamagedRow`], where some of the characters are none: those are left out.
+    /// [`DamagedRow`] if some characters are invalid; these are skipped.
     pub(super) fn take(&mut self, slot: u32, runs: Runs<'_>) -> Result<(), DamagedRow> {
         self.characters.push(BETWEEN);
         self.rows.push(RunsAt {
@@ -125,13 +124,13 @@ impl PairsOf {
         runs.copy_to(&mut self.characters)
     }
 
-    /// Takes a pair that a slot has in a block.
+    /// Adds a pair that a slot has in a block.
     pub(super) fn take_stray(&mut self, pair: Pair, posting: Posting) {
         self.postings += 1;
         self.strays.push((pair, posting));
     }
 
-    /// Bytes of memory that it takes, about, to make lists of what was taken.
+    /// Approximate bytes for building lists of the added pairs.
     pub(super) const fn making_bytes(&self) -> usize {
         let characters = self.characters.len() + 3 * self.strays.len();
         let strays = self.strays.len() * size_of::<(Pair, Posting)>();
@@ -140,13 +139,13 @@ impl PairsOf {
         characters * CHARACTER_BYTES + strays + counts + pairs
     }
 
-    /// The pairs, and the lists of those terms. `None`: there are more characters
-    /// than can be told from one another.
+    /// Builds the pairs and the lists of their terms. `None` if there are too many
+    /// characters to number.
     pub(super) fn into_lists(mut self) -> Option<(Pairs, Lists)> {
         if self.characters.is_empty() && self.strays.is_empty() {
             return Some((Pairs::default(), Lists::of(&[], 0)));
         }
-        // A stray stands behind all rows like a row of its own.
+        // A stray pair is placed after all rows, like a row of its pair only.
         let strays_at = self.characters.len();
         for (pair, _) in &self.strays {
             self.characters.push(BETWEEN);
@@ -187,16 +186,16 @@ impl PairsOf {
     }
 }
 
-/// Where among the characters of all rows the pairs are.
+/// The places of the pairs among the characters of all rows.
 struct Places {
-    /// In the order of the pairs, and of the places where they are the same.
+    /// Ordered by pair; the places of one pair are in ascending order.
     places: Vec<Place>,
-    /// Where the places end of the pairs that begin with each character.
+    /// The end of the places of pairs that begin with each character.
     ends: Counts,
 }
 
-/// A place, and the second character of the pair there: it would take longer to
-/// look for it among the characters.
+/// A place, and the second character of the pair there, which avoids a slow lookup
+/// of the character.
 #[derive(Clone, Copy, Default)]
 struct Place(u64);
 
@@ -255,7 +254,7 @@ impl Places {
     }
 }
 
-/// The terms of `pairs` in the order of their second characters.
+/// The terms of `pairs`, ordered by their second characters.
 fn by_second(pairs: &[Pair]) -> Vec<u32> {
     let mut seconds = Counts::new();
     for pair in pairs {
@@ -268,7 +267,8 @@ fn by_second(pairs: &[Pair]) -> Vec<u32> {
     terms
 }
 
-/// How many there are of each character, then where those of each go.
+/// The number of entries of each character, then the place of each character's next
+/// entry.
 struct Counts(Vec<u32>);
 
 impl Counts {
@@ -281,7 +281,7 @@ impl Counts {
         self.0[usize::from(character)] += 1;
     }
 
-    /// Turns counts into places; answers how many there are in all.
+    /// Turns counts into start places; returns the total.
     fn begin(&mut self) -> usize {
         let mut sum = 0;
         for count in &mut self.0 {
@@ -297,7 +297,7 @@ impl Counts {
         *place as usize - 1
     }
 
-    /// Where those of each character are, once all have gone to their places.
+    /// The range of each character's entries, after all entries are placed.
     fn ranges(&self) -> impl Iterator<Item = (u16, Range<usize>)> {
         let ends = self.0.iter().map(|end| *end as usize);
         let starts = std::iter::once(0).chain(ends.clone());
@@ -307,10 +307,10 @@ impl Counts {
     }
 }
 
-/// Tells which row a place among the characters of all is in.
+/// Finds the row of a place among the characters of all rows.
 struct Rows<'a> {
     all: &'a [RunsAt],
-    /// The row that each so many characters begin in.
+    /// The row at the beginning of each stride.
     strides: Vec<u32>,
     end: usize,
 }
@@ -336,7 +336,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// `None`: it is behind all of them.
+    /// Returns `None` if the place is after all rows.
     fn at(&self, place: u32) -> Option<RowAt> {
         if place as usize >= self.end {
             return None;
@@ -361,8 +361,8 @@ mod tests {
     use crate::row::{Row, Terms};
 
     proptest! {
-        /// Some texts have a character that no run holds, and so their pairs among
-        /// their terms; others, more characters than a stride.
+        /// Some texts have a character that runs cannot hold, and therefore have their
+        /// pairs among their terms. Others have more characters than a stride.
         #[test]
         fn lists_are_those_of_one_pair_after_another(texts in prop::collection::vec(
             prop_oneof![
@@ -418,7 +418,8 @@ mod tests {
 
     #[test]
     fn damaged_characters_are_in_no_pair() {
-        // Two runs of two; the first of the second run is half of a surrogate pair.
+        // Two runs of two characters; the first character of the second run is half of
+        // a surrogate pair.
         let row = [
             &[3, 1, 4, 0, 2, 5, 2, 0, 0][..],
             &[0x00, 0x4e, 0x01, 0x4e, 0, 0, 0x00, 0xd8, 0x01, 0x4e],

@@ -1,20 +1,20 @@
-//! Reads the rows of slots: all terms, or those that a query needs, or the pairs
-//! and the words apart.
+//! Reads the rows of slots: all terms, the needed terms, or pairs and words
+//! separately.
 
 use super::dictionary::Posting;
 use super::pairs::{PairsOf, pair_in};
 use super::{Field, Needed, Slot};
 use crate::row::{DamagedRow, Terms};
 
-/// What no pair leads with less than: its characters have three bytes each.
+/// The smallest leading bytes of a pair: its characters have three bytes each.
 const FIRST_PAIR: u64 = 0xe0 << 56;
 
-/// Slots that are live, with their numbers.
+/// Live slots with their numbers.
 pub(super) fn live_slots(slots: &[Slot]) -> impl Iterator<Item = (u32, &Slot)> {
     (0..).zip(slots).filter(|(_, slot)| slot.is_live)
 }
 
-/// The terms of a field of a slot; `None`: it has no row.
+/// The terms of a field of a slot; `None` if it has no row.
 fn terms_of(slot: &Slot, field: Field) -> Result<Option<Terms<'_>>, DamagedRow> {
     let row = slot.row(field);
     if row.is_empty() {
@@ -24,8 +24,8 @@ fn terms_of(slot: &Slot, field: Field) -> Result<Option<Terms<'_>>, DamagedRow> 
     }
 }
 
-/// Takes the pairs of the content of a slot: those of its runs, and what is like
-/// one in its blocks.
+/// Adds the pairs of a slot's content: the pairs of its runs, and terms in its
+/// blocks that look like pairs.
 pub(super) fn take_pairs(pairs: &mut PairsOf, (number, slot): (u32, &Slot)) -> Result<(), DamagedRow> {
     let Some(mut terms) = terms_of(slot, Field::Content)? else {
         return Ok(());
@@ -42,7 +42,7 @@ pub(super) fn take_pairs(pairs: &mut PairsOf, (number, slot): (u32, &Slot)) -> R
     }
 }
 
-/// Hands the terms of the content of a slot to `sink`, but for those that
+/// Passes the terms of a slot's content to `sink`, except the terms that
 /// [`take_pairs`] takes.
 pub(super) fn read_words(
     (number, slot): (u32, &Slot),
@@ -59,8 +59,8 @@ pub(super) fn read_words(
     Ok(())
 }
 
-/// Hands the terms of a field of a slot to `sink`, those that are needed alone
-/// where that is said.
+/// Passes the terms of a field of a slot to `sink`; if `needed` is given, only the
+/// needed ones.
 pub(super) fn read_row(
     (number, slot): (u32, &Slot),
     field: Field,

@@ -1,25 +1,25 @@
-//! What it counts that the words of a query stand near one another.
+//! Scores the nearness of the query's words to one another.
 //!
-//! A long memory, such as a conversation, has most words somewhere. What is
-//! asked for is where they come together: in the best passage of each memory
-//! that scores well without it.
+//! A long memory, such as a conversation, has most words somewhere. The relevant
+//! part is the place where they occur together. So nearness is computed from the
+//! best passage of each memory that scores well without it.
 
 use super::Resolved;
 use crate::postings::{Field, Searched};
 
-/// The memories of a query that are looked at, those that score best. The
-/// others keep their scores, which are lower ones.
+/// The number of best hits that nearness is computed for. The other hits keep their
+/// scores, which are lower.
 const LOOKED_AT: usize = 100;
-/// Positions of a passage.
+/// Length of a passage in positions.
 const PASSAGE: u32 = 32;
-/// What coming together counts, beside being there.
+/// The weight of words that occur in the same passage.
 const PASSAGE_WEIGHT: f64 = 0.5;
-/// What it counts that two words follow one another as in the query.
+/// The weight of two words that follow one another as in the query.
 const FOLLOWING_WEIGHT: f64 = 0.3;
-/// Places of the wanted things that are looked at in one memory.
+/// Maximum number of positions read in one memory.
 const MAX_PLACES: usize = 4_096;
 
-/// Adds to the scores of `found`, which is in order, the best first.
+/// Adds nearness to the scores of `found`, which is sorted, the best first.
 pub(super) fn add(index: Searched<'_>, resolved: &[Resolved<'_>], found: &mut [(f64, u32)]) {
     let shown: Vec<&Resolved<'_>> = resolved.iter().filter(|one| one.wanted.is_shown).collect();
     if shown.len() < 2 {
@@ -43,8 +43,8 @@ pub(super) fn add(index: Searched<'_>, resolved: &[Resolved<'_>], found: &mut [(
     }
 }
 
-/// The most that comes together in one passage, without its weightiest part,
-/// which a memory has anyhow.
+/// The highest sum of weights in one passage, without the part with the highest
+/// weight, which every matching memory has anyway.
 fn best_passage(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
     let mut counts = vec![0_u32; shown.len()];
     let mut first = 0;
@@ -71,7 +71,7 @@ fn best_passage(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
     best
 }
 
-/// The weight of the neighbours in the query that are neighbours here.
+/// The weight of pairs of words that are adjacent both in the query and here.
 fn following(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
     let mut sum = 0.0;
     for number in 1..shown.len() {

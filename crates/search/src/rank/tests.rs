@@ -1,4 +1,4 @@
-//! What is found, in which order, and that it is as if all were counted anew.
+//! Tests of hits and their order, and of equality with a rebuilt index.
 
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -81,7 +81,7 @@ fn phrases_are_exact_and_in_order() {
     hits.sort();
     assert_eq!(hits, ["1", "3", "blue/green"]);
     assert_eq!(found(&index, "\"部署服务\""), ["6"]);
-    // The parts of a compound stand at one position.
+    // The parts of a compound share one position.
     assert_eq!(found(&index, "\"green blue\" -deployment"), ["3"]);
 }
 
@@ -184,7 +184,8 @@ fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
     assert!(!none.is_too_broad);
 }
 
-/// Pairs of paths do not make a character one that is everywhere.
+/// Only pairs in contents make a character too frequent to look up; pairs in paths
+/// do not.
 #[test]
 fn characters_of_paths_are_read_however_many_paths_have_them() {
     let mut index = Postings::default();
@@ -227,7 +228,8 @@ fn words_of_two_letters_are_no_pairs() {
     assert_eq!(["და", "丁丁"].map(|query| found(&index, query)), read);
 }
 
-/// A row that says it has no pairs, and one whose runs are of another script.
+/// A row whose header says that it has no pairs, and a row with runs of another
+/// script.
 #[test]
 fn damaged_rows_do_not_lose_what_others_have() {
     let mut told = Row::of("一丁𠀀").into_bytes();
@@ -246,7 +248,7 @@ fn damaged_rows_do_not_lose_what_others_have() {
     assert_eq!(ask(&index).map(|found| found.join(" ")), ["a", "b", "a", ""]);
 }
 
-/// A pair far behind the end of the text, as the row tells.
+/// The row contains the position of a pair that is far after the end of the text.
 #[test]
 fn damaged_places_of_pairs_are_no_places() {
     let row = [
@@ -267,14 +269,14 @@ fn postings_that_would_take_too_much_are_not_made() {
         put(&mut index, 2, "/b", "four five six");
         index
     };
-    // Six words and two paths, in eight places.
+    // Six words and two paths, with eight postings.
     assert!(of_room(1_000).builder().unwrap().build().is_none());
     assert!(of_room(1_200).builder().unwrap().build().is_some());
     let search = |room: usize, query: &str| {
         let query = Query::parse(query).unwrap();
         of_room(room).search(&query, None, 10, |_, _| true)
     };
-    // What a query reads for itself has no more room.
+    // A query that reads the rows has the same memory limit.
     assert!(search(300, "one two four").is_too_broad);
     let found = search(300, "one two");
     assert!(!found.is_too_broad && found.count == 1);
@@ -328,8 +330,8 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 0..200)
 }
 
-/// Of scripts whose characters have one byte to four, some longer than what
-/// terms are put in order by.
+/// Words in scripts with one to four bytes per character; some are longer than the
+/// leading bytes.
 fn any_word() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[ab][a-e]{1,4}(|s|ed|ing|ation)",
@@ -345,7 +347,7 @@ fn any_word() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Of many blocks and runs; some with characters that runs do not hold.
+/// Texts with many blocks and runs; some have characters that runs cannot hold.
 fn long_text() -> impl Strategy<Value = Vec<String>> {
     let rare = prop_oneof![9 => any_word(), 1 => "[𠀀𠀁丁]{1,3}"];
     prop_oneof![
@@ -357,7 +359,7 @@ fn long_text() -> impl Strategy<Value = Vec<String>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Memories of many blocks, and what may be asked of them.
+    /// Memories with many blocks, and all kinds of queries.
     #[test]
     fn what_is_read_for_a_query_is_what_all_postings_say(
         texts in prop::collection::vec(long_text(), 1..6),
@@ -389,7 +391,7 @@ proptest! {
         let made = index.search(&parsed, None, 100, |_, _| true);
         prop_assert_eq!(read.found, made.found, "{}", query);
 
-        // Without the first, and with it again.
+        // Removes the first memory and adds it again.
         let mut others = Postings::default();
         for (number, text) in (0..).zip(&texts).skip(1) {
             put(&mut others, number, &format!("/丁七{number}"), &text.join(" "));
@@ -404,8 +406,8 @@ proptest! {
         prop_assert_eq!(&whole.found, &others.search(&parsed, None, 100, |_, _| true).found, "{}", query);
     }
 
-    /// However a store came to be, its hits and their scores are those of one
-    /// that is made anew, in whatever order.
+    /// A store's hits and scores do not depend on its history: they equal those of a
+    /// rebuilt index, whatever the order of insertion.
     #[test]
     fn history_leaves_no_trace(changes in changes(), begin in 0_usize..150, query in prop::sample::select(vec![
         "deploy", "the server went down", "部署", "\"retry count\" -membaca", "서버", "dep* キャッシュ", "baca path:a/",
@@ -414,7 +416,7 @@ proptest! {
         let mut state = std::collections::BTreeMap::new();
         let mut building = None;
         for (step, change) in changes.into_iter().enumerate() {
-            // Postings that are made meanwhile are of the store as it was.
+            // Postings are built from a snapshot of the store while it changes.
             if step == begin {
                 building = index.builder();
             }
