@@ -1,11 +1,11 @@
-//! Text to terms: the one analyser of every language and both databases.
+//! Text to terms: the one analyser for every language and both databases.
 //!
-//! Words are found by Unicode's rules of word boundaries and folded. What is
-//! written without spaces (Han, kana, Hangul, Thai and their like) becomes
-//! pairs of neighbouring characters. Identifiers and compounds (`retry_count`,
-//! `HTTPServer`, `a.b.c`, `well-known`) give their parts and, joined, the
-//! whole, all at one position. The work is linear in the text, and no term is
-//! longer than [`MAX_TERM_BYTES`](crate::MAX_TERM_BYTES).
+//! Words are found by Unicode's word boundaries and folded. Text in scripts without
+//! spaces (Han, kana, Hangul, Thai and similar) becomes pairs of neighbouring
+//! characters. Identifiers and compounds (`retry_count`, `HTTPServer`, `a.b.c`,
+//! `well-known`) give their parts and the joined whole, all at one position. The
+//! work is linear in the text, and no term is longer than
+//! [`MAX_TERM_BYTES`](crate::MAX_TERM_BYTES).
 
 use std::ops::{Range, RangeInclusive};
 
@@ -14,22 +14,22 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::fold::{MAX_TERM_BYTES, fold_into};
 
-/// Bytes of a text that are looked at; what comes after is not found.
+/// Bytes of a text that are analysed; search does not find the text after them.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// Parts of one compound; a longer one goes on as another.
+/// Maximum parts of one compound; the rest of a longer one is a new compound.
 const MAX_PARTS: usize = 12;
 
-/// What a term is made of.
+/// The kind of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A word, or a part of a compound at the same position.
     Word,
-    /// The parts of a compound, joined; comes after them.
+    /// The joined parts of a compound; follows the parts.
     Compound,
     /// Two neighbouring characters of a script without spaces.
     Pair,
-    /// A character of such a script that stands alone.
+    /// A character of such a script without a neighbour of the same script.
     Single,
 }
 
@@ -38,13 +38,13 @@ pub(crate) enum Kind {
 pub(crate) struct Token<'a> {
     pub(crate) term: &'a str,
     pub(crate) position: u32,
-    /// The bytes of the text that it was made from.
+    /// The bytes of the text that the term comes from.
     pub(crate) range: Range<usize>,
     pub(crate) kind: Kind,
 }
 
-/// Hands every term of `text` to `sink`, and returns how many positions there
-/// are: the length of the text.
+/// Passes every term of `text` to `sink`, and returns the number of positions,
+/// which is the length of the text.
 pub(crate) fn analyse(text: &str, sink: impl FnMut(Token<'_>)) -> u32 {
     let text = &text[..text.floor_char_boundary(MAX_TEXT_BYTES)];
     let mut analysis = Analysis::of(sink);
@@ -52,8 +52,7 @@ pub(crate) fn analyse(text: &str, sink: impl FnMut(Token<'_>)) -> u32 {
     analysis.end()
 }
 
-/// A script that is written without spaces between words, or in which endings
-/// are written onto words.
+/// A script without spaces between words, or with endings written onto words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unspaced {
     Han,
@@ -63,9 +62,9 @@ pub(crate) enum Unspaced {
     Other,
 }
 
-/// The script of `letter`, for most letters of the scripts without spaces: those
-/// that folding leaves as they are. It says what [`unspaced`] says, without looking
-/// for it.
+/// The script of `letter`, for most letters of the scripts without spaces: the
+/// letters that folding does not change. A fast path of [`unspaced`] with the same
+/// result.
 const fn plain_unspaced(letter: char) -> Option<Unspaced> {
     match letter {
         '一'..='\u{9fef}' | '\u{3400}'..='\u{4db5}' => Some(Unspaced::Han),
@@ -76,8 +75,8 @@ const fn plain_unspaced(letter: char) -> Option<Unspaced> {
     }
 }
 
-/// The same of a letter that is a word by itself, whatever is before it: by
-/// Unicode's rules those of these two scripts are never joined to another.
+/// The script of a letter that is always a word by itself. By Unicode's rules,
+/// letters of these two scripts are never joined to the letter before them.
 const fn plain_word(letter: char) -> Option<Unspaced> {
     match plain_unspaced(letter) {
         script @ Some(Unspaced::Han | Unspaced::Hiragana) => script,
@@ -85,16 +84,16 @@ const fn plain_word(letter: char) -> Option<Unspaced> {
     }
 }
 
-/// Whether `letter` surely does not belong to the one before it: it is no mark, no
-/// format character and no joiner. Many others are none either.
+/// Whether `letter` certainly does not belong to the letter before it: it is not a
+/// mark, a format character or a joiner. `false` is possible for such letters, too.
 const fn is_apart(letter: char) -> bool {
     matches!(letter, '\0'..='~' | '\u{3000}'..='\u{3020}' | '！'..='～') || plain_unspaced(letter).is_some()
 }
 
-/// The first byte of all characters from U+3000 to U+9FFF.
+/// The first byte, in UTF-8, of the characters from U+3000 to U+9FFF.
 const WIDE_BYTES: RangeInclusive<u8> = 0xe3..=0xe9;
 
-/// The script of `letter` if that has no spaces.
+/// The script of `letter`, if the script has no spaces.
 pub(crate) fn unspaced(letter: char) -> Option<Unspaced> {
     if letter < '\u{e00}' {
         return None;
@@ -103,7 +102,7 @@ pub(crate) fn unspaced(letter: char) -> Option<Unspaced> {
         return Some(script);
     }
     match letter {
-        // Common to both kana: the long vowel and the halfwidth voicing marks.
+        // Shared by both kana: the long vowel and the halfwidth voicing marks.
         'ー' | 'ｰ' | 'ﾞ' | 'ﾟ' => return Some(Unspaced::Katakana),
         _ => {}
     }
@@ -123,7 +122,7 @@ pub(crate) fn unspaced(letter: char) -> Option<Unspaced> {
 #[derive(Default)]
 struct Compound {
     parts: usize,
-    /// The parts joined: without what stands between them, but for digits.
+    /// The joined parts, without the characters between them, except between digits.
     joined: String,
     range: Range<usize>,
 }
@@ -139,7 +138,7 @@ struct Run {
 
 struct Analysis<Sink> {
     sink: Sink,
-    /// Of the next word.
+    /// The position of the next word.
     position: u32,
     compound: Compound,
     run: Run,
@@ -157,15 +156,15 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
         }
     }
 
-    /// How many positions there are.
+    /// Ends the text and returns the number of positions.
     fn end(mut self) -> u32 {
         self.end_compound();
         self.end_run();
         self.position
     }
 
-    /// Letters that are words by themselves are taken without asking where words
-    /// end, which is most of what a text of them would take.
+    /// Analyses a text. Letters that are words by themselves skip the search for word
+    /// boundaries, which would take most of the time in such a text.
     fn take(&mut self, text: &str) {
         let (mut from, mut at) = (0, 0);
         while let Some(wide) = text.as_bytes()[at..]
@@ -224,7 +223,7 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
         }
     }
 
-    /// A character of a run. The position moves with each of them.
+    /// Takes a character of a run, and advances the position by one.
     fn take_unspaced(&mut self, script: Unspaced, character: &str, range: Range<usize>) {
         self.begin_run(script, range.clone());
         let mut letters = character.chars();
@@ -245,7 +244,7 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
         self.term = folded;
     }
 
-    /// Begins a run with the character at `range`, if none goes on there.
+    /// Begins a run with the character at `range`, unless a run continues there.
     fn begin_run(&mut self, script: Unspaced, range: Range<usize>) {
         self.end_compound();
         if self.run.script != Some(script) || self.run.end != range.start {
@@ -287,8 +286,8 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
         }
     }
 
-    /// A word of a script with spaces: a part of the compound before it if only
-    /// a hyphen is between them.
+    /// Takes a word of a script with spaces. It is a part of the previous compound if
+    /// only a hyphen is between them.
     fn take_spaced(&mut self, text: &str, start: usize, word: &str) {
         self.end_run();
         let goes_on = self.compound.parts > 0
@@ -300,7 +299,7 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
         if !goes_on && is_plain(word) && !starts_with_hyphen(&text[start + word.len()..]) {
             self.term.clear();
             fold_into(word, &mut self.term);
-            // Of signs that shade a letter and stand alone, nothing is left.
+            // A lone sign that only modifies letters folds to nothing.
             if self.term.is_empty() {
                 return;
             }
@@ -338,12 +337,12 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
             }
         }
         if self.compound.parts > 0 {
-            // What a hyphen after the word is looked for behind.
+            // The end of the word: a hyphen directly after it continues the compound.
             self.compound.range.end = end;
         }
     }
 
-    /// Takes the part in `self.term`, which comes after the character `before`.
+    /// Takes the part in `self.term`; `before` is the character before it.
     fn take_part(&mut self, range: Range<usize>, before: Option<char>) {
         if self.term.is_empty() {
             return;
@@ -353,7 +352,7 @@ impl<Sink: FnMut(Token<'_>)> Analysis<Sink> {
             compound.range = range.clone();
         }
         if is_digit_at(compound.joined.chars().next_back()) && is_digit_at(self.term.chars().next()) {
-            // Joined bare, `3.14` and `2026-01-31` would be other numbers.
+            // Without the separator, `3.14` and `2026-01-31` would be other numbers.
             let between = before.filter(|letter| !letter.is_alphanumeric());
             compound.joined.push(between.unwrap_or('-'));
         }
@@ -396,8 +395,7 @@ fn starts_with_hyphen(rest: &str) -> bool {
     rest.starts_with(['-', '\u{2010}', '\u{2011}'])
 }
 
-/// Whether a word is letters of one case (but for the first), or digits: it has
-/// no parts.
+/// Whether a word has no parts: letters of one case (except the first), or digits.
 fn is_plain(word: &str) -> bool {
     let mut letters = word.chars();
     let Some(first) = letters.next() else {
@@ -412,7 +410,7 @@ fn is_plain(word: &str) -> bool {
             || (first.is_uppercase() && rest.all(|letter| letter.is_uppercase() || is_mark(letter))))
 }
 
-/// Whether it changes the letter before it and separates nothing.
+/// Whether a character modifies the letter before it and separates nothing.
 fn is_mark(letter: char) -> bool {
     unicode_normalization::char::is_combining_mark(letter)
 }
@@ -426,7 +424,7 @@ fn is_negation(ending: &str) -> bool {
     ending.eq_ignore_ascii_case("n't")
 }
 
-/// Whether it belongs to the character before it, in a script without spaces.
+/// Whether a character belongs to the one before it, in a script without spaces.
 fn continues(letter: char) -> bool {
     !is_apart(letter) && (is_mark(letter) || matches!(letter, '\u{1160}'..='\u{11ff}'))
 }
@@ -451,9 +449,10 @@ fn without_contraction(word: &str) -> &str {
     }
 }
 
-/// The parts of a word: cut at what is neither letter nor digit, where small
-/// letters change to capitals, before the last of several capitals, and between
-/// letters and digits where that leaves no letter alone.
+/// The parts of a word. It is split at characters that are neither letters nor
+/// digits, where small letters change to capitals, before the last of several
+/// capitals, and between letters and digits unless that would leave a single
+/// letter.
 struct Parts<'a> {
     word: &'a str,
     at: usize,

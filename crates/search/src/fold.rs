@@ -1,18 +1,18 @@
-//! One spelling for what readers take for the same word.
+//! Folds different spellings of a word into one.
 //!
-//! Compatibility forms, case and accents go; what tells words apart in its
-//! script stays, such as the voicing marks of kana.
+//! Folding removes compatibility forms, case and accents. It keeps marks that
+//! distinguish words in their script, such as the voicing marks of kana.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::canonical_combining_class;
 
-/// Bytes of the longest term; what is longer is cut.
+/// Maximum length of a term in bytes; a longer term is cut.
 pub const MAX_TERM_BYTES: usize = 64;
 
-/// Characters of a word that are looked at. No shorter than the longest term.
+/// Characters of a word that are folded. At least the length of the longest term.
 const MAX_WORD_CHARS: usize = 192;
 
-/// Appends the folded `word` to `folded`, up to [`MAX_TERM_BYTES`] of it.
+/// Appends the folded `word` to `folded`, up to [`MAX_TERM_BYTES`].
 pub(crate) fn fold_into(word: &str, folded: &mut String) {
     let start = folded.len();
     if word.is_ascii() {
@@ -42,16 +42,16 @@ pub(crate) fn fold_into(word: &str, folded: &mut String) {
     }
 }
 
-/// Whether a mark only shades the letter that it is on: the accents of Latin,
-/// Greek and Cyrillic, the points of Hebrew and the vowel signs of Arabic,
-/// which are left out as often as not.
+/// Whether a mark only modifies its letter: the accents of Latin, Greek and
+/// Cyrillic, the points of Hebrew and the vowel signs of Arabic. Writers often
+/// leave these marks out.
 fn is_accent(letter: char) -> bool {
     matches!(letter, '\u{300}'..='\u{36f}' | '\u{5b0}'..='\u{5c7}' | '\u{64b}'..='\u{652}' | '\u{670}')
         && canonical_combining_class(letter) != 0
 }
 
-/// Letters that no decomposition takes apart, and those that only a full case
-/// folding does.
+/// The folding of letters that have no decomposition, or that change only under
+/// full case folding.
 fn unfolded(letter: char) -> Option<&'static str> {
     Some(match letter {
         'ß' => "ss",

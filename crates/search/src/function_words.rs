@@ -1,12 +1,13 @@
-//! Words that make sentences and say little of what a text is about.
+//! Function words: frequent words that say little about a text's topic.
 //!
-//! A question is full of them and a note is not, so that in a small store they
-//! are rarer than what is asked for. They count, but little.
+//! A question has many function words and a note has few, so in a small store they
+//! can be rarer than the topic words of the query. They get a low weight.
 
 use crate::analyse::Unspaced;
 use crate::stems::Language;
 
-/// Whose function word a term is; `None` when it is none, or both have it.
+/// The language of a function word; `None` if the term is a function word of
+/// neither language, or of both.
 pub(crate) fn language_of(term: &str) -> Option<Language> {
     match (ENGLISH.contains(&term), INDONESIAN.contains(&term)) {
         (true, false) => Some(Language::English),
@@ -20,7 +21,7 @@ pub(crate) fn is_function_word(term: &str) -> bool {
     ENGLISH.contains(&term) || INDONESIAN.contains(&term)
 }
 
-/// Which characters of a run of one script belong to function words.
+/// Marks the characters of a run of one script that belong to function words.
 pub(crate) fn mask(script: Unspaced, run: &[char]) -> Vec<bool> {
     let mut masked = vec![false; run.len()];
     let words: &[&str] = match script {
@@ -43,7 +44,7 @@ pub(crate) fn mask(script: Unspaced, run: &[char]) -> Vec<bool> {
     masked
 }
 
-/// The longest ending that leaves a syllable.
+/// Marks the longest ending that leaves at least one syllable.
 fn mask_ending(run: &[char], masked: &mut [bool]) {
     let length = HANGUL_ENDINGS
         .iter()
@@ -86,7 +87,7 @@ const INDONESIAN: &[&str] = &[
     "yakni", "yang",
 ];
 
-/// Chinese in both scripts, and Japanese.
+/// Traditional and simplified Chinese, and Japanese.
 #[rustfmt::skip]
 const HAN: &[&str] = &[
     "什么", "什麼", "甚麼", "怎么", "怎麼", "怎样", "怎樣", "如何", "为什么", "為什麼", "为何", "為何", "哪里", "哪裡",
@@ -114,7 +115,7 @@ const HANGUL: &[&str] = &[
     "우리", "저희", "그리고", "하지만", "그런데", "때문",
 ];
 
-/// Particles, and endings of verbs.
+/// Particles and verb endings.
 #[rustfmt::skip]
 const HANGUL_ENDINGS: &[&str] = &[
     "은", "는", "이", "가", "을", "를", "에", "의", "도", "만", "로", "와", "과", "나", "요", "들", "에서", "에서는", "에게",

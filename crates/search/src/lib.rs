@@ -1,10 +1,10 @@
-//! Full-text search over the memories of one store, pure.
+//! Full-text search over the memories of one store, without I/O.
 //!
-//! [`Row::of`] analyses a content into the compact row that the index keeps
-//! beside the memory. [`Postings`] is made of the rows of a store's memories
-//! and answers a [`Query`]. [`Marker`] finds in a content what was looked for,
-//! for the snippet. Nothing here does I/O or waits; the same rows give the same
-//! hits with the same scores wherever they are read.
+//! [`Row::of`] analyses a content into the compact row that the index stores with
+//! the memory. [`Postings`] is built from the rows of a store's memories and
+//! answers a [`Query`]. [`Marker`] finds the query's terms in a content, for the
+//! snippet. Nothing here does I/O or waits. The same rows give the same hits with
+//! the same scores on every replica and database.
 
 mod analyse;
 mod fold;
@@ -24,6 +24,6 @@ pub use rank::{Found, Results};
 pub use row::{DamagedRow, Row, check};
 pub use snippet::{MARKS, MAX_SNIPPET_CHARS, Marker, Snippet};
 
-/// Of the analyser that makes rows: another number, other rows. Rows of older
-/// ones are made anew.
+/// The version of the analyser that makes rows. A new version makes different rows,
+/// so rows of older versions are rebuilt.
 pub const ANALYSER: u32 = 4;

@@ -1,100 +1,101 @@
-//! What a query asks for. No text is a syntax error.
+//! Queries. Every text is a valid query; there are no syntax errors.
 //!
-//! `"quoted words"` must stand next to one another, what follows a `-` must not
-//! be there, `prefix*` stands for what starts so, `path:notes/` for where the
-//! memory is. All else is text, of which any may be found.
+//! In `"quoted words"` the words must be adjacent. A term after `-` must not occur.
+//! `prefix*` matches terms that begin with the prefix, and `path:notes/` limits the
+//! result to a directory. All other words are optional: a memory matches if it has
+//! any of them.
 
 use crate::analyse::{Kind, Token, Unspaced, analyse, unspaced};
 use crate::function_words::{is_function_word, language_of, mask};
 use crate::stems::{Language, has_forms};
 
-/// Characters of the longest query.
+/// Maximum length of a query in characters.
 pub const MAX_QUERY_CHARS: usize = 1_000;
 
-/// What is looked for and ranked by; what a query has more of is left out.
+/// Maximum number of ranked terms of a query; further terms are ignored.
 const MAX_WANTED: usize = 256;
 
-/// Phrases, exclusions and places that each memory is held against, together;
-/// what a query has more of is left out. And prefixes; more are words.
+/// Maximum number of phrases, exclusions and path filters together; further ones
+/// are ignored. The same number limits prefixes; further prefixes become words.
 const MAX_CLAUSES: usize = 16;
 const MAX_PREFIXES: usize = 16;
 
-/// What a function word counts, beside another's one.
+/// The weight of a function word; other words have the weight 1.
 const FUNCTION_WEIGHT: f64 = 0.1;
-/// What the parts of a compound count, beside the whole.
+/// The weight of the parts of a compound; the whole has the weight 1.
 const PART_WEIGHT: f64 = 0.4;
-/// What a pair counts that is half of a function word, or half of another word.
+/// The weight of a pair with one half in a function word, or in another word.
 const EDGE_WEIGHT: f64 = 0.5;
-/// What a pair of hiragana counts: most are endings.
+/// The weight of a pair of hiragana; most such pairs are endings.
 const HIRAGANA_WEIGHT: f64 = 0.4;
-/// What a character counts that function words leave alone.
+/// The weight of a single character between function words.
 const LONE_WEIGHT: f64 = 0.8;
-/// What one character of a Han word counts beside its pairs.
+/// The weight of one character of a Han word, in addition to its pairs.
 const HAN_WEIGHT: f64 = 0.2;
 
 /// A query that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("has {chars} characters, over the limit of {MAX_QUERY_CHARS}")]
 pub struct QueryTooLong {
-    /// What the query measures.
+    /// The length of the query.
     pub chars: usize,
 }
 
-/// What the index is asked for.
+/// The unit that the index looks up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Atom {
     /// A term.
     Term(String),
-    /// The terms that start so, which is with two bytes at least.
+    /// Terms that begin with this text, which has two bytes at least.
     Prefix(String),
-    /// A character of a script without spaces, alone or in a pair.
+    /// A character of a script without spaces, by itself or in a pair.
     Character(char),
 }
 
-/// One thing that is ranked by.
+/// A ranked part of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) atom: Atom,
     pub(crate) weight: f64,
     /// Whether other forms of the word are found too.
     pub(crate) has_forms: bool,
-    /// Whether it is shown, and what is near it counts: not what only supports
-    /// others.
+    /// Whether snippets show the match, and nearness counts it. `false` for terms that
+    /// only support others.
     pub(crate) is_shown: bool,
-    /// Where in the query it stands.
+    /// The position in the query.
     pub(crate) position: u32,
 }
 
-/// Atoms that must stand at these distances.
+/// Atoms that must occur at these distances.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sequence(pub(crate) Vec<(Atom, u32)>);
 
-/// A query that was read.
+/// A parsed query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
     pub(crate) wanted: Vec<Wanted>,
     pub(crate) phrases: Vec<Sequence>,
     pub(crate) excluded: Vec<Sequence>,
     pub(crate) paths: Vec<PathFilter>,
-    /// The languages that forms are looked for in.
+    /// The languages whose word forms are included.
     pub(crate) languages: &'static [Language],
 }
 
-/// Where a memory must be, or must not.
+/// A condition on a memory's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathFilter {
     /// Folded, without a leading slash.
     start: String,
-    /// From the root, not from any directory.
+    /// Whether the path is relative to the root, instead of to any directory.
     is_absolute: bool,
     pub(crate) is_excluded: bool,
 }
 
 impl Query {
-    /// Reads `text`.
+    /// Parses `text`.
     ///
     /// # Errors
-    /// [`QueryTooLong`] when it is over [`MAX_QUERY_CHARS`].
+    /// [`QueryTooLong`] when the text has more than [`MAX_QUERY_CHARS`] characters.
     pub fn parse(text: &str) -> Result<Self, QueryTooLong> {
         let chars = text.chars().count();
         if chars > MAX_QUERY_CHARS {
@@ -108,13 +109,13 @@ impl Query {
         Ok(parser.finish())
     }
 
-    /// Whether there is anything to look for; else nothing is found.
+    /// Whether the query has nothing to look for; such a query finds nothing.
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty() && self.phrases.is_empty() && !self.is_path_alone()
     }
 
-    /// Whether a place is asked for, and no words: what is there is found, in
-    /// the order of the paths.
+    /// Whether the query has path filters but no words. Such a query finds every memory
+    /// at these paths, ordered by path.
     pub(crate) fn is_path_alone(&self) -> bool {
         self.wanted.is_empty() && self.phrases.is_empty() && self.paths.iter().any(|path| !path.is_excluded)
     }
@@ -130,7 +131,7 @@ impl PathFilter {
         }
     }
 
-    /// Whether the filter lets the memory at the folded `path` pass.
+    /// Whether the filter accepts the memory at the folded `path`.
     pub(crate) fn allows(&self, path: &str) -> bool {
         let is_there = if self.is_absolute {
             path.strip_prefix('/')
@@ -143,8 +144,8 @@ impl PathFilter {
     }
 }
 
-/// A path as filters compare it: segment by segment, so that long ones are not
-/// cut.
+/// A path in the form that filters compare. Each segment is folded separately, so
+/// that long paths are not cut.
 pub(crate) fn folded_path(path: &str) -> String {
     use unicode_normalization::UnicodeNormalization;
     path.nfkc().flat_map(char::to_lowercase).collect()
@@ -161,7 +162,8 @@ struct Parser {
 }
 
 impl Parser {
-    /// Takes the first clause off `text`, which does not start with a space.
+    /// Takes the first clause of `text`, which does not start with a space, and returns
+    /// the rest.
     fn take_clause<'a>(&mut self, text: &'a str) -> &'a str {
         let body = text
             .strip_prefix('-')
@@ -222,8 +224,7 @@ impl Parser {
         self.phrases.len() + self.excluded.len() + self.paths.len() < MAX_CLAUSES
     }
 
-    /// Takes words that are ranked by; the last is only the start of one if it
-    /// `is_prefix`.
+    /// Takes ranked words; if `is_prefix`, the last one is a prefix.
     fn take_text(&mut self, text: &str, is_prefix: bool) {
         let mut terms: Vec<(Kind, String, u32)> = Vec::new();
         let length = analyse(
@@ -271,7 +272,7 @@ impl Parser {
         });
     }
 
-    /// A word, or the parts of a compound and the whole.
+    /// Takes a word, or the parts of a compound and the whole.
     fn take_word(&mut self, terms: &[(Kind, String, u32)]) {
         let is_compound = terms.iter().any(|(kind, ..)| *kind == Kind::Compound);
         for (kind, term, position) in terms {
@@ -295,7 +296,8 @@ impl Parser {
         self.want(Atom::Character(letter), weight, false, position);
     }
 
-    /// The pairs of a run of one script, and its characters where they say more.
+    /// Takes the pairs of a run of one script, and single characters that add
+    /// information.
     fn take_run(&mut self, pairs: &[(Kind, String, u32)]) {
         let mut run: Vec<char> = pairs
             .iter()
@@ -340,7 +342,7 @@ impl Parser {
                 None => wanted.push(new),
             }
         }
-        // A query of nothing but small words is about them.
+        // A query of function words only is about these words.
         if wanted.iter().all(|one| !one.is_shown) {
             for one in &mut wanted {
                 one.is_shown = true;
@@ -356,8 +358,8 @@ impl Parser {
     }
 }
 
-/// Whose forms are looked for: of both languages, unless the function words are
-/// of one alone.
+/// The languages whose forms are included: both, unless all function words of the
+/// query are of one language.
 fn languages(wanted: &[Wanted]) -> &'static [Language] {
     let mut has_english = false;
     let mut has_indonesian = false;
@@ -377,20 +379,20 @@ fn languages(wanted: &[Wanted]) -> &'static [Language] {
     }
 }
 
-/// Adds `new` to a list that has none like it.
+/// Adds `new` to a list, unless the list contains it already.
 fn keep<T: PartialEq>(has_room: bool, list: &mut Vec<T>, new: T) {
     if has_room && !list.contains(&new) {
         list.push(new);
     }
 }
 
-/// Whether so much of a word says which: two letters, or one character of a
-/// script that has thousands.
+/// Whether a text is long enough for a prefix: two letters, or one character of a
+/// script with thousands of characters.
 fn is_start(text: &str) -> bool {
     text.len() > 2 || text.chars().count() > 1
 }
 
-/// How many pairs at the start of `terms` are of one run.
+/// The number of pairs at the start of `terms` that belong to one run.
 fn pairs_of_run(terms: &[(Kind, String, u32)]) -> usize {
     1 + terms
         .windows(2)
@@ -398,8 +400,8 @@ fn pairs_of_run(terms: &[(Kind, String, u32)]) -> usize {
         .count()
 }
 
-/// The terms of `text` with their distances; of compounds, the parts. The last
-/// is the start of a word if it `is_prefix`.
+/// The terms of `text` with their distances; a compound gives its parts. If
+/// `is_prefix`, the last term is a prefix.
 fn sequence(text: &str, is_prefix: bool) -> Option<Sequence> {
     let mut atoms = Vec::new();
     analyse(
@@ -428,7 +430,7 @@ fn sequence(text: &str, is_prefix: bool) -> Option<Sequence> {
     (!atoms.is_empty()).then_some(Sequence(atoms))
 }
 
-/// What stands between quotation marks at the start of `text`, and the rest.
+/// The text in quotation marks at the start of `text`, and the rest.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let (body, closing) = if let Some(body) = text.strip_prefix('"') {
         (body, '"')

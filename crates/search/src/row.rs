@@ -1,13 +1,14 @@
-//! The one compact row of a memory's content: its terms and where they are.
+//! The row of a memory's content: its terms and their positions, compactly.
 //!
-//! A row has a version, where its pairs are, the length of the text in
-//! positions, the number of terms in blocks, the characters that are written
-//! without spaces ([`runs`]), and the other terms in the order of their bytes,
-//! each as what it differs in from the one before, and its positions as
-//! distances. So many terms at a time are a block, which begins with its length
-//! in bytes and a term in full: who looks for some terms alone passes most
-//! blocks by. Numbers are of variable length, seven bits a byte. Terms of the
-//! memory's path are not in it, so that a memory that moves keeps its row.
+//! A row has these parts in order: a version, the location of its pairs, the length
+//! of the text in positions, the number of terms in blocks, the characters of
+//! scripts without spaces ([`runs`]), and the other terms. The other terms are in
+//! byte order. Each one is stored as its difference from the previous term,
+//! followed by its positions as distances. The terms form blocks of a fixed number.
+//! A block begins with its length in bytes and a complete term, so a reader that
+//! needs only some terms can skip most blocks. Numbers have variable length, with
+//! seven bits per byte. The row does not contain terms of the memory's path, so a
+//! memory keeps its row when it moves.
 
 use crate::analyse::{Kind, Token, analyse, unspaced};
 
@@ -18,27 +19,28 @@ use runs::RunsOf;
 pub(crate) use runs::{BETWEEN, Pair, Runs, halves, narrow, pair_of, place_of, text_of};
 pub(crate) use terms::{TermAt, Terms};
 
-/// What the first byte of a row says of its form.
+/// The format version in the first byte of a row.
 const FORM: u8 = 3;
 
-/// Bytes that a term is put in order by, mostly.
+/// Leading bytes of a term, which mostly determine its order.
 pub(crate) const LEADING_BYTES: usize = size_of::<u64>();
 
-/// Terms of a block; the last one may have fewer.
+/// Terms per block; the last block may have fewer.
 const BLOCK: usize = 16;
 
 /// Bytes that are copied at once.
 const FEW: usize = 8;
 
-/// The most that half a byte says of a length; more follows behind.
+/// The largest length that half a byte can hold; a longer one continues in another
+/// byte.
 const NIBBLE: usize = 15;
 
-/// Bytes that are no row, or a row of another form.
+/// The bytes are not a row, or a row of another format version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no row of search terms of this version")]
 pub struct DamagedRow;
 
-/// The row of one memory's content, as the index keeps it.
+/// The row of one memory's content, as the index stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     bytes: Vec<u8>,
@@ -46,39 +48,39 @@ pub struct Row {
 }
 
 impl Row {
-    /// Analyses `content`; linear in it. What comes after
-    /// [`MAX_TEXT_BYTES`](crate::MAX_TEXT_BYTES) is left out.
+    /// Analyses `content`, in linear time. Ignores the text after
+    /// [`MAX_TEXT_BYTES`](crate::MAX_TEXT_BYTES).
     pub fn of(content: &str) -> Self {
         let collected = Collected::of(content, Pairs::Runs);
         let collected = collected.or_else(|| Collected::of(content, Pairs::Terms));
         collected.unwrap_or_default().into_row()
     }
 
-    /// The row as the index keeps it.
+    /// The row as the index stores it.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The row as the index keeps it.
+    /// The row as the index stores it.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// How many positions the content has.
+    /// The number of positions in the content.
     pub const fn length(&self) -> u32 {
         self.length
     }
 }
 
-/// Where the pairs of neighbouring characters are in a row.
+/// The location of the pairs of neighbouring characters in a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Pairs {
-    /// There are none.
+    /// The row has no pairs.
     #[default]
     None = 0,
-    /// In the runs, all of them.
+    /// All pairs are in the runs.
     Runs = 1,
-    /// Among the other terms.
+    /// The pairs are among the other terms.
     Terms = 2,
 }
 
@@ -104,7 +106,7 @@ struct Collected {
 }
 
 impl Collected {
-    /// `None`: this text has pairs that cannot be runs.
+    /// Returns `None` if the text has pairs that runs cannot hold.
     fn of(content: &str, pairs: Pairs) -> Option<Self> {
         let mut arena = String::with_capacity(content.len().min(1 << 20) + 64);
         let mut entries: Vec<Entry> = Vec::with_capacity(content.len().min(1 << 20) / 5 + 4);
@@ -113,8 +115,9 @@ impl Collected {
             let Token {
                 term, position, kind, ..
             } = token;
-            // Signs that stand for characters may be joined to what is like a pair,
-            // and then is one term with those.
+            // A sign that represents characters can be joined to a text of two
+            // characters. The analyser then returns one term of another kind that looks
+            // like a pair.
             let is_pair = kind == Kind::Pair;
             let is_like_pair = is_pair || is_two_characters(term);
             has_pairs |= is_like_pair;
@@ -188,16 +191,16 @@ fn is_two_characters(term: &str) -> bool {
     letters.next().is_some_and(|first| unspaced(first).is_some()) && letters.count() == 1
 }
 
-/// A term where the text has it.
+/// An occurrence of a term in the text.
 struct Entry {
-    /// The first eight bytes, which mostly decide the order.
+    /// The first eight bytes, which mostly determine the order.
     key: u64,
     start: u32,
     end: u32,
     position: u32,
 }
 
-/// The first bytes of `term` as a number of the same order.
+/// The first bytes of `term` as a number with the same order.
 #[inline]
 pub(crate) fn leading(term: &[u8]) -> u64 {
     let mut bytes = [0; LEADING_BYTES];
@@ -206,7 +209,7 @@ pub(crate) fn leading(term: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// Lengths here are bounded by the text that is analysed.
+/// Converts a length; the analysed text bounds all lengths here.
 fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -223,8 +226,8 @@ const fn low_byte(number: u32) -> u8 {
     number.to_le_bytes()[0]
 }
 
-/// How much of `before` the term starts with, and how much more it has, in half
-/// a byte each, and that more.
+/// Appends a term: half a byte for the length shared with `before`, half a byte for
+/// the length of the rest, and the rest.
 fn put_term(bytes: &mut Vec<u8>, before: &[u8], term: &[u8]) {
     let shared = before.iter().zip(term).take_while(|(a, b)| a == b).count();
     let suffix = &term[shared..];
@@ -239,8 +242,8 @@ fn put_term(bytes: &mut Vec<u8>, before: &[u8], term: &[u8]) {
     bytes.extend_from_slice(suffix);
 }
 
-/// The first position with a bit that says whether it is the only one; else how
-/// many more there are, and the distances.
+/// Appends the first position with a bit that is set if more follow; then the
+/// number of further positions, and their distances.
 fn put_positions(bytes: &mut Vec<u8>, mut positions: impl ExactSizeIterator<Item = u32>) {
     let more = to_u32(positions.len()).saturating_sub(1);
     let Some(mut last) = positions.next() else {
@@ -256,10 +259,10 @@ fn put_positions(bytes: &mut Vec<u8>, mut positions: impl ExactSizeIterator<Item
     }
 }
 
-/// Checks all of `row`.
+/// Checks the whole `row`.
 ///
 /// # Errors
-/// [`DamagedRow`] when it is none of this version.
+/// [`DamagedRow`] when the bytes are not a row of this format version.
 pub fn check(row: &[u8]) -> Result<(), DamagedRow> {
     let mut terms = Terms::of(row)?;
     if let Some(runs) = terms.runs() {
@@ -271,9 +274,9 @@ pub fn check(row: &[u8]) -> Result<(), DamagedRow> {
     Ok(())
 }
 
-/// Hands the positions that begin at `positions_at` in a row that was read whole
-/// to `sink`: `count` of them, which is how many there are. Answers how many
-/// places were looked at for them.
+/// Passes the `count` positions of a term to `sink`. They begin at `positions_at`
+/// in a row that was read completely; `count` must be the exact number. Returns the
+/// work done, in looks.
 pub(crate) fn positions(row: &[u8], positions_at: usize, count: u32, mut sink: impl FnMut(u32)) -> u64 {
     let mut found = 0;
     let counted = |position| {
@@ -321,7 +324,7 @@ impl<'a> Reader<'a> {
             }
             number |= u32::from(byte & 0x7f) << shift;
             if byte < 0x80 {
-                // One way alone to write a number.
+                // A number has only one valid encoding.
                 return if byte == 0 && shift > 0 {
                     Err(DamagedRow)
                 } else {
@@ -332,8 +335,7 @@ impl<'a> Reader<'a> {
         Err(DamagedRow)
     }
 
-    /// Where the block that begins at `at` ends, and what its first term leads
-    /// with.
+    /// The end of the block at `at`, and the leading bytes of its first term.
     #[inline]
     fn block_head(&self, at: usize) -> Result<(usize, u64), DamagedRow> {
         let mut head = Reader {
@@ -347,7 +349,7 @@ impl<'a> Reader<'a> {
             length += usize::from(head.byte()?);
         }
         let term = head.take(length.min(LEADING_BYTES))?;
-        // A block is not empty, and goes on behind its head.
+        // A block is not empty: it continues after its head.
         if head.at > end || end > self.bytes.len() {
             return Err(DamagedRow);
         }
@@ -379,7 +381,7 @@ impl<'a> Reader<'a> {
         Ok((more.saturating_add(2), last))
     }
 
-    /// Passes the positions of a term by, and returns how many there are.
+    /// Skips the positions of a term, and returns their number.
     #[inline]
     fn skip_positions(&mut self, length: u32) -> Result<u32, DamagedRow> {
         let (count, last) = self.each_position(&mut |_| {})?;

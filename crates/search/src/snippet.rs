@@ -1,4 +1,4 @@
-//! What is shown of a memory that was found: the passage that says most.
+//! Snippets: the passage of a found memory with the most matches.
 
 use std::ops::Range;
 
@@ -6,35 +6,35 @@ use hashbrown::HashMap;
 
 use crate::analyse::analyse;
 
-/// What stands before and after each matched term in a snippet. The content's
-/// own are left out of it, so that none is taken for a mark.
+/// The marks before and after each matched term in a snippet. The snippet leaves
+/// out such characters of the content, so that they cannot be mistaken for marks.
 pub const MARKS: (char, char) = ('⟦', '⟧');
 
 /// Characters of the content in a snippet, without the marks.
 pub const MAX_SNIPPET_CHARS: usize = 240;
-/// Of those, characters before the first match.
+/// Characters of the snippet before the first match.
 const LEAD_CHARS: usize = 60;
-/// Sums that differ by no more are of the same things.
+/// Sums with a smaller difference count as equal.
 const TOLERANCE: f64 = 1e-9;
-/// What is put where a line was cut.
+/// Replaces the removed part of a cut line.
 const CUT: char = '…';
 
 /// A passage of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snippet {
-    /// The line that it begins in, counted from 1.
+    /// The line of the passage's start, counted from 1.
     pub line: usize,
-    /// The text, with [`MARKS`] around what matched. A cut line has an ellipsis.
+    /// The text, with [`MARKS`] around each match. A cut line has an ellipsis.
     pub text: String,
 }
 
-/// Finds in contents what a query looked for.
+/// Finds the terms of a query in contents.
 #[derive(Debug, Clone, Default)]
 pub struct Marker {
     weights: HashMap<Box<str>, f64>,
 }
 
-/// Where something wanted is.
+/// The position of a wanted term.
 struct Match {
     range: Range<usize>,
     term: Box<str>,
@@ -47,8 +47,8 @@ impl Marker {
         *known = known.max(weight);
     }
 
-    /// The passage of `content` with most of what was looked for; its beginning
-    /// where there is nothing of it.
+    /// The passage of `content` with the best matches; the beginning of `content` if
+    /// nothing matches.
     pub fn snippet(&self, content: &str) -> Snippet {
         let matches = self.matches(content);
         let window = best_window(content, &matches);
@@ -79,15 +79,15 @@ fn count_lines(text: &str) -> usize {
     text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
-/// The passage that holds most of what is wanted, each thing once; of equals,
-/// the first, without what is before it.
+/// The passage with the highest sum of weights, where each term counts once. Among
+/// equal passages, the first one, without the text before its first match.
 fn best_window(content: &str, matches: &[Match]) -> Range<usize> {
     let mut best = (0.0, 0);
     let mut counts: HashMap<&str, u32> = HashMap::new();
     let mut sum = 0.0;
     let mut last = 0;
     for (first, one) in matches.iter().enumerate() {
-        // Bytes, not characters: near enough to choose by.
+        // Counts bytes instead of characters, which is precise enough for the choice.
         while let Some(next) = matches.get(last)
             && next.range.end <= one.range.start + MAX_SNIPPET_CHARS - LEAD_CHARS
         {
@@ -98,7 +98,7 @@ fn best_window(content: &str, matches: &[Match]) -> Range<usize> {
             }
             last += 1;
         }
-        // Where as much is in a shorter passage, that one begins later.
+        // If a later, shorter passage has the same sum, it is chosen.
         let best_start = matches[best.1].range.start;
         let is_closer = one.range.start < best_start + MAX_SNIPPET_CHARS - LEAD_CHARS;
         if sum > best.0 + TOLERANCE || (is_closer && sum > best.0 - TOLERANCE) {
@@ -115,8 +115,8 @@ fn best_window(content: &str, matches: &[Match]) -> Range<usize> {
     around(content, start)
 }
 
-/// The passage around `start`: from the beginning of the line, or a little
-/// before where that is far.
+/// The passage around `start`: from the beginning of the line, or from shortly
+/// before `start` if the line begins too far away.
 fn around(content: &str, start: usize) -> Range<usize> {
     let line_start = content[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let back = content[line_start..start]
@@ -170,7 +170,7 @@ fn marked(content: &str, window: &Range<usize>, matches: &[Match]) -> String {
     text
 }
 
-/// The ranges of the matches in `window`, those that overlap as one.
+/// The ranges of the matches in `window`, with overlapping ranges merged.
 fn merged(matches: &[Match], window: &Range<usize>) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for one in matches {

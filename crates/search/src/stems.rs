@@ -1,8 +1,8 @@
-//! Which words of Latin script are forms of one word: English and Indonesian.
+//! Forms of the same word in Latin script: English and Indonesian.
 //!
-//! Both are asked of every word, since nothing tells the language of a note of
-//! three words. A form found so counts less than the word itself, and the
-//! function words of a query may say which of the two it is not.
+//! Both languages are tried for every word, because a note of three words does not
+//! reveal its language. A match of another form counts less than the word itself.
+//! The function words of a query can exclude one of the two languages.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -11,23 +11,23 @@ use rust_stemmers::{Algorithm, Stemmer};
 
 mod irregular;
 
-/// A language that forms are known of.
+/// A language with known forms of words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Language {
     English,
     Indonesian,
 }
 
-/// Bytes of the shortest root that an Indonesian word is taken apart to.
+/// Minimum length in bytes of a root that an Indonesian word is reduced to.
 const MIN_ROOT: usize = 4;
 
-/// Whether forms of `term` are looked for: letters `a` to `z`, and more than two.
+/// Whether `term` can have forms: letters `a` to `z`, and more than two.
 pub(crate) fn has_forms(term: &str) -> bool {
     term.len() > 2 && term.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
-/// Hands each root of `term` to `sink`. Two words are forms of one another where
-/// they have a root in common.
+/// Passes each root of `term` to `sink`. Two words are forms of one another if they
+/// share a root.
 pub(crate) fn roots(language: Language, term: &str, mut sink: impl FnMut(&str)) {
     match language {
         Language::English => sink(&english(term)),
@@ -35,9 +35,9 @@ pub(crate) fn roots(language: Language, term: &str, mut sink: impl FnMut(&str)) 
     }
 }
 
-/// How many bytes of a root every word has in common with it that is a regular
-/// form, or one without a prefix: endings are taken off, and what they leave is
-/// changed in its last two letters at most (`possibl` of `possibility`).
+/// The length of the prefix that a root shares with each of its regular forms
+/// without a prefix. Stemming removes endings and then changes at most the last two
+/// letters of the rest (`possibl` of `possibility`).
 pub(crate) fn start_of_forms(language: Language, root: &str) -> usize {
     match language {
         Language::English => root.len().saturating_sub(2).max(2),
@@ -45,14 +45,14 @@ pub(crate) fn start_of_forms(language: Language, root: &str) -> usize {
     }
 }
 
-/// The English stem, of the dictionary form where the form is irregular.
+/// The English stem; for an irregular form, the stem of its dictionary form.
 fn english(term: &str) -> Cow<'_, str> {
     static STEMMER: OnceLock<Stemmer> = OnceLock::new();
     let stemmer = STEMMER.get_or_init(|| Stemmer::create(Algorithm::English));
     stemmer.stem(irregular::base_of(term).unwrap_or(term))
 }
 
-/// The irregular forms of the English words of this root.
+/// The irregular forms of the English words with this root.
 pub(crate) fn irregular_forms(root: &str) -> impl Iterator<Item = &'static str> {
     static BY_ROOT: OnceLock<Vec<(String, &'static str)>> = OnceLock::new();
     let by_root = BY_ROOT.get_or_init(|| {
@@ -69,16 +69,16 @@ pub(crate) fn irregular_forms(root: &str) -> impl Iterator<Item = &'static str> 
         .map(|(_, form)| *form)
 }
 
-/// What an Indonesian word may begin with before its root.
+/// The possible beginnings of an Indonesian word with a prefix.
 pub(crate) const PREFIX_STARTS: [&str; 8] = ["me", "pe", "di", "ke", "se", "be", "te", "ku"];
 
-/// Takes the endings off that have a meaning of their own, then one ending and
-/// up to two prefixes that make words of roots. Where more than one root makes
-/// the word (`menulis` of `tulis`, were there no `nulis`), all of them are given.
+/// Removes particles and possessive endings, then one derivational ending and up to
+/// two derivational prefixes. If a word can come from several roots (`menulis` of
+/// `tulis` or of a hypothetical `nulis`), passes all of them.
 fn indonesian(term: &str, sink: &mut impl FnMut(&str)) {
     let bare = without_ending(term, &["lah", "kah", "tah", "pun"]);
     let bare = without_ending(bare, &["nya", "ku", "mu"]);
-    // `mu` may be of the root, as in `bertemu`.
+    // `mu` may belong to the root, as in `bertemu`.
     let words = [term, bare];
     for word in &words[usize::from(bare.len() == term.len())..] {
         without_prefixes(word, 2, sink);
@@ -121,9 +121,9 @@ fn without_prefixes(word: &str, left: usize, sink: &mut impl FnMut(&str)) {
     });
 }
 
-/// The roots behind `me` or `pe`, whose nasal swallows the first letter of some:
-/// `nulis` of `tulis`, `ngirim` of `kirim`, `nyimpan` of `simpan`, `milih` of
-/// `pilih`.
+/// The roots after `me` or `pe`. The prefix's nasal replaces the first letter of
+/// some roots: `nulis` of `tulis`, `ngirim` of `kirim`, `nyimpan` of `simpan`,
+/// `milih` of `pilih`.
 fn nasal_roots(rest: &str, sink: &mut impl FnMut(&str)) {
     let is_vowel = |text: &str| text.starts_with(['a', 'e', 'i', 'o', 'u']);
     let mut restored = |first: char, root: &str| {

@@ -1,4 +1,4 @@
-//! What the analyser makes of texts.
+//! Tests of the analyser.
 
 use proptest::prelude::*;
 
@@ -157,7 +157,8 @@ fn letters_that_are_known_are_what_is_said_of_them() {
 }
 
 proptest! {
-    /// Taking letters without asking where words end finds what asking finds.
+    /// The fast path for such letters finds the same terms as the search for word
+    /// boundaries.
     #[test]
     fn words_that_are_known_are_found_as_others_are(
         text in proptest::collection::vec(proptest::sample::select(vec![

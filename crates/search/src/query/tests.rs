@@ -1,4 +1,4 @@
-//! What queries are read as.
+//! Tests of the query parser.
 
 use super::*;
 

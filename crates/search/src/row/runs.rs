@@ -1,56 +1,56 @@
-//! The characters of a text that is written without spaces.
+//! The runs of a row: the characters of scripts without spaces.
 //!
-//! Its terms are the pairs of neighbours, of which there are nearly as many as
-//! characters, and which hardly ever come twice. So the characters themselves
-//! are kept: they take a third of what so many terms would, and those that a
-//! query may need are found by looking through them. A run is as many as follow
-//! one another within one script. How many terms they are comes first, and how
-//! far each run is from the one before; then all characters, two bytes each,
-//! with [`BETWEEN`] between runs.
+//! The terms of such text are its pairs of neighbouring characters. There are
+//! nearly as many pairs as characters, and few pairs repeat, so the row stores the
+//! characters themselves. They take a third of the space of the terms, and a query
+//! finds its pairs by a scan of the characters. A run is a maximal sequence of
+//! neighbouring characters of one script. The runs are stored as the number of
+//! different terms, the distance of each run from the previous one, and all
+//! characters with two bytes each. [`BETWEEN`] separates the runs.
 
 use super::{DamagedRow, Reader, TermAt, put_number, to_u32};
 
-/// Characters of a row at most, what is between runs included: what looks for
-/// the places of a pair looks through them.
+/// Maximum characters of a row, separators included. A search for the positions of
+/// a pair scans all of them.
 const MAX_CHARACTERS: usize = 1 << 16;
 
-/// Stands between runs: no character of theirs.
+/// Separates runs; never a character of a run.
 pub(crate) const BETWEEN: u16 = 0;
 
-/// Characters that are counted in the time that a place is looked at in, and
-/// those that are compared, or distances that are added.
+/// The number of characters that take the time of one look: to count them, and to
+/// compare them or add distances.
 const COUNTED_IN_A_LOOK: usize = 256;
 const PASSED_IN_A_LOOK: usize = 16;
 
 /// Bytes of a character.
 const WIDTH: usize = size_of::<u16>();
 
-/// Below this no character is of a script without spaces.
+/// Scripts without spaces have no character below this one.
 const FIRST: char = '\u{e00}';
 
-/// The two characters of a pair, the first in the upper half: in the order of
-/// the texts.
+/// The two characters of a pair, the first in the upper half, so that numbers sort
+/// like texts.
 pub(crate) type Pair = u32;
 
 /// Collects the runs of a text.
 #[derive(Default)]
 pub(super) struct RunsOf {
     characters: Vec<u16>,
-    /// How far each run is from the end of the one before.
+    /// The distance of each run from the end of the previous run.
     distances: Vec<u32>,
-    /// The position behind the last run.
+    /// The position after the last run.
     end: u32,
 }
 
 impl RunsOf {
-    /// Takes the next pair of the text; `false`: this text cannot be kept so.
+    /// Takes the next pair of the text; `false` if runs cannot hold this text.
     pub(super) fn take(&mut self, pair: &str, position: u32) -> bool {
         let mut letters = pair.chars().map(narrow);
         let (Some(Some(first)), Some(Some(second)), None) = (letters.next(), letters.next(), letters.next())
         else {
             return false;
         };
-        // Else the last character of the run is the first of this pair.
+        // Otherwise the last character of the run is the first character of this pair.
         if self.distances.is_empty() || position >= self.end {
             if !self.distances.is_empty() {
                 self.characters.push(BETWEEN);
@@ -77,7 +77,7 @@ impl RunsOf {
         }
     }
 
-    /// How many terms they are.
+    /// The number of different terms.
     fn distinct(&self) -> u32 {
         let pairs = self.characters.windows(2).filter(|pair| !pair.contains(&BETWEEN));
         let mut pairs: Vec<_> = pairs.map(|pair| pair_of(pair[0], pair[1])).collect();
@@ -87,7 +87,8 @@ impl RunsOf {
     }
 }
 
-/// A character as runs have it: of two bytes, as nearly all of these scripts are.
+/// A character in the encoding of runs; two bytes suffice for nearly all characters
+/// of these scripts.
 pub(crate) fn narrow(letter: char) -> Option<u16> {
     u16::try_from(u32::from(letter)).ok().filter(|_| letter >= FIRST)
 }
@@ -101,12 +102,12 @@ pub(crate) fn halves(pair: Pair) -> [u16; 2] {
     [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
 }
 
-/// Where in a row the character of a number is, of those that begin at `at`.
+/// The byte offset, in a row, of a character; `at` is the offset of the first one.
 pub(crate) const fn place_of(at: usize, character: u32) -> usize {
     at + character as usize * WIDTH
 }
 
-/// The text of a pair: characters of these scripts take three bytes each.
+/// The text of a pair; characters of these scripts have three bytes each.
 pub(crate) fn text_of(pair: Pair) -> Option<[u8; 6]> {
     let mut text = [0; 6];
     for (letter_of, bytes) in halves(pair).into_iter().zip(text.chunks_exact_mut(3)) {
@@ -120,10 +121,10 @@ pub(crate) fn text_of(pair: Pair) -> Option<[u8; 6]> {
 pub(crate) struct Runs<'a> {
     distances: &'a [u8],
     characters: &'a [u8],
-    /// Where in the row the characters begin.
+    /// The offset of the first character in the row.
     at: usize,
     terms: u32,
-    /// How many positions the text has.
+    /// The number of positions in the text.
     length: u32,
 }
 
@@ -132,7 +133,7 @@ impl<'a> Runs<'a> {
         let terms = rest.number()?;
         let count = rest.number()?;
         let distances = rest.number()? as usize;
-        // Each run has two characters at least, and a position for each.
+        // Each run has at least two characters, and each character has a position.
         if terms > count || u64::from(count) > 2 * u64::from(length) {
             return Err(DamagedRow);
         }
@@ -147,25 +148,26 @@ impl<'a> Runs<'a> {
         })
     }
 
-    /// How many terms they are.
+    /// The number of different terms.
     pub(crate) const fn terms(&self) -> u32 {
         self.terms
     }
 
-    /// Whether a place in the row is one of theirs.
+    /// Whether an offset in the row is inside the runs.
     pub(super) const fn have(&self, place: usize) -> bool {
         self.at <= place && place < self.at + self.characters.len()
     }
 
-    /// Where in the row the characters begin.
+    /// The offset of the first character in the row.
     pub(crate) const fn at(&self) -> usize {
         self.at
     }
 
-    /// Copies the characters behind others.
+    /// Appends the characters to a list.
     ///
     /// # Errors
-    /// [`DamagedRow`] where some are none, for which [`BETWEEN`] stands then.
+    /// [`DamagedRow`] if some characters are invalid; each of those is replaced by
+    /// [`BETWEEN`].
     pub(crate) fn copy_to(&self, characters: &mut Vec<u16>) -> Result<(), DamagedRow> {
         let mut is_whole = true;
         characters.extend(self.characters().map(|character| {
@@ -178,12 +180,11 @@ impl<'a> Runs<'a> {
         if is_whole { Ok(()) } else { Err(DamagedRow) }
     }
 
-    /// Hands each term to `sink` that is asked for, in the order of their bytes,
-    /// with its characters. The pairs are asked of that have a character that is
-    /// asked for.
+    /// Passes each requested term to `sink`, in byte order, with its characters. The
+    /// filter for pairs is called only for pairs with a requested character.
     ///
     /// # Errors
-    /// [`DamagedRow`], after all other terms, where one is none.
+    /// [`DamagedRow`], after all valid terms, if a term is invalid.
     pub(crate) fn each_term(
         &self,
         is_asked_for: impl Fn(u16) -> bool,
@@ -208,7 +209,7 @@ impl<'a> Runs<'a> {
         read
     }
 
-    /// The pairs that are asked for, each above its place among the characters.
+    /// The requested pairs, each in the bits above its place among the characters.
     fn places(
         &self,
         is_asked_for: impl Fn(u16) -> bool,
@@ -229,9 +230,9 @@ impl<'a> Runs<'a> {
         places
     }
 
-    /// Hands the positions of the pair at a place in the row to `sink`, that one
-    /// first, until there were `count`, or the row is damaged. Answers how many
-    /// places that is to look at beside them.
+    /// Passes the positions of a pair to `sink`, starting with the pair at the given
+    /// offset, until there are `count` or the row is damaged. Returns the additional
+    /// work, in looks.
     pub(super) fn each_position(&self, positions_at: usize, count: u32, mut sink: impl FnMut(u32)) -> u64 {
         let from = (positions_at - self.at) / WIDTH;
         let runs = self
@@ -244,11 +245,11 @@ impl<'a> Runs<'a> {
         (looks + passed / PASSED_IN_A_LOOK) as u64
     }
 
-    /// Answers how many characters were passed.
+    /// Returns the number of characters that were read.
     fn each_position_from(&self, from: usize, runs: usize, count: u32, sink: &mut impl FnMut(u32)) -> usize {
         let pairs = &self.characters[from * WIDTH..];
         let mut distances = self.distances();
-        // No position is where nothing stands.
+        // Separators have no position.
         let mut position = Some(to_u32(from - runs));
         for _ in 0..=runs {
             let distance = distances.number().ok();
@@ -279,8 +280,8 @@ impl<'a> Runs<'a> {
         pairs.len() / WIDTH
     }
 
-    /// Checks what [`each_term`](Self::each_term) and
-    /// [`each_position`](Self::each_position) take for granted.
+    /// Checks the assumptions of [`each_term`](Self::each_term) and
+    /// [`each_position`](Self::each_position).
     pub(super) fn check(&self) -> Result<(), DamagedRow> {
         let mut terms = 0;
         self.each_term(|_| true, |_| true, |_, _, _| terms += 1)?;

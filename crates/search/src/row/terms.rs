@@ -1,36 +1,35 @@
-//! The terms of a row that are in blocks, in the order of their bytes.
+//! The terms of a row that are stored in blocks, in byte order.
 
 use super::{BLOCK, DamagedRow, FEW, FORM, NIBBLE, Pairs, Reader, Runs, to_u32};
 use crate::fold::MAX_TERM_BYTES;
 
-/// Reads a row term by term. Gives an error where the bytes are no row, and
-/// never panics.
+/// Reads a row term by term. Invalid bytes give an error, never a panic.
 pub(crate) struct Terms<'a> {
     rest: Reader<'a>,
     length: u32,
-    /// Pairs of characters are among the terms.
+    /// Whether the blocks contain pairs of characters.
     has_pairs: bool,
     runs: Option<Runs<'a>>,
     left: u32,
-    /// Terms left of the block that is read, and where it ends.
+    /// Unread terms of the current block, and the end of the block.
     left_of_block: u32,
     block_end: usize,
-    /// The term, with room behind it for a few bytes that are not of it.
+    /// The term, with room for a few bytes after it.
     term: [u8; MAX_TERM_BYTES + FEW],
     term_length: usize,
 }
 
-/// A term that was read; its text is the reader's.
+/// A term that was read; the reader has its text.
 pub(crate) struct TermAt {
-    /// How often it occurs.
+    /// The number of its occurrences.
     pub(crate) frequency: u32,
-    /// Where in the row its positions begin.
+    /// The offset of its positions in the row.
     pub(crate) positions_at: usize,
 }
 
 impl<'a> Terms<'a> {
     /// # Errors
-    /// [`DamagedRow`] when the head is not one of a row.
+    /// [`DamagedRow`] when the head is not the head of a row.
     pub(crate) fn of(row: &'a [u8]) -> Result<Self, DamagedRow> {
         let mut rest = Reader { bytes: row, at: 0 };
         if rest.byte()? != FORM {
@@ -39,7 +38,7 @@ impl<'a> Terms<'a> {
         let pairs = Pairs::of(rest.byte()?)?;
         let length = rest.number()?;
         let left = rest.number()?;
-        // Each takes two bytes at least.
+        // Each term takes at least two bytes.
         if left as usize > row.len() / 2 {
             return Err(DamagedRow);
         }
@@ -60,40 +59,40 @@ impl<'a> Terms<'a> {
         })
     }
 
-    /// How many terms are left in blocks.
+    /// The number of unread terms in blocks.
     pub(crate) const fn in_blocks(&self) -> usize {
         self.left as usize
     }
 
-    /// How many terms are left, those of the runs included.
+    /// The number of unread terms, including the terms of the runs.
     pub(crate) fn len(&self) -> usize {
         self.left as usize + self.runs.map_or(0, |runs| runs.terms() as usize)
     }
 
-    /// The characters whose pairs are terms, too.
+    /// The runs, whose pairs are terms as well.
     pub(crate) const fn runs(&self) -> Option<Runs<'a>> {
         self.runs
     }
 
-    /// Whether pairs of characters are among the terms in blocks.
+    /// Whether the blocks contain pairs of characters.
     pub(crate) const fn has_pairs(&self) -> bool {
         self.has_pairs
     }
 
-    /// How many positions the text has.
+    /// The number of positions in the text.
     pub(crate) const fn length(&self) -> u32 {
         self.length
     }
 
-    /// The term that [`next`](Self::next) found.
+    /// The term that [`next`](Self::next) returned.
     pub(crate) fn term(&self) -> &[u8] {
         &self.term[..self.term_length]
     }
 
-    /// Goes to the next term; `None` after the last.
+    /// Reads the next term; `None` after the last.
     ///
     /// # Errors
-    /// [`DamagedRow`] when the rest is not one of a row.
+    /// [`DamagedRow`] when the rest is not valid.
     pub(crate) fn next(&mut self) -> Result<Option<TermAt>, DamagedRow> {
         if self.left == 0 {
             return if self.rest.is_empty() {
@@ -122,9 +121,9 @@ impl<'a> Terms<'a> {
         }))
     }
 
-    /// Goes to the next block that may have a term that is asked for: what its
-    /// terms lead with is between two numbers, both included, that `may_be` is
-    /// told. Within a block it stays where it is.
+    /// Skips to the next block that may have a requested term. `may_be` gets the
+    /// leading bytes of the first and the last possible term of a block. Does nothing
+    /// inside a block.
     ///
     /// # Errors
     /// [`DamagedRow`] as [`next`](Self::next).
@@ -164,7 +163,8 @@ impl<'a> Terms<'a> {
         let follows = if begins_block {
             shared == 0 && self.term() < suffix
         } else {
-            // In order: it goes on where the one before ends, or is greater there.
+            // Terms are in order: this one extends the previous term, or is greater
+            // after the shared bytes.
             match (self.term().get(shared), suffix.first()) {
                 (None, Some(_)) => shared == self.term_length,
                 (Some(old), Some(new)) => old < new,
@@ -172,12 +172,13 @@ impl<'a> Terms<'a> {
             }
         };
         let end = shared + more;
-        // No term has a NUL: it would be told from no shorter one by what it leads with.
+        // A NUL in a term would make its leading bytes equal to those of a shorter
+        // term.
         if !follows || end > MAX_TERM_BYTES || suffix.contains(&0) {
             return Err(DamagedRow);
         }
         match self.rest.bytes.get(at..at + FEW) {
-            // So many at once take less than the few alone.
+            // Copying a fixed number of bytes is faster than copying the exact number.
             Some(with_more) if more <= FEW => self.term[shared..shared + FEW].copy_from_slice(with_more),
             _ => self.term[shared..end].copy_from_slice(suffix),
         }

@@ -1,4 +1,4 @@
-//! What was analysed is in the row, and nothing else is taken for a row.
+//! A row contains the analysed terms, and invalid bytes are refused.
 
 use std::collections::BTreeMap;
 
@@ -61,12 +61,13 @@ fn pairs_are_runs_of_characters() {
     ]
     .map(|(term, places)| (term.to_owned(), places));
     assert_eq!(read(row.as_bytes()), expected);
-    // Two bytes for a character and between four runs, and their distances.
+    // Two bytes for each character and each of the separators of four runs, and the
+    // distances.
     assert_eq!(row.as_bytes().len(), 7 + 4 + (12 + 3) * 2 + "_ab_x".len());
 }
 
-/// Each has what runs cannot hold: a character of four bytes, and more
-/// characters than they may have.
+/// Each text has something that runs cannot hold: a character of four bytes, or too
+/// many characters.
 #[test]
 fn pairs_that_are_no_runs_are_terms() {
     let long = "重試".repeat(40_000);
@@ -103,8 +104,8 @@ fn long_negations_are_cut_like_other_words() {
     assert_eq!(read(row.as_bytes()).len(), 2);
 }
 
-/// Of a row with many blocks, with what is asked for in the first, the last,
-/// and where one block ends.
+/// A row with many blocks; the requested terms are in the first block, in the last
+/// block, and at the end of a block.
 #[test]
 fn blocks_are_passed_by_without_what_they_may_have() {
     let text: Vec<_> = (0..100).map(|number| format!("w{number:03}")).collect();
@@ -193,7 +194,7 @@ proptest! {
         what_was_analysed_is_read_of(&text)?;
     }
 
-    /// Of lone signs, long words, endings and what joins them.
+    /// Lone signs, long words, endings and joiners.
     #[test]
     fn every_row_made_is_read(pieces in proptest::collection::vec(piece(), 0..12)) {
         what_was_analysed_is_read_of(&pieces.concat())?;

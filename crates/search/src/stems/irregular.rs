@@ -1,12 +1,12 @@
-//! English forms that no ending tells.
+//! Irregular English forms.
 
-/// The dictionary form of `form`, where that is irregular.
+/// The dictionary form of `form`, if `form` is irregular.
 pub(super) fn base_of(form: &str) -> Option<&'static str> {
     let place = FORMS.binary_search_by(|(known, _)| (*known).cmp(form)).ok()?;
     Some(FORMS[place].1)
 }
 
-/// Every irregular form with its dictionary form, in the order of the forms.
+/// Every irregular form with its dictionary form, sorted by form.
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
     FORMS.iter().copied()
 }
