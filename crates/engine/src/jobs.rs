@@ -1,4 +1,4 @@
-//! Scheduled jobs: which replica runs a job, when, and what is recorded.
+//! Scheduled jobs: which replica runs a job and when, and the records of runs.
 //!
 //! tokio-cron-scheduler only triggers runs. It neither prevents overlapping
 //! runs nor waits for them. A run claims its slot and a lease in the index, so

@@ -3,7 +3,7 @@
 //! 1. New content is put under a new key, the id of the version that adds it.
 //!    No database connection is held meanwhile.
 //! 2. The index commits the version in one transaction, which compares every
-//!    head with the one that was read and checks all limits.
+//!    head with the head that was read, and checks all limits.
 //! 3. A commit that was refused, or that failed because the disk is full,
 //!    removes its new blob. When the outcome is unknown, the blob is kept, since
 //!    the commit may have succeeded. A crash at any step leaves at most an orphan
@@ -131,7 +131,7 @@ pub(crate) enum Committed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WriteRefusal {
     Archived,
-    /// Something differs from what was read: read again.
+    /// Something differs from the earlier read: read again.
     Stale,
     /// A memory is at the path, or a directory, which has no id.
     PathTaken {
@@ -402,9 +402,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes the blobs of a refused commit, including their object versions:
-    /// no client was told that they were stored. The sweep removes any that
-    /// remain.
+    /// Removes the blobs of a refused commit, including their object versions,
+    /// since no client knows of them. The sweep removes any that remain.
     async fn remove_blobs(&self, prepared: &[Prepared]) {
         self.remove_keys(keys_brought(prepared)).await;
     }

@@ -2,8 +2,8 @@
 //!
 //! The index first removes it from the rows, in a transaction that queues the
 //! blobs and increments the store's purge epoch, so that every cache drops its
-//! entries. The blobs are removed afterwards; those that cannot be removed at
-//! once stay queued.
+//! entries. The blobs are removed afterwards. A blob that cannot be removed at
+//! once stays queued.
 
 use std::sync::Arc;
 

@@ -222,7 +222,7 @@ impl Engine {
         })
     }
 
-    /// Changes a session's title, metadata and other details.
+    /// Changes a session's title and metadata.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -243,7 +243,7 @@ impl Engine {
             .await
     }
 
-    /// Archives a session: it accepts no more calls, and its tokens stop
+    /// Archives a session: it no longer accepts calls, and its tokens stop
     /// working. This cannot be undone.
     ///
     /// Takes effect on every replica within five seconds. Idempotent.

@@ -1,9 +1,11 @@
-//! An amount that tenants share fairly: requests under way, or bytes of memory.
+//! A limited amount that tenants share fairly: running requests, or bytes of
+//! memory.
 //!
-//! A tenant may take as much as it leaves free. Alone it comes to half of the
-//! total, beside one other to a third, and so on: a newcomer always finds some,
-//! however much others ask for, and nothing is reserved for tenants that ask for
-//! nothing. Nothing queues here: what does not fit is refused at once.
+//! A tenant may take at most as much as remains free afterwards. A single
+//! tenant gets half of the total, two tenants get a third each, and so on. So a
+//! new tenant always finds some free, however much others request, and nothing
+//! is reserved for idle tenants. Requests do not queue here: a request that
+//! does not fit is refused at once.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,7 +19,7 @@ pub struct FairShares(Arc<Mutex<Taken>>);
 
 #[derive(Debug)]
 struct Taken {
-    /// Below zero while answers that could not be refused exceed the total.
+    /// Negative while answers that could not be refused exceed the total.
     free: i64,
     by_tenant: HashMap<TenantId, i64>,
 }
@@ -40,14 +42,14 @@ impl Taken {
         }
     }
 
-    /// Whether the tenant would leave as much free as it would have.
+    /// Whether at least as much stays free as the tenant would hold.
     fn allows(&self, tenant_id: TenantId, amount: i64) -> bool {
         let own = self.by_tenant.get(&tenant_id).copied().unwrap_or(0);
         own.saturating_add(amount) <= self.free.saturating_sub(amount)
     }
 }
 
-/// The part of the total that one request holds; given back when dropped.
+/// The amount that one request holds, released on drop.
 #[derive(Debug)]
 pub struct Share {
     shares: FairShares,
@@ -57,7 +59,7 @@ pub struct Share {
 }
 
 impl FairShares {
-    /// A total of which nothing is taken; at least two, or nothing ever could be.
+    /// Creates a total with nothing taken; at least two, or nothing would fit.
     pub fn new(total: u64) -> Self {
         Self(Arc::new(Mutex::new(Taken {
             free: signed(total.max(2)),
@@ -65,7 +67,7 @@ impl FairShares {
         })))
     }
 
-    /// Takes an amount for a tenant, if its share allows.
+    /// Takes an amount for a tenant, if its share allows it.
     pub fn take(&self, tenant_id: TenantId, amount: u64) -> Option<Share> {
         let share = Share {
             shares: self.clone(),
@@ -81,7 +83,7 @@ impl FairShares {
 }
 
 impl Share {
-    /// Takes more, if the tenant's share allows.
+    /// Takes more, if the tenant's share allows it.
     pub fn try_grow(&self, by: u64) -> bool {
         let mut amount = self.amount.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = self.shares.lock();
@@ -94,7 +96,7 @@ impl Share {
         true
     }
 
-    /// Sets the amount, above the tenant's share too.
+    /// Sets the amount, even above the tenant's share.
     pub fn set(&self, to: u64) {
         let mut amount = self.amount.lock().unwrap_or_else(PoisonError::into_inner);
         let to = signed(to);
@@ -102,7 +104,7 @@ impl Share {
         *amount = to;
     }
 
-    /// Sets the amount, if it is less or the tenant's share allows.
+    /// Sets the amount, if it is lower or the tenant's share allows it.
     pub fn try_set(&self, to: u64) -> bool {
         let has = *self.amount.lock().unwrap_or_else(PoisonError::into_inner);
         let more = signed(to) - has;
@@ -134,7 +136,7 @@ mod tests {
         TenantId::from_uuid(Uuid::from_u128(number))
     }
 
-    /// As many as the tenant is given.
+    /// Takes as many as the tenant's share allows.
     fn take_all(shares: &FairShares, number: u128) -> Vec<Share> {
         std::iter::from_fn(|| shares.take(tenant(number), 1)).collect()
     }
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!(second.len(), 256);
         let many: Vec<_> = (3..100).map(|number| shares.take(tenant(number), 1)).collect();
         assert!(many.iter().all(Option::is_some));
-        // The first one has more than its share by now, and gets none.
+        // The first tenant now has more than its share and gets none.
         first.truncate(460);
         assert!(shares.take(tenant(1), 1).is_none());
     }
@@ -158,7 +160,7 @@ mod tests {
         let shares = FairShares::new(900);
         let mut held = [take_all(&shares, 0), Vec::new()];
         assert_eq!(held[0].len(), 450);
-        // One request of each ends, and each asks for two.
+        // One request of each tenant ends, and each tenant starts two.
         for _ in 0..1_000 {
             for (number, own) in (0..).zip(&mut held) {
                 own.pop();

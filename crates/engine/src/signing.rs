@@ -1,9 +1,9 @@
 //! Tokens that the server issues, and the keys that sign them.
 //!
-//! The keys are secrets of the index, called `token-1`, `token-2` and so on. A
-//! new one is made when the latest is old, for a time a little ahead: until it
-//! has come every replica has read it. A key before the latest goes once no
-//! token that it signed can be alive.
+//! The keys are secrets in the index with the names `token-1`, `token-2` and so
+//! on. When the latest key is old, a new one is created that signs from a time
+//! slightly in the future; by then every replica has read it. An older key is
+//! removed once all tokens that it signed have expired.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -14,61 +14,61 @@ use keepsake_tokens::{KeyRing, MAX_LIFE, OwnClaims, SigningKey, Untrusted};
 
 use crate::{Engine, EngineError};
 
-/// What the keys are for, and what their names begin with.
+/// The purpose of the keys, and the prefix of their names.
 const PURPOSE: &str = "token";
-/// The age from which keys are read anew at their next use.
+/// The age from which keys are read again at their next use.
 const FRESH_FOR: Duration = Duration::from_mins(1);
-/// How long a new key waits: longer than any replica goes without reading keys.
+/// Delay before a new key signs: longer than any replica's read interval.
 const LEAD: Duration = Duration::from_mins(2);
-/// The time between two readings for keys that are not there, at least.
+/// Minimum time between two reads for a missing key.
 const COOL_DOWN: Duration = Duration::from_secs(1);
-/// Tries to name a new key while others name theirs.
+/// Attempts to name a new key while other replicas create keys too.
 const NAMING_TRIES: u32 = 4;
-/// How long a key is kept once the next signs: a token's life, and what clocks
-/// may differ by.
+/// How long a key is kept once its successor signs: the lifetime of a token
+/// plus possible clock differences.
 const KEPT_FOR: Duration = Duration::from_secs(MAX_LIFE.as_secs() + 5 * 60);
 
-/// A token to be issued.
+/// A token to issue.
 #[derive(Debug, Clone)]
 pub struct NewToken {
-    /// Whose it is.
+    /// The tenant of the token.
     pub tenant_id: TenantId,
-    /// Who its changes are attributed to.
+    /// The actor that changes are attributed to.
     pub actor: Actor,
-    /// What it may do.
+    /// The granted scopes.
     pub scopes: Vec<Scope>,
-    /// The only stores it sees; `None`: all of the tenant's.
+    /// The only stores it may see; `None`: all stores of the tenant.
     pub store_ids: Option<Vec<StoreId>>,
-    /// The API key that it is issued to: once that is revoked, it is refused.
+    /// The API key that it is issued to; the token ends when that is revoked.
     pub issued_to: Option<ApiKeyId>,
-    /// How long it lives, at most [`MAX_LIFE`].
+    /// Its lifetime, at most [`MAX_LIFE`].
     pub life: Duration,
 }
 
-/// Why the signing key is changed.
+/// The reason for a key rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
-    /// It is time: what was signed stays good until it ends.
+    /// Scheduled: tokens that are already signed stay valid until they expire.
     Planned,
-    /// A key may be in the wrong hands: nothing that was signed is believed any
-    /// more, on this replica at once, on others within a minute.
+    /// A key may have leaked: all signed tokens become invalid, on this replica
+    /// at once, on others within a minute.
     Compromised,
 }
 
-/// A key that was made because somebody asked for it.
+/// A key that was created by a requested rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RotatedKey {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// From when on it signs.
+    /// When it starts to sign.
     pub signs_from: Timestamp,
 }
 
-/// The keys as they were read last.
+/// The cached keys.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     read: RwLock<Option<Read>>,
-    /// Held by whoever reads them.
+    /// Held while the keys are read.
     reading: tokio::sync::Mutex<()>,
 }
 
@@ -94,20 +94,20 @@ impl Keys {
 }
 
 impl Read {
-    /// Whether the keys are young enough, and one that is wanted among them.
+    /// Whether the keys are recent enough and include the wanted one.
     fn serves(&self, wanted: Option<&Untrusted<'_>>, now: Timestamp) -> bool {
         let age_allows = |period| now >= self.at && now < self.at.plus(period);
         let has_wanted = wanted.is_none_or(|token| self.ring.has(token));
-        // One that is made up costs a reading a second, whoever sends it.
+        // Tokens with invented key ids cause at most one read per second.
         age_allows(if has_wanted { FRESH_FOR } else { COOL_DOWN })
     }
 }
 
 impl Engine {
-    /// Issues a token, good on every replica.
+    /// Issues a token, valid on every replica.
     ///
     /// # Errors
-    /// [`EngineError::Token`] when it would live for no time or for too long,
+    /// [`EngineError::Token`] when its lifetime is zero or too long,
     /// [`EngineError::Secret`], [`EngineError::Index`].
     #[tracing::instrument(name = "engine.issue_token", level = "debug", skip_all)]
     pub async fn issue_token(&self, new: NewToken) -> Result<String, EngineError> {
@@ -125,7 +125,7 @@ impl Engine {
         Ok(self.signing_keys(None).await?.issue(&claims, now)?)
     }
 
-    /// Changes the key that signs tokens.
+    /// Rotates the token signing key.
     pub(crate) async fn rotate_token_key(
         &self,
         why: Rotation,
@@ -147,12 +147,13 @@ impl Engine {
                     signs_from: not_before,
                 });
             }
-            // Another replica has made one of that name meanwhile.
+            // Another replica has created a key with this name meanwhile.
         }
         Err(EngineError::Contended)
     }
 
-    /// The keys, read anew where they are old or lack the one that is wanted.
+    /// Returns the keys; reads them again when they are old or lack the wanted
+    /// one.
     pub(crate) async fn signing_keys(
         &self,
         wanted: Option<&Untrusted<'_>>,
@@ -172,7 +173,7 @@ impl Engine {
                 keys.keep(&ring, now);
                 Ok(ring)
             }
-            // Keys do not turn bad while the index is away.
+            // The cached keys stay valid while the index is unavailable.
             Err(error) => match keys.last_read() {
                 Some(read) => {
                     tracing::warn!(error = %error, "engine.signing_keys cannot be read; the last ones stay");
@@ -183,8 +184,7 @@ impl Engine {
         }
     }
 
-    /// How many keys there are that nothing alive was signed with; unless
-    /// `is_dry`, they go.
+    /// Counts the keys without valid tokens, and removes them unless `is_dry`.
     ///
     /// # Errors
     /// [`EngineError::Index`].
@@ -215,13 +215,13 @@ impl Engine {
         Ok(Arc::new(KeyRing::new(keys)))
     }
 
-    /// From when on a new key is to sign, if one is needed.
+    /// When a new key should start to sign, if one is needed.
     fn next_key_at(&self, stored: &[ServerSecret], now: Timestamp) -> Option<Timestamp> {
         let mut good = stored
             .iter()
             .filter(|key| key.retired_at.is_none_or(|at| at > now));
         match good.next_back() {
-            // There is nobody yet whose token it could be too new for.
+            // No tokens exist yet, so the key can sign at once.
             None => Some(now),
             Some(latest) if latest.not_before.plus(self.0.token_key_period) <= now => Some(now.plus(LEAD)),
             Some(_) => None,
@@ -233,13 +233,13 @@ fn number_of(key: &ServerSecret) -> Option<u64> {
     key.kid.strip_prefix(PURPOSE)?.strip_prefix('-')?.parse().ok()
 }
 
-/// A name that no key had: replicas that make one at the same time agree on it.
+/// An unused name; replicas that create a key concurrently pick the same one.
 fn name_after(stored: &[ServerSecret]) -> String {
     let last = stored.iter().filter_map(number_of).max().unwrap_or_default();
     format!("{PURPOSE}-{}", last + 1)
 }
 
-/// Keys that nothing alive was signed with; never the last one made.
+/// Keys without valid tokens; never the newest key.
 fn outlived(stored: &[ServerSecret], now: Timestamp) -> Vec<String> {
     let last = stored.iter().filter_map(number_of).max();
     stored

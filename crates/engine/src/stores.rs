@@ -12,21 +12,21 @@ use serde_json::{Map, Value};
 use crate::cursor::Query;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
-/// Characters of a store's name, at most.
+/// Maximum number of characters of a store's name.
 const NAME_CHARS: usize = 255;
-/// Characters of a description, at most.
+/// Maximum number of characters of a description.
 const DESCRIPTION_CHARS: usize = 1024;
-/// Pairs of metadata, at most.
+/// Maximum number of metadata pairs.
 pub(crate) const METADATA_PAIRS: usize = 16;
-/// Characters of a metadata key, at most.
+/// Maximum number of characters of a metadata key.
 const METADATA_KEY_CHARS: usize = 64;
-/// Characters of a metadata value, at most.
+/// Maximum number of characters of a metadata value.
 const METADATA_VALUE_CHARS: usize = 512;
 
-/// Seconds of a store's period of expiry, at most: a hundred years.
+/// Maximum number of seconds of an expiry period: a hundred years.
 pub(crate) const MAX_UNUSED_SECS: u64 = 100 * 365 * 86_400;
 
-/// A store as its maker describes it.
+/// A store as the client requests it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreDraft {
     /// 1 to 255 characters, none of them a control character.
@@ -35,20 +35,20 @@ pub struct StoreDraft {
     pub description: String,
     /// At most 16 pairs of strings.
     pub metadata: Map<String, Value>,
-    /// `off`, `redact` or `reject`; `off` where unset.
+    /// `off`, `redact` or `reject`; `off` if unset.
     pub policy: Option<String>,
-    /// Seconds after which an unread memory expires; never where unset or 0.
+    /// Seconds after which an unread memory expires; never if unset or 0.
     pub expires_unused_after: Option<u64>,
 }
 
-/// How a store is to change; what is `None` stays.
+/// The changes of a store; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreEdit {
     /// 1 to 255 characters, none of them a control character.
     pub name: Option<String>,
     /// At most 1,024 characters.
     pub description: Option<String>,
-    /// Pairs to set, or with null to remove.
+    /// Pairs to set; null removes a pair.
     pub metadata: Map<String, Value>,
     /// `off`, `redact` or `reject`.
     pub policy: Option<String>,
@@ -56,16 +56,16 @@ pub struct StoreEdit {
     pub expires_unused_after: Option<u64>,
 }
 
-/// What is asked of a tenant's stores.
+/// Filters of a store listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreQuery {
-    /// Made at or after this time.
+    /// Created at or after this time.
     pub created_from: Option<Timestamp>,
-    /// Made at or before this time.
+    /// Created at or before this time.
     pub created_to: Option<Timestamp>,
-    /// Whether archived ones are listed too.
+    /// Whether archived stores are included.
     pub include_archived: bool,
-    /// Which part.
+    /// The page to return.
     pub page: PageRequest,
 }
 
@@ -124,7 +124,7 @@ fn check_pair(field: &'static str, key: &str, value: &str) -> Result<(), EngineE
     Ok(())
 }
 
-/// Holds pairs of metadata to what a store may have.
+/// Validates the metadata of a store.
 pub(crate) fn check_metadata(field: &'static str, metadata: &Map<String, Value>) -> Result<(), EngineError> {
     check_pairs(field, metadata.len())?;
     for (key, value) in metadata {
@@ -136,7 +136,7 @@ pub(crate) fn check_metadata(field: &'static str, metadata: &Map<String, Value>)
     Ok(())
 }
 
-/// Reads pairs of metadata to set, or with null to remove.
+/// Parses metadata pairs to set; null removes a pair.
 pub(crate) fn metadata_patch(
     metadata: Map<String, Value>,
 ) -> Result<Vec<(String, Option<String>)>, EngineError> {
@@ -161,7 +161,7 @@ fn parse_policy(name: &str) -> Result<SensitiveDataPolicy, EngineError> {
     }
 }
 
-/// A period of expiry as the index has it: 0 stands for never.
+/// Converts an expiry period for the index; 0 means never.
 fn parse_period(secs: u64) -> Result<Option<u64>, EngineError> {
     if secs > MAX_UNUSED_SECS {
         let rule = format!("must be at most {MAX_UNUSED_SECS} seconds, but is {secs}");
@@ -195,11 +195,11 @@ impl StoreEdit {
 }
 
 impl Engine {
-    /// Makes a store.
+    /// Creates a store.
     ///
     /// # Errors
-    /// [`EngineError::PermissionDenied`] (also where the credential is bound
-    /// to a list of stores), [`EngineError::Invalid`],
+    /// [`EngineError::PermissionDenied`] (also when the credential is bound to
+    /// a list of stores), [`EngineError::Invalid`],
     /// [`EngineError::TooManyStores`], [`EngineError::KeyReused`],
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.create_store", level = "debug", skip_all)]
@@ -224,7 +224,7 @@ impl Engine {
                 .create_store(tenant_id, &store, limit, idempotency.as_ref(), &audited)
                 .await?;
             let made = engine.made_store(tenant_id, &store, limit, made).await;
-            // The tenant went between the look at the credential and this.
+            // The tenant was deleted after the credential was checked.
             made.map_err(|error| match error {
                 EngineError::TenantNotFound => EngineError::Unauthenticated("the API key is unknown"),
                 other => other,
@@ -248,7 +248,7 @@ impl Engine {
         })
     }
 
-    /// The store that a call made, or one of its name before it.
+    /// The store that this call created, or an earlier identical call.
     pub(crate) async fn made_store(
         &self,
         tenant_id: TenantId,
@@ -292,7 +292,7 @@ impl Engine {
         found.ok_or(EngineError::StoreNotFound)
     }
 
-    /// Lists the stores that the credential sees, newest first.
+    /// Lists the stores that the credential may see, newest first.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -324,7 +324,7 @@ impl Engine {
             include_archived: query.include_archived,
             only: principal.store_ids().map(<[StoreId]>::to_vec),
             after,
-            // One more tells whether there is another page.
+            // One more item shows whether there is another page.
             limit: limit + 1,
         };
         let mut items = self.0.index.list_stores(principal.tenant_id, &listing).await?;
@@ -337,12 +337,11 @@ impl Engine {
         Ok(Page { items, next })
     }
 
-    /// Changes what a store is called and how it behaves.
+    /// Changes a store's name, description, metadata and settings.
     ///
-    /// What it does about sensitive data, when its memories expire, and its
-    /// metadata, by which erasures select stores, need the scope `stores:admin`
-    /// besides. The answer shows the store: who lacks that scope needs
-    /// `memory:read`.
+    /// The sensitive-data policy, the expiry period and the metadata also need
+    /// the scope `stores:admin`; erasures select stores by metadata. The answer
+    /// shows the store, so a credential without that scope needs `memory:read`.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -388,7 +387,7 @@ impl Engine {
         .await
     }
 
-    /// Lets a store take no new content from now on; it cannot be undone.
+    /// Archives a store: it accepts no new content. This cannot be undone.
     ///
     /// Idempotent.
     ///
@@ -417,7 +416,7 @@ impl Engine {
     }
 }
 
-/// A store's place in the order of listings, as a cursor holds it.
+/// The position of a store in a listing, as a cursor contains it.
 fn position(store: &Store) -> Vec<u8> {
     let created_at = store.created_at.as_micros().to_be_bytes();
     [created_at.as_slice(), store.store_id.uuid().as_bytes()].concat()

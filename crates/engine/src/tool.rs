@@ -1,7 +1,7 @@
 //! The memory tool's commands on a store.
 //!
-//! What the model can mend is an answer with `is_error`; what the caller must
-//! mend is an [`EngineError`].
+//! An error that the model can correct is an answer with `is_error`; an error
+//! for the caller is an [`EngineError`].
 
 mod agent;
 mod changes;
@@ -26,23 +26,23 @@ pub const MEMORY_TOOL: &str = "memory";
 /// A call of the memory tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// The `tool_use` block's id, where there was a block; with the input it
-    /// makes a changing call idempotent.
+    /// The `tool_use` block's id, if there was a block. Together with the input
+    /// it makes a changing call idempotent.
     pub tool_use_id: Option<String>,
     /// The block's `input`.
     pub input: Map<String, Value>,
-    /// The name that the request gave the call; it comes before the block's.
+    /// The identity of the call from its request; overrides the block's id.
     pub idempotency: Option<Idempotency>,
 }
 
-/// What the model is told.
+/// The answer for the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolAnswer {
     /// The result's `content`.
     pub content: String,
-    /// Whether the call was not carried out.
+    /// Whether the call failed.
     pub is_error: bool,
-    /// The same for programs, where the tool has results of that kind.
+    /// The same result for programs, if the tool has structured results.
     pub result: Option<AgentResult>,
 }
 
@@ -82,7 +82,7 @@ impl From<ToolError> for ToolAnswer {
     }
 }
 
-/// Why a command gave no result: the model's to mend, or not.
+/// Why a command has no result: an error for the model or for the caller.
 #[derive(Debug)]
 enum Stop {
     Tool(ToolError),
@@ -101,20 +101,20 @@ impl<E: Into<EngineError>> From<E> for Stop {
     }
 }
 
-/// What stands at a path, content included.
+/// The object at a path, including its content.
 enum Found {
     Missing,
     Memory(Head, Arc<str>),
     Directory(Directory),
 }
 
-/// Looks at a path whose blob was found gone each time: twice is a race with
-/// two edits and two removals, more is none.
+/// Maximum reads of a path while its blob is missing each time. A race with two
+/// edits and two removals explains two misses; more are a fault.
 const LOOKS: u32 = 3;
 
 impl Engine {
     /// Carries out one call of a tool by its name: the memory tool, or one of
-    /// the agent tools. In a session it becomes an event.
+    /// the agent tools. A call in a session is recorded as an event.
     ///
     /// A change runs to its end even when this future is dropped.
     ///
@@ -131,7 +131,8 @@ impl Engine {
         let event = self.event_of_call(principal, &mounts, name, &call.input);
         let is_in_session = mounts.session_id().is_some();
         let answer = match self.call_one_of_tools(principal, mounts, name, call).await {
-            // Its deletion is not felt everywhere yet.
+            // The deletion of the store has not yet reached every replica's
+            // cache.
             Err(EngineError::StoreNotFound) if is_in_session => ToolError::StoreGone.into(),
             answer => answer?,
         };
@@ -167,8 +168,9 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`], and
-    /// failures of index and blob store. After a failure of the index a change
-    /// may have landed: a call with a `tool_use_id` can be sent again.
+    /// failures of index and blob store. After a failure of the index the
+    /// change may have been committed: a call with a `tool_use_id` can be
+    /// repeated.
     #[tracing::instrument(name = "engine.call_tool", level = "debug", skip_all)]
     pub async fn call_tool(
         &self,
@@ -181,7 +183,8 @@ impl Engine {
             Ok(command) => command,
             Err(error) => {
                 if let Some(store_id) = mounts.single() {
-                    // A missing store is the caller's to mend, and comes first.
+                    // A missing store is an error for the caller and is
+                    // reported first.
                     self.require_there(principal, store_id).await?;
                 }
                 return Ok(error.into());
@@ -229,7 +232,7 @@ impl Engine {
         Ok(principal.shown_outcome(outcome).into())
     }
 
-    /// Checks that a store is there: a missing one is the caller's to mend.
+    /// Checks that a store exists; a missing store is an error for the caller.
     pub(crate) async fn require_there(
         &self,
         principal: &Principal,
@@ -240,7 +243,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Carries out a call on `/memories` of a session, the directory of mounts.
+    /// Carries out a call on `/memories` of a session, the root of the mounts.
     async fn call_on_mounts(
         &self,
         principal: &Principal,
@@ -262,9 +265,9 @@ impl Engine {
         .into())
     }
 
-    /// Lists the stores that are mounted, and what is directly in each, by name.
+    /// Lists the mounted stores by name, with the entries directly in each.
     ///
-    /// One that is gone meanwhile is not listed.
+    /// A store that was deleted meanwhile is omitted.
     async fn view_mounts(
         &self,
         principal: &Principal,
@@ -313,8 +316,8 @@ impl Engine {
             return Err(EngineError::Internal("a change was taken for a view").into());
         };
         let max_chars = principal.limits.max_view_chars;
-        // Names of one character could fill a listing with this many entries;
-        // those that people and models give fill it with fewer.
+        // A listing could only show this many entries if all names had one
+        // character. Real names are longer, so fewer entries usually suffice.
         let most_entries = max_entries_shown(path, max_chars).max(1);
         let likely_entries = (most_entries / 8 * 5).max(1);
         let mut found = self
@@ -343,8 +346,8 @@ impl Engine {
         }
     }
 
-    /// Reads what stands at a path: one index query, and no call of the object
-    /// store when the content is in memory.
+    /// Reads the object at a path with one index query. Cached content needs no
+    /// call to the object store.
     async fn find(
         &self,
         principal: &Principal,
@@ -361,8 +364,9 @@ impl Engine {
                 Target::Missing => Found::Missing,
                 Target::Directory(directory) => Found::Directory(directory),
                 Target::Memory(head) => {
-                    // A row that names the same blob still, read after the blob
-                    // was found gone: that is a loss, not a race with a purge.
+                    // The row still names this blob, and it was read after the
+                    // blob was missing: the blob is lost, and this is not a
+                    // race with a purge.
                     if gone.as_ref().is_some_and(|gone| gone.blob_id == head.blob_id) {
                         tracing::error!(
                             tenant.id = %tenant_id, store.id = %store_id, memory.id = %head.memory_id,
@@ -387,7 +391,7 @@ impl Engine {
     }
 }
 
-/// Why a command cannot be meant for the store its path lies in.
+/// Refuses commands that the mount of their path does not allow.
 fn refusal_of_mount(command: &Command, is_read_only: bool) -> Option<ToolError> {
     let path = command.path();
     let named = || path.display().to_owned();
@@ -422,7 +426,7 @@ fn settle<T>(outcome: Result<T, Stop>) -> Result<Result<T, ToolError>, EngineErr
     }
 }
 
-/// Whether the entries are all there are, or more than a listing can show.
+/// Whether the entries are complete, or more than a listing can show.
 fn fills(path: &ToolPath, directory: &Directory, max_chars: u64) -> bool {
     if directory.entries.len() as u64 >= directory.total_entries {
         return true;

@@ -1,30 +1,30 @@
-//! How a store is used: what expires next, what nobody has read.
+//! Usage of a store: which memories expire next, and which were never read.
 
 use keepsake_core::{Actor, Limits, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_index::{Expiry, SESSION_KEEPS_FOR, Store, UsedMemory};
 
 use crate::{Engine, EngineError, PageRequest, Principal};
 
-/// What a store holds, and how it is used.
+/// The contents and the usage of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUsageReport {
     /// The store.
     pub store: Store,
     /// The limits in force.
     pub limits: Limits,
-    /// The period that holds in it, its own or its tenant's.
+    /// The expiry period in force: the store's, or else its tenant's.
     pub expiry: Expiry,
-    /// Until when a session keeps all memories of the store, at least.
+    /// Minimum time until which a session's use prevents expiry.
     pub in_use_until: Option<Timestamp>,
-    /// Versions kept, those of live memories included.
+    /// Number of stored versions, including those of live memories.
     pub versions: u64,
-    /// Bytes of all content kept, that of live memories included.
+    /// Bytes of all stored content, including that of live memories.
     pub version_bytes: u64,
-    /// Memories that were never read.
+    /// Number of memories that were never read.
     pub never_read_count: u64,
-    /// Of them those that were made first.
+    /// The oldest of the memories that were never read.
     pub never_read: Vec<MemoryUse>,
-    /// What would expire next if it were never read again, the soonest first.
+    /// Memories in the order in which they expire without another read.
     pub expiring_next: Vec<MemoryUse>,
 }
 
@@ -33,27 +33,27 @@ pub struct StoreUsageReport {
 pub struct MemoryUse {
     /// The memory.
     pub memory_id: MemoryId,
-    /// Where it stands.
+    /// Its path.
     pub path: MemoryPath,
     /// Bytes of its content.
     pub size_bytes: u64,
     /// When it was last written.
     pub updated_at: Timestamp,
-    /// Who wrote it last.
+    /// The actor that wrote it last.
     pub written_by: Option<Actor>,
     /// When it was last read.
     pub last_accessed_at: Option<Timestamp>,
-    /// Who read it last, as far as that is written.
+    /// The actor that read it last, according to the reads written so far.
     pub read_by: Option<Actor>,
-    /// When it would expire if it were never read again.
+    /// When it expires without another read.
     pub expires_at: Option<Timestamp>,
 }
 
 impl Engine {
-    /// What a store holds beside what it may hold, what would expire next, and
-    /// what was never read; `limit` memories of each, 20 where unset.
+    /// Returns a store's usage and limits, the memories that expire next, and
+    /// the memories that were never read; `limit` of each, 20 if unset.
     ///
-    /// Reads of the last half-minute that other replicas served are missing.
+    /// Reads of the last 30 seconds that other replicas served are missing.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],

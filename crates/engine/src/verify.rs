@@ -1,6 +1,6 @@
-//! Whether the index and the blob store are true to each other: every blob that
-//! a row names is there and is what the row says, every counter is what a
-//! recount finds. Changes nothing.
+//! Verifies that index and blob store are consistent: every blob that a row
+//! names exists and matches the row, and every counter matches a recount.
+//! Changes nothing.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
@@ -9,70 +9,70 @@ use keepsake_index::{NamedBlob, StoreCount, TenantCount};
 
 use crate::{Engine, EngineError};
 
-/// Rows read at a time.
+/// Rows read per query.
 const BATCH: u32 = 1000;
-/// Problems that are told one by one, at most.
+/// Maximum number of problems that are reported individually.
 const PROBLEMS_TOLD: usize = 10_000;
-/// How far a verification is.
+/// The progress of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Versions that were counted, of which most have a blob.
+    /// Versions counted so far; most of them have a blob.
     pub versions: u64,
-    /// Blobs that were read.
+    /// Blobs read so far.
     pub blobs: u64,
 }
 
-/// What was looked at, and what is wrong.
+/// The counts of a verification and the problems found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verification {
-    /// Tenants that were counted.
+    /// Number of tenants counted.
     pub tenants: u64,
-    /// Stores that were counted.
+    /// Number of stores counted.
     pub stores: u64,
-    /// Versions that were counted.
+    /// Number of versions counted.
     pub versions: u64,
-    /// Blobs that were read.
+    /// Number of blobs read.
     pub blobs: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How much is wrong.
+    /// Number of problems.
     pub problem_count: u64,
-    /// The first 10,000 of it.
+    /// The first 10,000 problems.
     pub problems: Vec<Problem>,
 }
 
-/// Something that is wrong.
+/// A problem found by a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// A version names a blob that is not there.
+    /// A version names a blob that does not exist.
     MissingBlob {
         /// Its key.
         key: BlobKey,
     },
-    /// A blob is not what a version says of it.
+    /// A blob differs from its version's record.
     DamagedBlob {
         /// Its key.
         key: BlobKey,
-        /// Bytes that it must have.
+        /// The recorded size in bytes.
         expected_bytes: u64,
-        /// Bytes that it has.
+        /// The actual size in bytes.
         found_bytes: u64,
     },
-    /// A store's counters or directories are not what it holds, or heads of it
-    /// are no versions.
+    /// A store's counters or directories differ from a recount, or some of its
+    /// heads have no version.
     Store {
         /// Its tenant.
         tenant_id: TenantId,
         /// The store.
         store_id: StoreId,
-        /// What was counted.
+        /// The recount.
         count: Box<StoreCount>,
     },
-    /// A tenant's counters are not what it has.
+    /// A tenant's counters differ from a recount.
     Tenant {
         /// The tenant.
         tenant_id: TenantId,
-        /// What was counted.
+        /// The recount.
         count: TenantCount,
     },
 }
@@ -87,14 +87,14 @@ impl Verification {
 }
 
 impl Engine {
-    /// Looks at every store, tenant and blob; `at_once` blobs are read at the
-    /// same time.
+    /// Verifies every store, tenant and blob; reads `at_once` blobs
+    /// concurrently.
     ///
-    /// What a server changes meanwhile is no problem: a blob that is not there
-    /// is one only while a row names it still.
+    /// Concurrent changes by a server are not reported as problems: a blob
+    /// counts as missing only while a row still names it.
     ///
     /// # Errors
-    /// [`EngineError::Index`], [`EngineError::Blobs`]: nothing is known then.
+    /// [`EngineError::Index`], [`EngineError::Blobs`]: no result.
     pub async fn verify(
         &self,
         at_once: usize,
@@ -109,7 +109,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Where the version stood that brought a blob, if it is known.
+    /// The path of the version that created a blob, if it is known.
     ///
     /// # Errors
     /// [`EngineError::Index`].
@@ -216,7 +216,7 @@ impl Engine {
         }
     }
 
-    /// Reads a blob, and compares it with all that rows say of it.
+    /// Reads a blob and compares it with all rows that name it.
     async fn verify_blob(&self, rows: &[NamedBlob]) -> Result<(u64, Option<Problem>), EngineError> {
         let key = rows[0].key;
         let max_bytes = rows.iter().map(|row| row.size_bytes).max().unwrap_or_default();
@@ -241,8 +241,8 @@ impl Engine {
     }
 }
 
-/// Leaves the last key of a full list for the next one: more of its rows may
-/// follow.
+/// Removes the last key of a full batch, because more rows with that key may
+/// follow in the next batch.
 fn leave_what_may_go_on(rows: &mut Vec<NamedBlob>, full: usize) {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
         return;
@@ -254,7 +254,7 @@ fn leave_what_may_go_on(rows: &mut Vec<NamedBlob>, full: usize) {
 }
 
 impl Problem {
-    /// Directories of a store whose rows are wrong.
+    /// Directories of a store whose rows differ from a recount.
     pub fn directories(&self) -> &[DirPath] {
         match self {
             Self::Store { count, .. } => &count.directories,

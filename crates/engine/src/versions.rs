@@ -1,4 +1,4 @@
-//! The history of a store: reading versions, and bringing one back.
+//! The history of a store: reading versions, and restoring one.
 
 use std::sync::Arc;
 
@@ -14,34 +14,35 @@ use crate::memories::{Past, Precondition, Seen, ShownMemory, Try, View, Writer, 
 use crate::protocol::{CAS_ATTEMPTS, Committed, Proposed, WriteRefusal};
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
-/// Contents fetched at the same time for one listing.
+/// Contents fetched concurrently for one listing.
 const FETCHES_AT_ONCE: usize = 10;
 
-/// A version as a surface shows it.
+/// A version as returned to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownVersion {
     /// The store.
     pub store_id: StoreId,
     /// The version.
     pub version: Version,
-    /// Its content, where it was asked for and is kept.
+    /// Its content, if requested and still stored.
     pub content: Option<Arc<str>>,
 }
 
-/// What is asked of a store's versions.
+/// Filters of a version listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionQuery {
-    /// Of this memory alone.
+    /// Only versions of this memory.
     pub memory_id: Option<MemoryId>,
-    /// That did this alone.
+    /// Only versions with this operation.
     pub operation: Option<Operation>,
-    /// By these actors; a version has one, so two different ones find nothing.
+    /// Only versions by these actors; a version has one actor, so two different
+    /// actors find nothing.
     pub actors: Vec<(ActorKind, String)>,
-    /// Made at or after this time.
+    /// Created at or after this time.
     pub created_from: Option<Timestamp>,
-    /// Made at or before this time.
+    /// Created at or before this time.
     pub created_to: Option<Timestamp>,
-    /// Which part.
+    /// The page to return.
     pub page: PageRequest,
 }
 
@@ -90,7 +91,7 @@ impl Engine {
         self.show_version(principal, store_id, store, version, view).await
     }
 
-    /// Lists versions, the last of the store's order first.
+    /// Lists versions, newest first.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`],
@@ -127,7 +128,7 @@ impl Engine {
             created_from: query.created_from,
             created_to: query.created_to,
             before,
-            // One more tells whether there is another page.
+            // One more item shows whether there is another page.
             limit: limit + 1,
         };
         let found = self
@@ -154,8 +155,8 @@ impl Engine {
         Ok(Page { items, next })
     }
 
-    /// Writes a version's content and path back as a new version of its memory,
-    /// which comes back under its old id where it was deleted.
+    /// Restores a version's content and path as a new version of its memory. A
+    /// deleted memory is restored with its old id.
     ///
     /// # Errors
     /// [`EngineError::Conflict`] for a version without content,
@@ -170,7 +171,7 @@ impl Engine {
         restoration: Restoration,
     ) -> Result<ShownMemory, EngineError> {
         principal.require_writable(store_id)?;
-        // The answer shows path, hash and size of what the version holds.
+        // The answer shows path, hash and size of the version's content.
         principal.require(Scope::MemoryRead)?;
         principal.require_no_session()?;
         let (engine, owner) = (self.clone(), Arc::clone(principal));
@@ -207,7 +208,7 @@ impl Engine {
         if view == View::Full {
             content = self.text_of(principal, store_id, store, &version).await?;
             if content.is_none() && version.content.is_some() {
-                // Redacted since it was looked up.
+                // Redacted since the look-up.
                 version = self
                     .find_version(principal, store_id, version.version_id)
                     .await?
@@ -221,7 +222,7 @@ impl Engine {
         })
     }
 
-    /// The content of a version; `None`: it has none, or none any more.
+    /// The content of a version; `None`: it has none, or it was removed.
     async fn text_of(
         &self,
         principal: &Principal,
@@ -253,12 +254,12 @@ impl Engine {
     }
 }
 
-/// How a version is to be brought back.
+/// The options of a restoration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restoration {
-    /// What must be so for it to be brought back.
+    /// The condition for the restoration.
     pub precondition: Option<Precondition>,
-    /// Whether the answer has the content.
+    /// Whether the answer contains the content.
     pub view: View,
     /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
@@ -358,7 +359,7 @@ async fn restore_once(
     let Some(text) = engine.text_of(principal, store_id, store, &version).await? else {
         return Ok(Try::Again);
     };
-    // All of it is new: it comes back.
+    // The whole content counts as new.
     let policy = engine
         .judge_as_sent(principal, store_id, async || Ok(None), &text)
         .await?;

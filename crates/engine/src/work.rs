@@ -1,4 +1,4 @@
-//! Work that goes on when the one who asked for it has gone.
+//! Work that continues after the client of a request disconnects.
 
 use std::sync::Arc;
 
@@ -8,35 +8,35 @@ use crate::shares::Share;
 use crate::{Engine, EngineError};
 
 tokio::task_local! {
-    /// The shares of the request that is being served.
+    /// The shares held by the current request.
     static HELD: Arc<Held>;
 }
 
 /// The shares that one request holds.
 #[derive(Debug)]
 pub struct Held {
-    /// One of the requests under way.
+    /// One of the running requests.
     pub request: Share,
-    /// Bytes of memory: its body, the values parsed from it, the content read for
-    /// it, and its answer until the client has taken that.
+    /// Bytes of memory: the request body, the values parsed from it, the
+    /// content read for it, and the answer until it is sent.
     pub memory: Share,
 }
 
 /// Serves a request that holds `held`.
 ///
-/// It is dropped with the last of the work that the request began, and not with
-/// the request: a client that hangs up leaves its change behind, which must go
-/// on counting as long as it takes memory and connections.
+/// The shares are released when the last work of the request ends, not when the
+/// request ends. When a client disconnects, its change continues and must count
+/// as long as it uses memory and connections.
 pub async fn holding<F: Future>(held: Arc<Held>, request: F) -> F::Output {
     HELD.scope(held, request).await
 }
 
-/// Counts bytes that the request under way is about to use, until its end.
+/// Counts bytes that the current request is about to use, until its end.
 ///
-/// Work that serves no request, such as a job, is not counted.
+/// Work outside a request, such as a job, is not counted.
 ///
 /// # Errors
-/// [`EngineError::OverMemory`] where the tenant's share does not allow them.
+/// [`EngineError::OverMemory`] when the tenant's share does not allow them.
 pub(crate) fn charge(bytes: usize) -> Result<(), EngineError> {
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     match HELD.try_with(|held| held.memory.try_grow(bytes)) {
@@ -46,7 +46,7 @@ pub(crate) fn charge(bytes: usize) -> Result<(), EngineError> {
 }
 
 impl Engine {
-    /// Runs a change to its end, whatever becomes of the one who asked.
+    /// Runs a change to its end, even if the client disconnects.
     pub(crate) async fn run_to_end<T, F>(&self, change: F) -> Result<T, EngineError>
     where
         T: Send + 'static,

@@ -73,7 +73,7 @@ impl Job for Erase {
 }
 
 /// Erasures that this replica received. It works on one at a time, so that many
-/// erasures cause no more load than one client.
+/// erasures load the database like a single client.
 #[derive(Debug, Default)]
 pub(crate) struct Queue(Mutex<Waiting>);
 

@@ -25,7 +25,7 @@ const REPLICAS_KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 /// Retention of session events, and of archived sessions.
 const SESSIONS_KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 
-/// Rows deleted by age: those that belong to a session before the session.
+/// Rows deleted by age: rows of a session before the session.
 const OLD: [(Prunable, Duration, &str); 7] = [
     (Prunable::JobRuns, RUNS_KEPT_FOR, "job_runs"),
     (Prunable::ChangeFeed, CHANGES_KEPT_FOR, "changes"),

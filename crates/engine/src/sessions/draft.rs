@@ -1,4 +1,4 @@
-//! A session as its maker describes it, and what it may be like.
+//! Validation of new sessions and of session edits.
 
 use keepsake_core::{JsonText, ResourceId, SessionId, Timestamp};
 use keepsake_index::{Detail, MOST_ATTACHMENTS, NewAttachment, NewSession};
@@ -9,36 +9,36 @@ use super::{AttachmentDraft, METADATA_PAIRS};
 use crate::stores::{check_metadata, invalid, metadata_patch};
 use crate::{Engine, EngineError};
 
-/// Characters of an id that somebody else gave, at most.
+/// Maximum number of characters of an id that a client assigned.
 pub(super) const FOREIGN_ID_CHARS: usize = 255;
-/// Characters of a title, at most.
+/// Maximum number of characters of a title.
 const TITLE_CHARS: usize = 1024;
-/// Vaults of a session, at most.
+/// Maximum number of vaults of a session.
 const VAULTS: usize = 100;
 
-/// A session as its maker describes it.
+/// A session as the client requests it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionDraft {
     /// The agent: its id, or an object with it.
     pub agent: JsonText,
-    /// The environment's id, kept as it is.
+    /// The environment's id, stored unchanged.
     pub environment_id: String,
     /// At most 1,024 characters.
     pub title: Option<String>,
     /// At most 16 pairs of strings.
     pub metadata: Map<String, Value>,
-    /// Ids of vaults, kept as they are.
+    /// Ids of vaults, stored unchanged.
     pub vault_ids: Vec<String>,
     /// The stores to attach, at most 8.
     pub attachments: Vec<AttachmentDraft>,
 }
 
-/// How a session is to change; what is `None` stays.
+/// The changes of a session; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionEdit {
     /// At most 1,024 characters.
     pub title: Option<String>,
-    /// Pairs to set, or with null to remove.
+    /// Pairs to set; null removes a pair.
     pub metadata: Map<String, Value>,
 }
 
@@ -103,7 +103,7 @@ impl SessionEdit {
     }
 }
 
-/// Holds an id that is kept and never looked into to what a text may be.
+/// Validates an id that is stored without being resolved.
 pub(super) fn check_foreign_id(field: &'static str, id: &str) -> Result<(), EngineError> {
     if !(1..=FOREIGN_ID_CHARS).contains(&id.chars().count()) || id.chars().any(char::is_control) {
         let rule =

@@ -1,4 +1,4 @@
-//! The events of a session: which tools were called, without what was written.
+//! The events of a session: which tools were called, without contents.
 
 use keepsake_core::tool::ToolPath;
 use keepsake_core::{EventId, MemoryPath, SessionId, StoreId, Timestamp};
@@ -9,9 +9,9 @@ use super::{position, position_of};
 use crate::cursor::Query;
 use crate::{Engine, EngineError, Mounts, Page, PageRequest, Principal};
 
-/// Fields of an input whose texts are paths.
+/// Input fields that contain paths.
 const PATHS: [&str; 4] = ["path", "old_path", "path_prefix", "new_path"];
-/// Fields whose contents are left out: only their sizes are told.
+/// Input fields whose contents are omitted; only their sizes are recorded.
 const CONTENTS: [&str; 10] = [
     "content",
     "edits",
@@ -24,28 +24,28 @@ const CONTENTS: [&str; 10] = [
     "precondition",
     "query",
 ];
-/// What a tool is called whose name no tool has.
+/// The recorded name of a call to an unknown tool.
 const UNNAMED: &str = "unknown";
-/// Fields of an input that are kept as they are: a few words and numbers.
+/// Input fields that are recorded unchanged: a few words and numbers.
 const KEPT: [&str; 6] = ["command", "view_range", "insert_line", "depth", "offset", "limit"];
-/// Characters of a text that is kept, at most.
+/// Maximum number of characters of a recorded text.
 const KEPT_CHARS: usize = 64;
 
-/// What is asked of a session's events.
+/// Filters of a listing of a session's events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventQuery {
     /// At or after this time.
     pub from: Option<Timestamp>,
     /// At or before this time.
     pub to: Option<Timestamp>,
-    /// Whether the last is listed first.
+    /// Whether the newest event comes first.
     pub newest_first: bool,
-    /// Which part.
+    /// The page to return.
     pub page: PageRequest,
 }
 
 impl Engine {
-    /// The event that a call of a tool becomes; `None`: it is in no session.
+    /// The event of a tool call; `None`: the call belongs to no session.
     pub(crate) fn event_of_call(
         &self,
         principal: &Principal,
@@ -67,8 +67,8 @@ impl Engine {
         })
     }
 
-    /// Lists the events of a session in the order of their times; those of the
-    /// last half-minute that other replicas served are missing.
+    /// Lists the events of a session by time. Events of the last 30 seconds
+    /// that other replicas served are missing.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::Invalid`],
@@ -97,16 +97,18 @@ impl Engine {
             None => None,
         };
         let listing = EventListing {
-            // Those granted, not those attached: a store may have been detached since.
+            // By the granted stores, since an attached one may have been
+            // detached since.
             only: principal.granted_store_ids().map(<[StoreId]>::to_vec),
             from: query.from,
             to: query.to,
             newest_first: query.newest_first,
             after: after.map(|(at, id)| (at, EventId::from_uuid(id))),
-            // One more tells whether there is another page.
+            // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        // Before the rows: what is written meanwhile is found twice, not never.
+        // Read before the rows, so that an event written meanwhile is found
+        // twice rather than not at all. Duplicates are removed below.
         let noted = self.0.sessions.noted(tenant_id, session_id);
         let index = &self.0.index;
         let mut items = index.list_session_events(tenant_id, session_id, &listing).await?;
@@ -121,17 +123,17 @@ impl Engine {
     }
 }
 
-/// An input without content, and where its paths led.
+/// Describes an input without contents, with the store and path it refers to.
 ///
-/// A path that leads nowhere is left out like content: no erasure could tell what
-/// it names.
+/// A path that cannot be resolved is omitted as content is, because an erasure
+/// could not match it to a store.
 fn describe(mounts: &Mounts, input: &Map<String, Value>) -> (Map<String, Value>, Option<EventPlace>) {
     let parsed = PATHS.map(|name| {
         let text = input.get(name)?.as_str()?;
         ToolPath::parse_in(text, mounts.root()).ok()
     });
     let place = place_of(mounts, parsed.iter().flatten());
-    // No other fields: what nobody asked for could be any number of them.
+    // Unknown fields are omitted, because their number is unlimited.
     let is_known = |name: &str| {
         [&PATHS[..], &CONTENTS, &KEPT]
             .iter()
@@ -155,7 +157,7 @@ fn describe(mounts: &Mounts, input: &Map<String, Value>) -> (Map<String, Value>,
     (kept.collect(), place)
 }
 
-/// The store that all paths lie in, and where.
+/// The store that contains all paths, with the paths in it.
 fn place_of<'a>(mounts: &Mounts, paths: impl Iterator<Item = &'a ToolPath>) -> Option<EventPlace> {
     let mut place: Option<EventPlace> = None;
     for path in paths {
@@ -170,14 +172,15 @@ fn place_of<'a>(mounts: &Mounts, paths: impl Iterator<Item = &'a ToolPath>) -> O
                 });
             }
             Some(place) if place.store_id == store_id => place.new_path = Some(text),
-            // In two stores: refused, and found by neither's erasure.
+            // Two stores: the call is refused, and neither store's erasure
+            // would find it.
             Some(_) => return None,
         }
     }
     place
 }
 
-/// Whether a tool or a command may have this name, which is no content itself.
+/// Whether this is a possible name of a tool or command and not content.
 fn is_name(name: &str) -> bool {
     (1..=KEPT_CHARS).contains(&name.len())
         && name
@@ -194,7 +197,7 @@ fn is_small(value: &Value) -> bool {
     }
 }
 
-/// What stands for a content: how many bytes it has.
+/// Replaces a content by its number of bytes.
 fn size_of(value: &Value) -> Value {
     let bytes = match value {
         Value::Null | Value::Bool(_) => return value.clone(),

@@ -1,7 +1,7 @@
 //! The agent tools on a store, or on a session's stores.
 //!
-//! They go the memory tool's ways: reads by `find`, changes by the same turns
-//! and the same commit. What they answer is typed, for models and programs.
+//! They share code with the memory tool: `find` for reads, the same queue and
+//! commit for changes. Their results are typed, for models and programs.
 
 mod changes;
 mod replay;
@@ -44,7 +44,8 @@ impl Engine {
             Ok(agent_call) => agent_call,
             Err(error) => {
                 if let Some(store_id) = mounts.single() {
-                    // A missing store is the caller's to mend, and comes first.
+                    // A missing store is an error for the caller and is
+                    // reported first.
                     self.require_there(principal, store_id).await?;
                 }
                 return Ok(error.into());
@@ -105,8 +106,8 @@ impl Engine {
         Ok(principal.shown_outcome(outcome).into())
     }
 
-    /// The content of the file at a path; `None`: there is none. Counts as
-    /// access.
+    /// The content of the file at a path; `None`: no file exists there. Counts
+    /// as access.
     ///
     /// # Errors
     /// [`EngineError::PermissionDenied`], [`EngineError::StoreNotFound`], and
@@ -170,8 +171,8 @@ impl Engine {
         }
     }
 
-    /// Searches below a path: in its store, or in all where it is `/memories`
-    /// of a session.
+    /// Searches below a path: in its store, or in all stores when the path is
+    /// `/memories` of a session.
     async fn search_for_agent(
         &self,
         principal: &Principal,
@@ -237,7 +238,7 @@ impl Engine {
             below,
             depth: if is_shallow { Depth::Children } else { Depth::All },
             after,
-            // One more tells whether there is another page.
+            // One more item shows whether there is another page.
             limit: limit + 1,
         };
         let found = self.0.index.list_memories(tenant_id, store_id, &listing).await?;
@@ -254,7 +255,7 @@ impl Engine {
         })
     }
 
-    /// The path that a page's cursor stands behind.
+    /// The path that the page starts after.
     async fn path_after(&self, query: Query, page: &str) -> Result<String, Stop> {
         let position = self.unseal(query, page).await.map_err(mendable)?;
         String::from_utf8(position).map_err(|_| EngineError::Internal("a cursor of no path").into())
@@ -277,7 +278,7 @@ impl Engine {
     }
 }
 
-/// Carries out a call on `/memories` of a session, the directory of mounts.
+/// Carries out a call on `/memories` of a session, the root of the mounts.
 fn on_mounts(mounts: &Mounts, call: &AgentCall) -> Result<AgentResult, ToolError> {
     match call {
         AgentCall::List { path, .. } => {
@@ -300,7 +301,7 @@ fn on_mounts(mounts: &Mounts, call: &AgentCall) -> Result<AgentResult, ToolError
     }
 }
 
-/// Why a call cannot be meant for the store its path lies in.
+/// Refuses calls that the mount of their path does not allow.
 fn refusal_of_mount(call: &AgentCall, is_read_only: bool) -> Option<ToolError> {
     let path = call.path();
     let named = || path.display().to_owned();
@@ -310,7 +311,7 @@ fn refusal_of_mount(call: &AgentCall, is_read_only: bool) -> Option<ToolError> {
     (is_read_only && call.tool().is_change()).then(|| ToolError::ReadOnly { path: named() })
 }
 
-/// A field that breaks a rule is the model's to mend.
+/// Converts an invalid field to an error that the model can correct.
 fn mendable(error: EngineError) -> Stop {
     match error {
         EngineError::Invalid { field, rule } => ToolError::OutOfBounds { field, rule }.into(),
@@ -330,7 +331,7 @@ fn missing(path: &ToolPath) -> ToolError {
     }
 }
 
-/// An item as the tool names it.
+/// Converts an item to an entry with the tool's path.
 fn entry(path: &ToolPath, item: MemoryItem) -> ListingEntry {
     match item {
         MemoryItem::Memory { memory, first_line } => ListingEntry::File {

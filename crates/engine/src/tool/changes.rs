@@ -1,4 +1,4 @@
-//! The five commands that change something.
+//! The five commands that change memories.
 
 use keepsake_core::sensitive::{Finding, Listed, Redacted};
 use keepsake_core::tool::{
@@ -16,16 +16,16 @@ use crate::protocol::{CAS_ATTEMPTS, Committed, Proposal, Proposed, WriteRefusal}
 use crate::sensitive::Verdict;
 use crate::{Engine, EngineError, Principal};
 
-/// How one try ended.
+/// The result of one attempt.
 pub(super) enum Try<T> {
     Done(T),
     /// Something changed since the read: read again.
     Again,
-    /// The same call was made before.
+    /// The same call succeeded earlier.
     Replayed(i64),
 }
 
-/// One change's surroundings.
+/// The context of one change.
 pub(super) struct Call<'a> {
     pub(super) engine: &'a Engine,
     pub(super) principal: &'a Principal,
@@ -48,7 +48,7 @@ impl Engine {
             idempotency,
         };
         let outcome = call.run(&command).await;
-        // A call that cannot be carried out (any more) may have been before.
+        // A call that fails now may have succeeded earlier.
         if let (Err(Stop::Tool(_)), Some(key)) = (&outcome, &idempotency) {
             let first = self.replayed(principal, Some(key)).await?;
             if let Some(seq) = first.and_then(|first| first.seq) {
@@ -61,7 +61,7 @@ impl Engine {
 
 impl Call<'_> {
     async fn run(&self, command: &Command) -> Result<String, Stop> {
-        // A rename takes the turn of its source.
+        // A rename queues for its source path.
         let _turn = self.turn(command.path()).await;
         for _ in 0..CAS_ATTEMPTS {
             let tried = match command {
@@ -110,8 +110,8 @@ impl Call<'_> {
         Err(self.lost_again_and_again(command.path()).into())
     }
 
-    /// Changes of one path take turns. The place is named as in the store, so
-    /// that the API's changes queue too.
+    /// Queues for a path. The path is named as in the store, so that changes by
+    /// the API use the same queue.
     pub(super) async fn turn(&self, path: &ToolPath) -> Turn {
         let in_store = path.memory().map_or("/", MemoryPath::as_str).to_owned();
         let place = (self.principal.tenant_id, self.store_id, in_store);
@@ -135,7 +135,7 @@ impl Call<'_> {
         let edit = Edit::with_message(file_text.to_owned(), created_message(path));
         let (edit, policy) = self.judge(path, None, edit).await?;
         let content = self.content(path, edit.content)?;
-        // No read first: that the path is free is the commit's to find out.
+        // No read first: the commit checks whether the path is free.
         let change = Proposed::Create {
             path: memory_path.clone(),
             content,
@@ -169,7 +169,7 @@ impl Call<'_> {
         let change = Proposed::edit(head, content);
         let outcome = self.commit(vec![change], None, policy).await?;
         if outcome == Committed::Refused(WriteRefusal::Stale) {
-            // Another replica was faster.
+            // Another replica committed first.
             self.engine
                 .claim(self.principal, self.store_id, memory_id)
                 .await?;
@@ -195,7 +195,8 @@ impl Call<'_> {
         }
     }
 
-    /// Deletes a file, one with the content that is expected, or a directory.
+    /// Deletes a file, optionally only with the expected content, or a
+    /// directory.
     pub(super) async fn delete<T>(
         &self,
         path: &ToolPath,
@@ -295,9 +296,8 @@ impl Call<'_> {
         }
     }
 
-    /// Refuses a destination below a file. The commit does so by itself: this
-    /// is for a call that does not come so far, since the destination is judged
-    /// before the source.
+    /// Refuses a destination below a file. The commit checks this too, but a
+    /// call that fails earlier must report the destination before the source.
     async fn refuse_below_a_file(&self, path: &ToolPath, memory_path: &MemoryPath) -> Result<(), Stop> {
         for ancestor in memory_path.ancestor_files() {
             let file = MemoryPath::from_trusted(ancestor.to_owned());
@@ -335,7 +335,7 @@ impl Call<'_> {
             .await?)
     }
 
-    /// Checks new content against the rules of the tenant.
+    /// Validates new content against the tenant's limits.
     pub(super) fn content(&self, path: &ToolPath, text: String) -> Result<Content, ToolError> {
         Content::new(text, self.principal.limits.bytes_per_memory).map_err(|error| {
             let path = path.display().to_owned();
@@ -353,8 +353,8 @@ impl Call<'_> {
         })
     }
 
-    /// Holds the lines that an edit brings against the store's policy: the edit
-    /// to be kept, and the policy to be committed under.
+    /// Applies the store's policy to the lines that an edit adds. Returns the
+    /// edit to store, and the policy for the commit.
     async fn judge(
         &self,
         path: &ToolPath,
@@ -371,10 +371,11 @@ impl Call<'_> {
         Ok((edit, policy))
     }
 
-    /// What is to be kept instead of a new content, if it is another text, and
-    /// the policy to be committed under.
+    /// Applies the store's policy to new content. Returns the redacted text, if
+    /// any, and the policy for the commit.
     ///
-    /// `in_lines_sent` converts the findings' line numbers to lines of the request.
+    /// `in_lines_sent` converts the findings' line numbers to lines of the
+    /// request.
     pub(super) async fn judge_text(
         &self,
         path: &ToolPath,
@@ -415,7 +416,7 @@ impl Call<'_> {
         self.engine.commit(self.principal, proposal).await
     }
 
-    /// What a commit's outcome means to the model.
+    /// Converts the result of a commit to an answer for the model.
     pub(super) fn conclude<T>(
         &self,
         path: &ToolPath,
@@ -429,7 +430,8 @@ impl Call<'_> {
             Committed::Refused(refusal) => refusal,
         };
         Err(match refusal {
-            // A path taken under an edit's or a delete's feet cannot be: read again.
+            // An edit or a delete takes no new path, so the state changed: read
+            // again.
             WriteRefusal::Stale | WriteRefusal::PathTaken { .. } => return Ok(Try::Again),
             WriteRefusal::Archived => ToolError::Archived,
             WriteRefusal::ParentIsFile { file, .. } => ToolError::ParentIsFile {
@@ -453,7 +455,7 @@ impl Call<'_> {
     }
 }
 
-/// One file's move with the directory it is in.
+/// Moves one file together with its directory.
 fn rebase(before: Head, old_path: &ToolPath, new_path: &ToolPath) -> Result<Proposed, ToolError> {
     let to: MemoryPath = before
         .path

@@ -1,10 +1,10 @@
-//! The answer to a call that was made before, rebuilt.
+//! Rebuilds the answer to a repeated call.
 //!
-//! Nothing of an answer is stored. The request is at hand again, and the
-//! version that it made leads to the content it was applied to; the edits are
-//! pure, so applying one again gives the words it gave the first time. Whether
-//! something was redacted the stored hash tells: it is that of the content as
-//! it was sent, or that of what a redaction leaves of it.
+//! The answer itself is not stored. The repeated call sends the request again,
+//! and the version that it created leads to the previous content. Edits are
+//! pure functions, so applying the edit again yields the same message as the
+//! first time. The stored hash shows whether something was redacted: it is the
+//! hash of the content as sent, or the hash of that content after redaction.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use keepsake_index::Version;
 use crate::{Engine, EngineError, Principal};
 
 impl Engine {
-    /// What the call that made the version `seq` answered.
+    /// Rebuilds the answer of the call that created version `seq`.
     pub(super) async fn replay(
         &self,
         principal: &Principal,
@@ -25,8 +25,8 @@ impl Engine {
         command: &Command,
         seq: i64,
     ) -> Result<String, EngineError> {
-        // What is told where content was redacted or expired since: the edit
-        // stands, its snippet is gone.
+        // `plain` is the answer when the content was redacted or expired since:
+        // the edit succeeded, but its snippet is no longer available.
         let (edit, before, plain) = match command {
             Command::Delete { path } => return Ok(deleted_message(path)),
             Command::Rename { old_path, new_path } => return Ok(renamed_message(old_path, new_path)),
@@ -67,19 +67,19 @@ impl Engine {
         Ok(told.unwrap_or(plain))
     }
 
-    /// What was answered to an edit that made `version`; `None`: it cannot be
-    /// told any more.
+    /// The answer to the edit that created `version`; `None`: it can no longer
+    /// be determined.
     fn told(&self, edit: Edit, before: Option<&str>, version: Option<&Version>) -> Option<String> {
         let stored = version?.content?.sha256;
         if ContentHash::of(edit.content.as_bytes()) == stored {
             return Some(edit.message);
         }
-        // The operator's rules may be others by now; then it is not known.
+        // The operator may have changed the rules; then it is unknown.
         let redacted = self.0.scanner.redact_change(before, &edit.content)?;
         (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted).message)
     }
 
-    /// The content that the version `seq` was made from, while it is kept.
+    /// The content before version `seq`, while it is kept.
     pub(super) async fn content_before(
         &self,
         principal: &Principal,
@@ -99,7 +99,7 @@ impl Engine {
         let Some(content) = before.content else {
             return Ok(None);
         };
-        // Not by way of the cache: this is rare, and names no purge epoch.
+        // Without the cache: this is rare, and no purge epoch is known here.
         let key = BlobKey {
             tenant_id,
             store_id,

@@ -1,4 +1,4 @@
-//! The four agent tools that change something.
+//! The four agent tools that change memories.
 
 use keepsake_core::tool::agent::{
     AgentCall, AgentEdit, AgentResult, Deletion, EditedFile, FilePrecondition, Replacement, WriteOutcome,
@@ -15,10 +15,10 @@ use crate::claims::Patience;
 use crate::protocol::{CAS_ATTEMPTS, Committed, Proposed, WriteRefusal};
 use crate::{Engine, EngineError, Principal};
 
-/// What a file held before a change that was read for it.
+/// The file before a change.
 struct Before<'a> {
     head: Head,
-    /// `None`: the scanner found nothing that it would matter for.
+    /// `None`: not read, because the scanner found nothing in the new content.
     text: Option<&'a str>,
 }
 
@@ -37,7 +37,7 @@ impl Engine {
             idempotency,
         };
         let outcome = call.run_for_agent(&agent_call).await;
-        // A call that cannot be carried out (any more) may have been before.
+        // A call that fails now may have succeeded earlier.
         if let (Err(Stop::Tool(_)), Some(key)) = (&outcome, &idempotency) {
             let first = self.replayed(principal, Some(key)).await?;
             if let Some(seq) = first.and_then(|first| first.seq) {
@@ -101,7 +101,7 @@ impl Call<'_> {
         {
             return Err(error.into());
         }
-        // What was there matters only where a secret is in what was sent.
+        // The previous content is needed only if the new content has a secret.
         let is_clean = self.engine.0.scanner.scan(content).is_empty();
         let text = match &head {
             Some(head) if !is_clean => {
@@ -178,7 +178,7 @@ impl Call<'_> {
         .await
     }
 
-    /// Commits what a file is to hold.
+    /// Commits the new content of a file.
     async fn keep(
         &self,
         path: &ToolPath,
@@ -206,7 +206,7 @@ impl Call<'_> {
         };
         let outcome = self.commit(vec![change], None, policy).await?;
         if let (Committed::Refused(WriteRefusal::Stale), Some(memory_id)) = (&outcome, memory_id) {
-            // Another replica was faster.
+            // Another replica committed first.
             self.engine
                 .claim(self.principal, self.store_id, memory_id)
                 .await?;
@@ -240,7 +240,7 @@ impl Call<'_> {
     }
 
     /// Reads the head at a path once no other replica claims its next edit;
-    /// `None`: nothing is there.
+    /// `None`: nothing exists there.
     async fn head_unclaimed(&self, path: &ToolPath) -> Result<(StoreState, Option<Head>), Stop> {
         let mut patience = Patience::new();
         loop {
@@ -255,7 +255,7 @@ impl Call<'_> {
     }
 }
 
-/// Holds a precondition against what is at a path.
+/// Checks a precondition against the head at a path.
 fn hold(
     path: &ToolPath,
     head: Option<&Head>,
@@ -285,7 +285,7 @@ pub(super) fn deleted(path: &ToolPath) -> AgentResult {
     })
 }
 
-/// The result of a file that was written as a whole.
+/// The result for a file that was written as a whole.
 fn replaced(path: &ToolPath, edit: &AgentEdit, change: &Change) -> AgentResult {
     let outcome = match change.before {
         Some(_) => WriteOutcome::Replaced,
@@ -294,7 +294,7 @@ fn replaced(path: &ToolPath, edit: &AgentEdit, change: &Change) -> AgentResult {
     wrote(path, outcome, edit, change)
 }
 
-/// The result of a file that was added to.
+/// The result for a file that was appended to.
 fn appended(path: &ToolPath, edit: &AgentEdit, change: &Change) -> AgentResult {
     let outcome = match change.before {
         Some(_) => WriteOutcome::Appended,

@@ -1,8 +1,8 @@
-//! The answer to an agent tool's call that was made before, rebuilt.
+//! Rebuilds the answer to a repeated call of an agent tool.
 //!
-//! As with the memory tool nothing of an answer is stored: the version that the
-//! call made tells the memory and what it held, and the request applied again
-//! to what was there before tells the rest.
+//! As with the memory tool, the answer itself is not stored. The version that
+//! the call created contains the memory and its content. Applying the request
+//! again to the previous content yields the rest of the answer.
 
 use keepsake_core::tool::agent::{
     AgentCall, AgentEdit, AgentResult, EditedFile, WriteOutcome, WrittenFile, append, apply_edits,
@@ -17,7 +17,7 @@ use super::missing;
 use crate::{Engine, EngineError, Principal};
 
 impl Engine {
-    /// What the call that made the version `seq` answered.
+    /// Rebuilds the answer of the call that created version `seq`.
     pub(super) async fn replay_for_agent(
         &self,
         principal: &Principal,
@@ -32,7 +32,7 @@ impl Engine {
         let before = self.content_before(principal, store_id, seq).await?;
         let tenant_id = principal.tenant_id;
         let Some(version) = self.0.index.version_at(tenant_id, store_id, seq).await? else {
-            // What it made was erased since.
+            // The memory was erased since.
             return Err(missing(path).into());
         };
         let text = before.as_deref();
@@ -79,13 +79,13 @@ impl Engine {
         })
     }
 
-    /// The edit as it was kept; `None`: it cannot be told any more.
+    /// The edit as it was stored; `None`: it can no longer be determined.
     fn told_to_agent(&self, edit: AgentEdit, before: Option<&str>, version: &Version) -> Option<AgentEdit> {
         let stored = version.content?.sha256;
         if ContentHash::of(edit.content.as_bytes()) == stored {
             return Some(edit);
         }
-        // The operator's rules may be others by now; then it is not known.
+        // The operator may have changed the rules; then it is unknown.
         let redacted = self.0.scanner.redact_change(before, &edit.content)?;
         (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted))
     }
