@@ -1,7 +1,7 @@
-//! The operator's side: tenants, their keys and limits, usage, jobs, audit.
+//! The operator's routes: tenants, their keys and limits, usage, jobs, audit.
 //!
-//! On a listener and with a token of its own, never beside the public routes.
-//! Requests, errors and pages have the same form as theirs.
+//! They have a separate listener and token and are never served beside the
+//! public routes. Requests, errors and pages have the same form as there.
 
 mod api_keys;
 mod audit;
@@ -37,20 +37,20 @@ use crate::error::ApiError;
 use crate::routes::{health, no_such_method, no_such_route};
 use crate::{Lifecycle, ServerOptions, envelope};
 
-/// The operator's token, of which only its hash is kept.
+/// The operator's token, stored only as a hash.
 #[derive(Clone, Copy)]
 pub struct OperatorToken([u8; 32]);
 
 impl OperatorToken {
-    /// Characters that a token has at least.
+    /// Minimum number of characters of a token.
     pub const MIN_CHARS: usize = 32;
 
-    /// The token with this secret; `None`: it is too short to be one.
+    /// Creates the token from its secret; `None`: the secret is too short.
     pub fn new(secret: &str) -> Option<Self> {
         (secret.chars().count() >= Self::MIN_CHARS).then(|| Self(hash(secret)))
     }
 
-    /// Takes as long whatever is presented: hashes are compared, and all of them.
+    /// Compares complete hashes, so that the time does not depend on the input.
     fn is(&self, presented: &str) -> bool {
         self.0.ct_eq(&hash(presented)).into()
     }
@@ -66,24 +66,24 @@ fn hash(secret: &str) -> [u8; 32] {
     *ContentHash::of(secret.as_bytes()).as_bytes()
 }
 
-/// How the operator's side behaves.
+/// The configuration of the operator's listener.
 #[derive(Debug, Clone)]
 pub struct OperatorOptions {
-    /// What every request to it must carry.
+    /// The token that every request must carry.
     pub token: OperatorToken,
-    /// What `/metrics` tells.
+    /// The metrics that `/metrics` returns.
     pub exposition: Exposition,
-    /// Whether it does so without the token.
+    /// Whether `/metrics` needs no token.
     pub metrics_without_token: bool,
-    /// As on the public side.
+    /// The same options as for the public listener.
     pub server: ServerOptions,
 }
 
-/// Says in a request's extensions that a command beside the database makes it.
+/// Marks a request that a local command with database access makes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByCommand;
 
-/// By which way the operator acts, as the audit tells it.
+/// How the operator acts, as the audit records it.
 pub(super) struct Acting {
     has_token: bool,
 }
@@ -110,13 +110,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Acting {
     }
 }
 
-/// Answers what a command beside the database asks of the operator's routes.
+/// Answers a request to the operator's routes from a local command.
 ///
-/// In process, without listener and token, and in the same words. `path` is
-/// what follows `/admin/v1`.
+/// Runs in process, without listener and token, with the same answers. `path`
+/// is the part after `/admin/v1`.
 ///
 /// # Errors
-/// [`OperatorCallError`] for an answer that is an error.
+/// [`OperatorCallError`] when the answer is an error.
 pub async fn operator_call(
     engine: &Engine,
     method: Method,
@@ -154,12 +154,12 @@ pub async fn operator_call(
     Err(OperatorCallError::of(&answer))
 }
 
-/// What an error of the operator's side says, for people.
+/// The message of an error of the operator's routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorCallError(String);
 
 impl OperatorCallError {
-    /// The message in an error's body.
+    /// Takes the message from an error's body.
     pub fn of(answer: &Value) -> Self {
         let message = answer["error"]["message"].as_str();
         Self(
@@ -178,11 +178,12 @@ impl fmt::Display for OperatorCallError {
 
 impl std::error::Error for OperatorCallError {}
 
-/// Every route of the operator's listener.
+/// Builds every route of the operator's listener.
 pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lifecycle) -> Router {
     let (authenticated, _) = v1().split_for_parts();
     let (open, _) = open().split_for_parts();
-    // Around the fallbacks too: without the token nobody learns what there is.
+    // Also around the fallbacks: without the token no client learns which
+    // routes exist.
     let authenticated = authenticated
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
@@ -221,14 +222,14 @@ fn v1() -> OpenApiRouter<Engine> {
         .routes(routes!(audit::of_operator))
 }
 
-/// Probes: a worker has no other listener.
+/// Health probes: a worker has no other listener.
 fn open() -> OpenApiRouter<Engine> {
     OpenApiRouter::new()
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
 }
 
-/// What the operator's routes say of themselves.
+/// The OpenAPI description of the operator's routes.
 pub(crate) fn described() -> OpenApi {
     OpenApiRouter::<Engine>::new()
         .nest("/admin/v1", v1())
@@ -236,7 +237,7 @@ pub(crate) fn described() -> OpenApi {
         .into_openapi()
 }
 
-/// Lets a request pass that carries the token.
+/// Accepts only requests that carry the token.
 async fn require(State(token): State<OperatorToken>, request: Request, next: Next) -> Response {
     let authorization = match only(request.headers(), header::AUTHORIZATION.as_str()) {
         Ok(authorization) => authorization,

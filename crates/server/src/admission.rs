@@ -1,9 +1,9 @@
-//! Which requests are admitted: those within the tenant's rate and its shares.
+//! Admission of requests by the tenant's rate limit and its shares.
 //!
-//! A tenant has a share of the requests under way and of the memory that they
+//! A tenant has a share of the running requests and of the memory that they
 //! use. Memory is counted in bytes: bodies, the JSON values parsed from them,
-//! content read for answers, and answers until they are sent. Runs after
-//! authentication: a request without a valid credential takes no share.
+//! content read for answers, and answers until they are sent. Admission runs
+//! after authentication: a request without a valid credential takes no share.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use crate::ServerOptions;
 use crate::error::ApiError;
 use crate::rate::{Rates, Verdict};
 
-/// Memory of a request beside its body and its answer: head, task, spans.
+/// Memory of a request besides its body and answer: head, task, spans.
 const REQUEST_BYTES: u64 = 16 << 10;
 
-/// The bounds of one process; cheap to clone.
+/// The limits of one process; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     engine: Engine,
     rates: Rates,
-    /// Requests under way.
+    /// Shares of the running requests.
     requests: FairShares,
-    /// Bytes of memory that they use.
+    /// Shares of the bytes of memory that they use.
     memory: FairShares,
 }
 
 impl Admission {
-    /// Bounds of which nothing is used yet.
+    /// Creates the limits with nothing in use.
     pub(crate) fn new(engine: Engine, options: &ServerOptions) -> Self {
         Self {
             engine,
@@ -49,12 +49,12 @@ impl Admission {
     }
 }
 
-/// The request's shares, for the extractors that read its body and for MCP, which
-/// serves it in another task.
+/// The request's shares, for the extractors that read its body, and for MCP,
+/// which serves the request in another task.
 #[derive(Clone)]
 pub(crate) struct Holder(pub(crate) Arc<Held>);
 
-/// Lets a request pass, perhaps a little later, or refuses it at once.
+/// Admits a request, possibly after a short wait, or refuses it at once.
 pub(crate) async fn admit(State(admission): State<Admission>, mut request: Request, next: Next) -> Response {
     let Some(principal) = request.extensions().get::<Arc<Principal>>() else {
         return ApiError::internal().into_response();
@@ -86,10 +86,10 @@ pub(crate) async fn admit(State(admission): State<Admission>, mut request: Reque
     counted(held, response, is_read)
 }
 
-/// Counts an answer until the client has taken it.
+/// Counts an answer until the client has received it.
 ///
-/// One that exceeds the tenant's share is refused if nothing was changed; else
-/// it is sent, and the tenant's next requests are refused.
+/// An answer that exceeds the tenant's share is refused if the request only
+/// reads. Otherwise it is sent, and the tenant's next requests are refused.
 fn counted(held: Arc<Held>, response: Response, is_read: bool) -> Response {
     let Some(bytes) = response.body().size_hint().exact() else {
         return response.map(|body| holding_until_sent(held, body));
@@ -104,13 +104,14 @@ fn counted(held: Arc<Held>, response: Response, is_read: bool) -> Response {
     response.map(|body| holding_until_sent(held, body))
 }
 
-/// Ties what the request holds to its answer's bytes: the connection drops them
-/// when the system has taken them, which may be long after the body has ended.
+/// Ties the request's shares to the bytes of its answer. The connection drops
+/// the bytes when the system has accepted them, possibly long after the body
+/// has ended.
 fn holding_until_sent(held: Arc<Held>, body: Body) -> Body {
     Body::new(CountedBody { body, held })
 }
 
-/// An answer's body, each part of which holds what the request holds.
+/// The body of an answer; each part of it holds the request's shares.
 struct CountedBody {
     body: Body,
     held: Arc<Held>,
@@ -143,7 +144,7 @@ impl HttpBody for CountedBody {
     }
 }
 
-/// Bytes of an answer, and what their request holds.
+/// Bytes of an answer, with the shares of the request.
 struct Sending {
     bytes: Bytes,
     _held: Arc<Held>,

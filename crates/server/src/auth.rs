@@ -1,4 +1,4 @@
-//! From headers to a principal.
+//! Authentication of requests by their headers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,32 +12,32 @@ use keepsake_engine::{Engine, Principal};
 
 use crate::error::ApiError;
 
-/// The header that names the tenant: told in every answer, checked where sent.
+/// The header with the tenant's id: set in every answer, checked if sent.
 pub(crate) const WORKSPACE: &str = "anthropic-workspace-id";
 
-/// Tells the outermost layer whose request it is, which answers it too when the
-/// deadline has cut off everything below.
+/// Passes the tenant's id to the outermost layer, which also answers when the
+/// deadline has cancelled all inner layers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Workspace(Arc<OnceLock<HeaderValue>>);
 
 impl Workspace {
     fn set(&self, workspace: &str) {
         if let Ok(value) = HeaderValue::try_from(workspace) {
-            // A request has one credential.
+            // A request has one credential, so this is set once.
             let _ = self.0.set(value);
         }
     }
 
-    /// The tenant's id, once the credential was found to be good.
+    /// The tenant's id, once the credential was accepted.
     pub(crate) fn get(&self) -> Option<&HeaderValue> {
         self.0.get()
     }
 }
 
-/// Who makes a request without a body.
+/// The caller of a request without a body.
 ///
-/// Found before a body is read, which may take a minute: handlers that read one
-/// take the principal that comes with it.
+/// A handler with a body takes the principal that the body extractor returns:
+/// reading a body may take a minute, and this principal is older than that.
 pub(crate) struct Caller(pub(crate) Arc<Principal>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
@@ -55,7 +55,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Lets a request pass with its [`Principal`] in the extensions, or refuses it.
+/// Authenticates a request and stores its [`Principal`], or refuses it.
 pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, next: Next) -> Response {
     let principal = match principal_of(&engine, request.headers()).await {
         Ok(principal) => principal,
@@ -84,19 +84,19 @@ pub(crate) async fn principal_of(engine: &Engine, headers: &HeaderMap) -> Result
     Ok(principal?)
 }
 
-/// A credential as it was sent.
+/// A credential as sent by the client.
 #[derive(Debug, PartialEq, Eq)]
 enum Presented<'a> {
-    /// As `x-api-key`, which takes API keys alone.
+    /// Sent as `x-api-key`, which accepts only API keys.
     Key(&'a str),
-    /// As `authorization: Bearer`, which takes tokens too.
+    /// Sent as `authorization: Bearer`, which also accepts tokens.
     Bearer(&'a str),
 }
 
-/// The one credential of a request.
+/// The single credential of a request.
 ///
-/// Two that differ are refused: who reads the other one, a proxy perhaps, would
-/// take the request for somebody else's.
+/// Two different credentials are refused: a component that reads the other one,
+/// such as a proxy, would attribute the request to another caller.
 fn presented(headers: &HeaderMap) -> Result<Presented<'_>, ApiError> {
     let key = only(headers, "x-api-key")?;
     let bearer = only(headers, header::AUTHORIZATION.as_str())?.and_then(bearer);
@@ -112,7 +112,7 @@ fn presented(headers: &HeaderMap) -> Result<Presented<'_>, ApiError> {
     }
 }
 
-/// The value of a header that may be there once.
+/// The value of a header that must not be repeated.
 pub(crate) fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiError> {
     let mut values = headers.get_all(name).iter();
     let value = values.next();
@@ -125,7 +125,7 @@ pub(crate) fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a 
         .map_err(|_| ApiError::unauthenticated(format!("`{name}` is not ASCII text")))
 }
 
-/// What follows `Bearer`; credentials of other schemes are not for us.
+/// The credential after `Bearer`; other schemes are ignored.
 pub(crate) fn bearer(authorization: &str) -> Option<&str> {
     let (scheme, credential) = authorization.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| credential.trim())

@@ -1,4 +1,4 @@
-//! What comes in: bodies within the tenant's bound, and the call's own name.
+//! Request bodies within the tenant's limits, and idempotency keys.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -27,51 +27,52 @@ use crate::envelope::Deadline;
 use crate::error::ApiError;
 use crate::json_cost::{JsonCost, TooManyValues};
 
-/// Room for what is around the content: a whole `tool_use` block, metadata.
+/// Bytes besides the content: a whole `tool_use` block, metadata.
 const BODY_OVERHEAD_BYTES: u64 = 64 << 10;
 /// JSON may write one byte of content as six characters (`\u0001`).
 const ESCAPED_BYTES: u64 = 6;
-/// How long a client may send nothing of a body that has not ended.
+/// How long a client may pause while it sends a body.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
-/// What is read and thrown away of a body that is too large, at most, and for
-/// how long.
+/// Maximum bytes that are read and discarded of a body that is too large, and
+/// the time limit for it.
 const LINGERS_BYTES: usize = 4 << 20;
 const LINGERS_FOR: Duration = Duration::from_secs(2);
-/// How long a credential is good for a request whose body is on its way.
+/// How long an authentication is valid while the body arrives.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
-/// Makes a request one that may be sent again.
+/// The header that makes a request idempotent.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// The JSON values that a body may have: far more than any tool's input needs.
+/// Maximum number of JSON values of a body: far more than any tool's input
+/// needs.
 pub(crate) const MAX_VALUES: usize = 2_000;
-/// Bytes of memory per byte of a body: the body, the texts parsed from it, and the
-/// content that is stored.
+/// Bytes of memory charged per byte of a body: the body, the texts parsed from
+/// it, and the content that is stored.
 const BYTES_PER_BODY_BYTE: usize = 3;
-/// What an empty body stands for.
+/// The meaning of an empty body.
 pub(crate) const EMPTY_OBJECT: &[u8] = b"{}";
 
-/// A JSON body, read no further than the tenant's limits allow, of at most
-/// `MAX` values.
+/// A JSON body of at most `MAX` values, read up to the size that the tenant's
+/// limits allow.
 pub(crate) struct JsonBody<T, const MAX: usize = MAX_VALUES> {
-    /// Who makes the request, looked up again where the body was slow.
+    /// The caller, authenticated again if the body arrived slowly.
     pub(crate) principal: Arc<Principal>,
     pub(crate) body: T,
-    /// The call's name, where the request gave it a key.
+    /// The identity of the call, if the request has an idempotency key.
     pub(crate) call: Option<Idempotency>,
 }
 
-/// A JSON body of which everything may be left out, the body itself included.
+/// A JSON body with only optional fields; the body itself is optional too.
 pub(crate) struct OptionalBody<T> {
-    /// Who makes the request, looked up again where the body was slow.
+    /// The caller, authenticated again if the body arrived slowly.
     pub(crate) principal: Arc<Principal>,
     pub(crate) body: T,
-    /// The call's name, where the request gave it a key.
+    /// The identity of the call, if the request has an idempotency key.
     pub(crate) call: Option<Idempotency>,
 }
 
-/// What is written as a JSON object, and in no other way.
+/// A value that must be written as a JSON object.
 ///
-/// A derived reader also takes an array, field by field; what such a body means
-/// would change with the next field.
+/// A derived deserializer also accepts an array of the fields in order. The
+/// meaning of such an array would change with the next new field.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -95,7 +96,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Reads an optional field that is an object.
+/// Deserializes an optional field that must be an object.
 pub(crate) fn optional_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -150,10 +151,10 @@ impl<T: DeserializeOwned> FromRequest<Engine> for OptionalBody<T> {
     }
 }
 
-/// A request of JSON that another protocol reads: its head, and its body within
-/// the tenant's bound.
+/// A JSON request that another protocol parses: its head, and its body within
+/// the tenant's limits.
 pub(crate) struct RawJson {
-    /// Who makes the request, looked up again where the body was slow.
+    /// The caller, authenticated again if the body arrived slowly.
     pub(crate) principal: Arc<Principal>,
     pub(crate) head: Parts,
     pub(crate) body: Bytes,
@@ -177,7 +178,7 @@ impl FromRequest<Engine> for RawJson {
     }
 }
 
-/// A request that was read to its end.
+/// A request that was read completely.
 struct Received {
     principal: Arc<Principal>,
     method: Method,
@@ -203,7 +204,8 @@ impl Received {
         let held = held.ok_or_else(ApiError::internal)?;
         let uri = extensions.get().map_or(request.uri(), |OriginalUri(uri)| uri);
         let path = uri.path().to_owned();
-        // A PATCH may be sent again as it is; the protocol gives keys to POST.
+        // A PATCH is idempotent anyway; the protocol defines keys only for
+        // POST.
         let is_post = request.method() == Method::POST;
         let key = if is_post { key_of(request.headers())? } else { None };
         let deadline = extensions.get().map(|Deadline(deadline)| *deadline);
@@ -215,8 +217,8 @@ impl Received {
         let charge = |bytes| charge(&held, BYTES_PER_BODY_BYTE * bytes);
         let bytes = read(body, limit_bytes, deadline, charge).await?;
         if begun.elapsed() > BELIEVED_FOR {
-            // The credential may have been revoked or narrowed meanwhile: the request
-            // is served with what it may do now.
+            // The credential may have been revoked or restricted meanwhile: the
+            // request is served with its current permissions.
             principal = principal_of(engine, &parts.headers).await?;
         }
         let received = Self {
@@ -230,7 +232,7 @@ impl Received {
         Ok((received, parts))
     }
 
-    /// Bounds the values of the body and counts what a tree of them takes.
+    /// Limits the values of the body and counts the memory of their tree.
     fn count_values(&self, max: usize) -> Result<(), ApiError> {
         let cost = JsonCost::of(&self.bytes, max).map_err(|TooManyValues| {
             ApiError::invalid_request(format!(
@@ -264,7 +266,7 @@ fn key_of(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     Ok(Some(text.to_owned()))
 }
 
-/// The same body however it is spaced and whatever the order of its fields.
+/// Normalizes whitespace and the order of fields.
 fn canonical(bytes: &[u8]) -> Result<Vec<u8>, ApiError> {
     let canonical = serde_json::from_slice::<Value>(bytes).and_then(|mut value| {
         value.sort_all_objects();
@@ -297,8 +299,8 @@ fn charge(held: &Held, bytes: usize) -> Result<(), ApiError> {
     is_allowed.then_some(()).ok_or_else(ApiError::over_memory)
 }
 
-/// Reads a body that is small enough and does not pause or last too long;
-/// `charge` is called with the bytes of each part before it is kept.
+/// Reads a body that is small enough and does not pause or last too long. Calls
+/// `charge` with the size of each part before keeping it.
 pub(crate) async fn read(
     mut body: Body,
     limit_bytes: u64,
@@ -307,7 +309,7 @@ pub(crate) async fn read(
 ) -> Result<Bytes, ApiError> {
     let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
     let mut bytes = BytesMut::new();
-    // What it says of its length is believed where that is too much already.
+    // A declared length over the limit is refused without reading.
     if body.size_hint().lower() > limit_bytes {
         let_pass(body, deadline).await;
         return Err(ApiError::body_too_large(limit_bytes));
@@ -319,7 +321,7 @@ pub(crate) async fn read(
         match frame.map_err(|_| ApiError::body_too_slow())? {
             None => return Ok(bytes.freeze()),
             Some(Ok(frame)) => {
-                // Trailers say nothing here.
+                // Trailers are ignored.
                 let data = frame.data_ref().map_or(&[][..], |data| data);
                 if bytes.len() + data.len() > limit {
                     let_pass(body, deadline).await;
@@ -336,8 +338,9 @@ pub(crate) async fn read(
     }
 }
 
-/// Reads on where the body is too large, a little: closed while the client is
-/// still sending, the connection would break before it has the answer.
+/// Reads and discards a limited part of an oversized body. If the server closed
+/// the connection while the client is still sending, the connection could break
+/// before the client receives the answer.
 async fn let_pass(mut body: Body, deadline: Option<Instant>) {
     let until = Instant::now() + LINGERS_FOR;
     let until = deadline.map_or(until, |deadline| deadline.min(until));

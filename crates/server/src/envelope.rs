@@ -1,5 +1,5 @@
-//! The outermost layer: names the request, bounds it, writes its error, and
-//! tells log, metrics and trace of it.
+//! The outermost layer: assigns the request id, limits the request, writes its
+//! error, and records it in log, metrics and trace.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -22,22 +22,22 @@ use crate::auth::{WORKSPACE, Workspace};
 use crate::error::{ApiError, Details};
 use crate::listener::Overflowing;
 
-/// The longest path and query, in bytes; every route and cursor needs less.
+/// Maximum bytes of path and query; every route and cursor needs less.
 const MAX_URI_BYTES: usize = 8 << 10;
-/// The most that names and values of all headers take together.
+/// Maximum total bytes of the names and values of all headers.
 const MAX_HEADERS_BYTES: usize = 16 << 10;
-/// What may be asked whatever else is: whether the process is well.
+/// Health probes, exempt from connection limits.
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
-/// What asks again and again, and whose requests the log has at `debug` alone.
+/// Polled routes, logged at debug level.
 const WATCHERS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
-/// The route of what has none.
+/// The route name of requests without a route.
 const NO_ROUTE: &str = "none";
 
-/// When the request is given up: what reads its body ends by then.
+/// The deadline of the request; reading its body ends by then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
 
-/// Marks an answer whose error is told in the form of another protocol.
+/// Marks an answer whose error has the form of another protocol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InItsOwnForm;
 
@@ -56,7 +56,7 @@ struct ErrorObject<'a> {
     details: Option<&'a Details>,
 }
 
-/// Runs a request with its id, which every answer, log line and error carries.
+/// Runs a request with its id, which is in every answer, log line and error.
 pub(crate) async fn wrap(
     State((engine, deadline)): State<(Engine, Duration)>,
     mut request: Request,
@@ -70,12 +70,12 @@ pub(crate) async fn wrap(
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
     let method = request.method().clone();
-    // A command tells its user itself how it ended.
+    // A command reports its outcome to the user itself.
     let is_quiet = WATCHERS.contains(&route) || request.extensions().get::<ByCommand>().is_some();
     let measured = engine.metrics().request_began(&method, route);
     let traced = trace_span(&method, route);
     let trace_id = trace::join(&traced, request.headers());
-    // Inside of the trace's span, which the log has not.
+    // The parent is the trace's span, which is not in the log.
     let span = traced.in_scope(|| {
         tracing::info_span!(
             "http.request",
@@ -114,7 +114,7 @@ pub(crate) async fn wrap(
     response
 }
 
-/// The request as a trace has it: by its route, never by its path.
+/// The request's span in traces; it names the route and never the path.
 fn trace_span(method: &Method, route: &str) -> Span {
     tracing::debug_span!(
         "http.server",
@@ -125,7 +125,7 @@ fn trace_span(method: &Method, route: &str) -> Span {
     )
 }
 
-/// One line for each request.
+/// Logs one line for each request.
 fn log_end(method: &Method, route: &str, status: StatusCode, took: Duration, is_quiet: bool) {
     let (status, latency_ms) = (status.as_u16(), took.as_secs_f64() * 1_000.0);
     if status >= 500 {
@@ -137,8 +137,8 @@ fn log_end(method: &Method, route: &str, status: StatusCode, took: Duration, is_
     }
 }
 
-/// Refuses what is too large for any route, and what comes over a connection
-/// too many.
+/// Refuses requests that are too large for any route, and requests over a
+/// connection beyond the limit.
 fn check(request: &Request) -> Result<(), ApiError> {
     let uri = request.uri();
     let is_probe = PROBES.contains(&uri.path());
@@ -158,10 +158,11 @@ fn check(request: &Request) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Runs a request until its deadline; a panic ends it alone.
+/// Runs a request until its deadline; a panic ends only this request.
 async fn answer(request: Request, next: Next, deadline: Instant) -> Response {
-    // Nothing of the request outlives a panic but what locks tell as poisoned.
-    // What panicked and where, the process's hook has logged, without a payload.
+    // After a panic no state of the request remains, except poisoned locks,
+    // which are handled. The process's panic hook has logged the place without
+    // the payload.
     let caught = AssertUnwindSafe(next.run(request)).catch_unwind();
     match tokio::time::timeout_at(deadline, caught).await {
         Ok(Ok(response)) => response,
@@ -170,8 +171,8 @@ async fn answer(request: Request, next: Next, deadline: Instant) -> Response {
     }
 }
 
-/// Gives an error its body; one that is not ours (a rejection of the framework)
-/// is told by its status.
+/// Writes the body of an error. An error of the framework gets a message by its
+/// status.
 fn enveloped(mut response: Response, request_id: &str) -> Response {
     let error = response
         .extensions_mut()
@@ -218,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// What a handler with nothing but the envelope around it is answered as.
+    /// The answer of a handler inside the envelope only.
     async fn answered(router: Router<()>) -> (u16, Value) {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());

@@ -1,4 +1,4 @@
-//! `/admin/v1/audit` and a tenant's own.
+//! `/admin/v1/audit` and the audit of a tenant.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,5 @@
-//! The operator's bodies: as the public ones, without a tenant that bounds them.
+//! Request bodies of the operator's routes: as public ones, without a tenant's
+//! limits.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -8,13 +9,13 @@ use crate::body;
 use crate::envelope::Deadline;
 use crate::error::ApiError;
 
-/// Bytes of a body, at most: a key's thousand stores fit.
+/// Maximum bytes of a body: enough for a key with a thousand stores.
 const MAX_BYTES: u64 = 64 << 10;
 
 /// A JSON body.
 pub(super) struct AdminBody<T>(pub(super) T);
 
-/// A JSON body that may be left out.
+/// A JSON body that may be omitted.
 pub(super) struct OptionalAdminBody<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for AdminBody<T> {
@@ -41,6 +42,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalAdminBody<T
 
 async fn read(request: Request) -> Result<Bytes, ApiError> {
     let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
-    // The operator has no tenant whose share it could be.
+    // The operator has no tenant with a share of memory.
     body::read(request.into_body(), MAX_BYTES, deadline, |_| Ok(())).await
 }

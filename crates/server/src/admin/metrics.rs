@@ -1,4 +1,4 @@
-//! `GET /metrics`: what Prometheus reads.
+//! `GET /metrics`, for Prometheus.
 
 use axum::extract::State;
 use axum::http::header;
@@ -11,7 +11,7 @@ use keepsake_telemetry::Exposition;
 use super::{OperatorOptions, require};
 use crate::error::ApiError;
 
-/// The route, behind the operator's token where it is not left open.
+/// The route; it needs the operator's token unless configured otherwise.
 pub(super) fn router(options: &OperatorOptions) -> Router<Engine> {
     let route = get(read).with_state(options.exposition.clone());
     let route = if options.metrics_without_token {

@@ -57,7 +57,7 @@ pub(crate) struct UpdateTenant {
     limits: Option<Map<String, Value>>,
 }
 
-/// Tells a null from what was left out.
+/// Distinguishes null from an omitted field.
 #[expect(clippy::option_option, reason = "null is not the same as left out")]
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
