@@ -1,4 +1,4 @@
-//! How an outcome that is not an answer is shown: the one place.
+//! Conversion of every error to an API error.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -10,45 +10,45 @@ use keepsake_telemetry::Conflict;
 use keepsake_tokens::TokenError;
 use serde::Serialize;
 
-/// An error as the API shows it.
+/// An API error.
 ///
-/// The envelope around it needs the request's id, which the outermost layer
-/// knows: the response carries this in its extensions until then.
+/// Its envelope contains the request's id, which the outermost layer knows.
+/// Until then the response carries this value in its extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) kind: &'static str,
     pub(crate) message: String,
-    /// What lets a client go on without another read.
+    /// Details that let a client continue without another read.
     pub(crate) details: Option<Box<Details>>,
     retry: Retry,
 }
 
-/// Fields of the error object beside type and message.
+/// Fields of the error object besides type and message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Details {
-    /// Of a precondition that does not hold.
+    /// For a failed precondition.
     Precondition {
         current_content_sha256: Option<String>,
         memory_id: Option<MemoryId>,
     },
-    /// Of a path that is taken.
+    /// For a path conflict.
     PathConflict {
-        /// Empty where the memory in the way is gone already.
+        /// Empty if the conflicting memory no longer exists.
         conflicting_memory_id: String,
         conflicting_path: String,
     },
 }
 
-/// What a client is told of trying again.
+/// The answer's advice about retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retry {
-    /// Nothing: the status says it.
+    /// No advice: the status suffices.
     AsTheStatusSays,
     /// After this many seconds.
     After(u8),
-    /// Not, although the status might say so.
+    /// No retry, although the status might suggest one.
     Never,
 }
 
@@ -139,7 +139,7 @@ impl ApiError {
         Self::overloaded("this replica is about to end".to_owned())
     }
 
-    /// The server's own settings are wrong: its operator must correct them.
+    /// The server's settings are wrong: its operator must correct them.
     fn misconfigured(what: &str) -> Self {
         let message = format!(
             "the server's {what} its object store, which the server's operator must correct; nothing was changed"
@@ -147,8 +147,8 @@ impl ApiError {
         Self::overloaded(message).retried_after(5)
     }
 
-    /// A disk of the server is full, read-only or failing; trying again soon is in
-    /// vain.
+    /// A disk of the server is full, read-only or failing; an early retry does
+    /// not help.
     fn disk_full(outcome: &str) -> Self {
         let message = format!("a disk of the server takes no writes, it may be full; {outcome}");
         Self::new(StatusCode::INSUFFICIENT_STORAGE, "overloaded_error", message).never_retried()
@@ -173,13 +173,13 @@ impl ApiError {
 
     fn too_much(what: &str) -> Self {
         let message = format!("{what} at the moment; nothing was done: try again shortly");
-        // Not in the registry of statuses, and above 503, which says that a
-        // backend is away.
+        // This status is not registered. It differs from 503, which means that
+        // a backend is unavailable.
         let status = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         Self::new(status, "overloaded_error", message).retried_after(1)
     }
 
-    /// Over the tenant's rate, which a retry may mend: no quota.
+    /// Over the tenant's rate limit. A retry may succeed, unlike over a quota.
     pub(crate) fn over_rate(requests_per_second: u64, retry_after_seconds: u8) -> Self {
         let message = format!(
             "the tenant makes more requests than its limit of {requests_per_second} a second: \
@@ -222,7 +222,7 @@ impl ApiError {
         error.never_retried()
     }
 
-    /// What kind of conflict it is, if it is one.
+    /// The kind of conflict, if this is one.
     pub(crate) fn conflict_kind(&self) -> Option<Conflict> {
         match (self.status, self.kind) {
             (StatusCode::CONFLICT, "memory_precondition_failed_error") => Some(Conflict::Precondition),
@@ -238,7 +238,7 @@ impl ApiError {
         self
     }
 
-    /// Clients try some statuses again by themselves; this one is in vain.
+    /// Clients retry some statuses automatically; here a retry does not help.
     const fn never_retried(mut self) -> Self {
         self.retry = Retry::Never;
         self
@@ -309,7 +309,7 @@ impl From<&EngineError> for ApiError {
             EngineError::Conflict(_) | EngineError::TenantExists => {
                 Self::conflict("conflict_error", error.to_string()).never_retried()
             }
-            // The one conflict that a retry may mend.
+            // The only conflict that a retry may resolve.
             EngineError::Contended => Self::conflict("conflict_error", error.to_string()),
             EngineError::OverMemory => Self::over_memory(),
             EngineError::TooManyErasures => {

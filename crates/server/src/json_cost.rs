@@ -1,34 +1,34 @@
-//! What a JSON document costs in memory, found before it is parsed.
+//! The memory cost of a JSON document, computed before it is parsed.
 //!
-//! A tree of values may take a hundred times as much as its text: each object
-//! takes a whole node of a map. So values are counted first, in one pass that
-//! keeps nothing, and their number is bounded.
+//! A tree of values may take a hundred times as much memory as its text, since
+//! each object takes a whole map node. So the values are first counted, in one
+//! pass without allocation of a tree, and their number is limited.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Size of an object in a tree: a leaf of a `BTreeMap` with names and values.
+/// Bytes of an object in a tree: a leaf of a `BTreeMap` with names and values.
 const OBJECT_BYTES: usize = 704;
-/// Size of another value: itself, and its place in a list that grows.
+/// Bytes of another value: the value and its slot in a growing list.
 const VALUE_BYTES: usize = 64;
 
-/// The values of a document by kind, nested ones included.
+/// The number of values of a document by kind, including nested ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct JsonCost {
     objects: usize,
     others: usize,
 }
 
-/// The document has more values than it may.
+/// The document has too many values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyValues;
 
 impl JsonCost {
-    /// Counts the values of a document; the names of fields are none.
+    /// Counts the values of a document, without the names of fields.
     ///
-    /// What is not JSON is counted up to the mistake, which parsing tells.
+    /// Invalid JSON is counted up to the error, which the parser reports later.
     ///
     /// # Errors
     /// [`TooManyValues`] above `max_values`.
@@ -131,7 +131,7 @@ impl<'de> Visitor<'de> for &mut Counter {
     }
 }
 
-/// The name of a field, which is not kept.
+/// The name of a field, which is discarded.
 struct Name;
 
 impl<'de> Deserialize<'de> for Name {
@@ -167,7 +167,7 @@ mod tests {
     fn values_are_counted_wherever_they_are() {
         assert_eq!(cost("1"), (0, 1));
         assert_eq!(cost(r#"{"a":[{"":0},"x",null],"b":{"c":-1.5}}"#), (3, 5));
-        // Up to the mistake.
+        // Counted up to the error.
         assert_eq!(cost(r#"[1,2,{"a":}]"#), (1, 3));
     }
 

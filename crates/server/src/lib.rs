@@ -1,11 +1,11 @@
-//! The HTTP surface: who is it, what is asked, how an outcome is shown.
+//! The HTTP API: authentication, request parsing, and answers.
 //!
 //! A handler parses, calls one method of the engine and maps the result. The
-//! order of the layers, outermost first: `listener` bounds connections,
-//! `envelope` names the request, bounds it and writes every error in one form,
-//! `auth` finds the principal for everything under `/v1`, `admission` holds its
-//! tenant to its rate and its shares of requests and memory. The operator's routes
-//! (`admin`) have a listener and a token of their own.
+//! layers from the outside in: `listener` limits connections; `envelope`
+//! assigns the request id, limits the request and writes every error in one
+//! form; `auth` finds the principal for everything under `/v1`; `admission`
+//! enforces the tenant's rate limit and its shares of requests and memory. The
+//! operator's routes (`admin`) have a separate listener and token.
 
 mod admin;
 mod admission;
@@ -38,21 +38,21 @@ pub use admin::{OperatorCallError, OperatorOptions, OperatorToken, operator_call
 use admission::Admission;
 pub use listener::run;
 
-/// How the server behaves.
+/// The configuration of the server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// How long a request may take before it is answered 504.
+    /// Time limit of a request; after that it is answered 504.
     pub request_deadline: Duration,
-    /// How long requests under way may take once the server shuts down.
+    /// Time limit for running requests at shutdown.
     pub shutdown_deadline: Duration,
-    /// Authenticated requests under way at once; a tenant alone gets half.
+    /// Maximum number of running authenticated requests; one tenant gets half.
     pub max_requests_in_flight: usize,
-    /// Bytes of memory that requests under way may use together, as `admission`
-    /// counts them; one tenant gets at most half.
+    /// Maximum bytes of memory of all running requests, as `admission` counts
+    /// them; one tenant gets at most half.
     pub max_request_memory_bytes: u64,
-    /// Connections open at once.
+    /// Maximum number of open connections.
     pub max_connections: usize,
-    /// Who may ask MCP by way of a browser.
+    /// Options of MCP, including the allowed browser origins.
     pub mcp: McpOptions,
 }
 
@@ -69,17 +69,18 @@ impl Default for ServerOptions {
     }
 }
 
-/// The two steps of an end; cheap to clone.
+/// The two steps of a shutdown; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Lifecycle {
-    /// From then on the process tells that it is not ready, and serves on: each
-    /// answer is the last of its connection, so that clients go elsewhere.
+    /// When cancelled, the process reports that it is not ready but still
+    /// serves. Each answer closes its connection, so that clients move to
+    /// another replica.
     pub draining: CancellationToken,
-    /// From then on nothing is accepted any more.
+    /// When cancelled, no connection is accepted any longer.
     pub stopping: CancellationToken,
 }
 
-/// Every route of the public listener.
+/// Builds every route of the public listener.
 pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> Router {
     let (v1, _) = routes::v1().split_for_parts();
     let (mcp, _) = routes::mcp().split_for_parts();
@@ -99,8 +100,8 @@ pub fn router(engine: Engine, options: &ServerOptions, lifecycle: Lifecycle) -> 
     };
     let mcp_service = HttpService::new(engine.clone(), options.mcp.clone());
     Router::new()
-        // Around the fallback too: who sends a credential is told its tenant
-        // even where there is nothing.
+        // Also around the fallback: a request with a credential gets its
+        // tenant's id even for an unknown route.
         .nest("/v1", authenticated(v1.fallback(routes::no_such_route)))
         .merge(authenticated(mcp.layer(Extension(mcp_service))))
         .merge(public)
@@ -119,13 +120,13 @@ pub fn operator_openapi() -> &'static str {
     openapi::operator_text()
 }
 
-/// The OpenAPI document of every public route, pretty printed, with a last
+/// The OpenAPI document of every public route, pretty printed, with a final
 /// newline.
 pub fn openapi() -> &'static str {
     openapi::text()
 }
 
-/// Serves until it is to stop, then finishes what is under way up to a deadline.
+/// Serves until stopped, then finishes running requests up to a deadline.
 ///
 /// # Errors
 /// [`std::io::Error`] when the listener fails.
@@ -139,8 +140,8 @@ pub async fn serve(
     run(router, listener, options, lifecycle).await
 }
 
-/// Serves the operator's routes, in the same way; who comes without the token
-/// is refused.
+/// Serves the operator's routes in the same way; refuses requests without the
+/// token.
 ///
 /// # Errors
 /// [`std::io::Error`] when the listener fails.

@@ -1,9 +1,9 @@
-//! From a listening socket to the router: connections, bounded in every way.
+//! Accepts connections and serves the router on them, with limits.
 //!
-//! So many connections at once, and each of them bounded in the size of a
-//! request's head and in the time for it, for the next request and for taking
-//! an answer in. What a body may be and how long it may take is the
-//! extractors' business (`body.rs`).
+//! The number of connections is limited. Each connection has limits for the
+//! size and the time of a request's head, for the time until the next request,
+//! and for the time to receive an answer. The extractors in `body.rs` limit
+//! size and time of a body.
 
 mod stream;
 
@@ -31,34 +31,35 @@ use tokio_util::sync::CancellationToken;
 use crate::{Lifecycle, ServerOptions};
 use stream::{Activity, UnderWay, Watched};
 
-/// The most that is read of a request's head: above what `envelope.rs` answers
-/// in its own words; beyond this the protocol's own 431 has no body.
+/// Maximum bytes of a request's head: more than `envelope.rs` refuses with a
+/// proper error. Beyond this the HTTP library answers 431 without a body.
 const MAX_HEAD_BYTES: usize = 32 << 10;
-/// What is buffered for a connection: a whole head, and a little.
+/// Buffer size of a connection: a whole head and a little more.
 const MAX_BUFFER_BYTES: usize = 36 << 10;
 /// Send buffer of a connection in the kernel, which doubles the value.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
-/// Connections beyond the bound that are told so, and may ask how the server
-/// is; those beyond these are closed without a word.
+/// Connections beyond the limit that get an overload error and may use the
+/// health probes. Connections beyond these are closed without an answer.
 const SPARE_CONNECTIONS: usize = 64;
-/// The most connections that are taken in once it is time to stop: what the
-/// system may hold for a listener.
+/// Maximum number of connections accepted after the stop signal: as many as the
+/// system may queue for a listener.
 const MAX_LATE_CONNECTIONS: usize = 1_024;
-/// How long nothing is accepted when the system has no room for a connection.
+/// Pause before the next accept when the system has no resources for it.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Marks the requests of a connection beyond the bound.
+/// Marks the requests of a connection beyond the limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Overflowing;
 
-/// Serves a router until it is to stop, then finishes what is under way up to a
+/// Serves a router until stopped, then finishes running requests up to a
 /// deadline.
 ///
-/// What the system has taken in for the listener by then is served too. While
+/// Connections that the system has queued for the listener by then are served
+/// too. While draining, each answer announces that its connection closes.
 /// it drains, each answer tells that it is the last of its connection.
 ///
 /// # Errors
-/// [`io::Error`] when the listener fails for good.
+/// [`io::Error`] when the listener fails permanently.
 pub async fn run(
     router: Router,
     listener: TcpListener,
@@ -69,7 +70,7 @@ pub async fn run(
     let (room, spare) = (places(options.max_connections), places(SPARE_CONNECTIONS));
     let mut late_connections = MAX_LATE_CONNECTIONS;
     loop {
-        // What waits already is taken in even when it is time to stop.
+        // Queued connections are accepted even after the stop signal.
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept(), if late_connections > 0 => accepted,
@@ -112,8 +113,9 @@ fn places(count: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
 }
 
-/// A connection that broke before it was accepted is no one's trouble; where
-/// the system has no room, trying again at once would only burn time.
+/// Pauses after a failed accept. A connection that the peer aborted needs no
+/// pause. When the system lacks resources, an immediate retry would only use
+/// CPU time.
 async fn pause_after(error: &io::Error) {
     let is_the_peers = matches!(
         error.kind(),
@@ -125,12 +127,12 @@ async fn pause_after(error: &io::Error) {
     }
 }
 
-/// What one connection is served with.
+/// The context of serving one connection.
 struct Connection {
     router: Router,
     is_overflowing: bool,
     draining: CancellationToken,
-    /// Held as long as the connection is.
+    /// The permit of the connection, held until it ends.
     place: OwnedSemaphorePermit,
 }
 
@@ -167,7 +169,7 @@ impl Connection {
             }
         });
         let connection = http1::Builder::new()
-            // The stream tells a head that is slow from a client that is quiet.
+            // The stream distinguishes a slow head from an idle client.
             .header_read_timeout(None)
             .max_header_size(MAX_HEAD_BYTES)
             .max_buf_size(MAX_BUFFER_BYTES)
@@ -180,7 +182,7 @@ impl Connection {
     }
 }
 
-/// An answer's body; the request is under way until it is written.
+/// The body of an answer; the request counts as running until it is written.
 struct Answering {
     body: Body,
     _under_way: UnderWay,

@@ -1,9 +1,9 @@
-//! The OpenAPI document: what the routes say of themselves, and what holds for
-//! all of them.
+//! The OpenAPI document: the descriptions of the routes, and the parts common
+//! to all of them.
 //!
-//! Which errors, headers and credentials an operation has follows from its
-//! method, its path and its body. It is added here, so that a handler names
-//! nothing but its own parameters and answer.
+//! The errors, headers and credentials of an operation follow from its method,
+//! path and body. They are added here, so that a handler declares only its own
+//! parameters and answer.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ const DESCRIPTION: &str = "Memory for agents, hosted by you: memory stores, thei
     are accepted and without a meaning. A field that a body does not know is refused; `null` in an optional field \
     is the same as leaving it out.";
 
-/// Sections of the document, in its order.
+/// Sections of the document, in order.
 const TAGS: [(&str, &str); 11] = [
     ("Memory stores", "What memories are kept in."),
     ("Memories", "Text files in a store, by path."),
@@ -49,7 +49,7 @@ const OPERATOR_DESCRIPTION: &str = "Tenants, their keys and limits, what they ho
     operator of Keepsake, on a listener of its own. Every request carries the operator's token; every answer carries \
     `request-id`. A field that a body does not know is refused.";
 
-/// Sections of the operator's document, in its order.
+/// Sections of the operator's document, in order.
 const OPERATOR_TAGS: [(&str, &str); 6] = [
     ("Tenants", "Who has memory stores."),
     ("Tenant keys", "What tenants' clients present."),
@@ -59,10 +59,10 @@ const OPERATOR_TAGS: [(&str, &str); 6] = [
     ("Health", "Probes."),
 ];
 
-/// Under which the operator's operations are.
+/// The path prefix of the operator's operations.
 const OPERATOR_PATHS: &str = "/admin/v1/";
 
-/// An error that operations end in.
+/// An error response of operations.
 struct Refusal {
     status: &'static str,
     /// The response's name in the document.
@@ -193,7 +193,7 @@ fn complete_path(path: &str, item: &mut PathItem) {
     if let Some(patch) = &mut item.patch
         && item.post.is_some()
     {
-        // The same handler as POST's; an id must be its own.
+        // It shares POST's handler, but needs a different id.
         patch.operation_id = patch.operation_id.take().map(|id| format!("{id}_by_patch"));
     }
     let operations = [
@@ -255,13 +255,13 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
         if ends_in(method, path, operation, refusal.status) {
             let response = RefOr::Ref(Ref::from_response_name(refusal.name));
             let status = refusal.status.to_owned();
-            // What an operation says itself is its own.
+            // A response that the operation declares itself takes precedence.
             operation.responses.responses.entry(status).or_insert(response);
         }
     }
 }
 
-/// Whether a tenant's credential is needed.
+/// Whether the path needs a tenant's credential.
 fn is_tenants(path: &str) -> bool {
     path.starts_with("/v1/") || path.starts_with("/mcp")
 }
@@ -280,7 +280,7 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
         "503" => is_v1 || is_operators || path == "/readyz",
         "507" => (is_v1 || is_operators) && method != "GET",
         "400" | "401" if is_operators => true,
-        // Also where a repeated creation finds that what it made is deleted.
+        // Also when a repeated creation finds that its object was deleted.
         "404" => path.contains('{') || is_v1 && method == "POST",
         "409" if is_operators => method != "GET" && !path.contains("/api_keys"),
         "409" => method != "GET" && (path.contains("/memories") || path.contains("/memory_versions")),
@@ -290,8 +290,8 @@ fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> boo
     }
 }
 
-/// A parameter or a body that may be left out is not for that one that may be
-/// null.
+/// Removes null from the schema of an optional parameter or body: it may be
+/// omitted, but it may not be null.
 fn without_null(schema: RefOr<Schema>) -> RefOr<Schema> {
     match schema {
         RefOr::T(Schema::OneOf(one_of)) => {
@@ -335,7 +335,7 @@ fn add_components(components: &mut Components, is_operators: bool) {
         ("ErrorType", schemas::ErrorType::schema()),
         ("MemoryId", schemas::MemoryId::schema()),
         ("ContentSha256", schemas::ContentSha256::schema()),
-        // Only parameters name these.
+        // Only parameters refer to these.
         ("GivenName", schemas::GivenName::schema()),
         ("Cursor", schemas::Cursor::schema()),
         ("View", schemas::View::schema()),
@@ -416,7 +416,7 @@ fn idempotency_key() -> Parameter {
         .build()
 }
 
-/// The one form of every error.
+/// The envelope of every error.
 fn error_envelope() -> RefOr<Schema> {
     let text = |description: &str| {
         ObjectBuilder::new()

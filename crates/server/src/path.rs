@@ -1,8 +1,8 @@
 //! Ids in paths.
 //!
-//! What is no id of the kind asked for is taken for the id of nothing, so that
-//! it is answered exactly as one that never existed: after the credential and
-//! the store were looked at, in the engine's order.
+//! Text that is not an id of the expected kind is read as an id that no object
+//! has. So it is answered exactly like an id that never existed: after the
+//! credential and the store were checked, in the engine's order.
 
 use axum::extract::{FromRequestParts, MatchedPath, OriginalUri};
 use axum::http::request::Parts;
@@ -14,39 +14,40 @@ use uuid::Uuid;
 
 use crate::error::ApiError;
 
-/// The store that a path names.
+/// The store id of a path.
 pub(crate) struct InStore(pub(crate) StoreId);
 
-/// The memory that a path names, and its store.
+/// The memory id of a path, and its store.
 pub(crate) struct InMemory(pub(crate) StoreId, pub(crate) MemoryId);
 
-/// The version that a path names, and its store.
+/// The version id of a path, and its store.
 pub(crate) struct InVersion(pub(crate) StoreId, pub(crate) VersionId);
 
-/// The erasure that a path names.
+/// The erasure id of a path.
 pub(crate) struct OfErasure(pub(crate) ErasureId);
 
-/// The session that a path names.
+/// The session id of a path.
 pub(crate) struct OfSession(pub(crate) SessionId);
 
-/// What a path names of a session's attachments, and the session.
+/// The session id of a path, and the name of one of its attachments.
 pub(crate) struct InResource(pub(crate) SessionId, pub(crate) AttachmentName);
 
-/// The tenant that the operator's path names.
+/// The tenant id of an operator's path.
 pub(crate) struct InTenant(pub(crate) TenantId);
 
-/// The API key that a path names.
+/// The API key id of a path.
 pub(crate) struct InKey(pub(crate) ApiKeyId);
 
-/// The API key that the operator's path names, and its tenant.
+/// The API key id of an operator's path, and its tenant.
 pub(crate) struct InTenantKey(pub(crate) TenantId, pub(crate) ApiKeyId);
 
-/// The name of a job that the operator's path has; there may be none of it.
+/// The job name of an operator's path; the job may not exist.
 pub(crate) struct OfJob(pub(crate) String);
 
-/// The segments of a path beside those of its route.
+/// The parameters of a path.
 ///
-/// The framework's own reading fails as a whole where one of them is not UTF-8.
+/// The framework's own extractor fails completely when one of them is not
+/// UTF-8.
 struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
@@ -77,7 +78,7 @@ impl Parameters {
     }
 }
 
-/// The id that `text` is, or one that nothing has.
+/// Parses an id; invalid text becomes an id that no object has.
 fn id_or_nobody<K: IdKind>(text: &str) -> Id<K> {
     text.parse().unwrap_or_else(|_| Id::from_uuid(Uuid::nil()))
 }
@@ -129,7 +130,7 @@ impl<S: Send + Sync> FromRequestParts<S> for InResource {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let parameters = Parameters::of(parts);
-        // It goes by the id of the store, too.
+        // An attachment can also be named by its store's id.
         let name = match parameters.text("resource_id").parse() {
             Ok(store_id) => AttachmentName::Store(store_id),
             Err(_) => AttachmentName::Resource(parameters.id("resource_id")),

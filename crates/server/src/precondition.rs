@@ -1,4 +1,4 @@
-//! On what condition a change is made, as bodies say it.
+//! Preconditions in request bodies.
 
 use keepsake_core::ContentHash;
 use keepsake_engine as engine;
@@ -9,26 +9,26 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::schemas;
 
-/// What must be so for a memory to be made.
+/// The condition for creating a memory.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub(crate) enum CreatePrecondition {
-    /// Nothing stands at the path.
+    /// No memory exists at the path.
     #[serde(rename = "not_exists")]
     NotExists {},
 }
 
-/// What must be so for a memory to be changed.
+/// The condition for changing a memory.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Fields")]
 pub(crate) enum Precondition {
-    /// The memory holds content of this hash.
+    /// The memory's content has this hash.
     ContentSha256(ContentHash),
-    /// Nothing stands at the new path.
+    /// No memory exists at the new path.
     NotExists,
 }
 
-/// A precondition's fields before they are held against one another.
+/// The fields of a precondition before validation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {
@@ -69,7 +69,7 @@ impl From<Precondition> for engine::Precondition {
     }
 }
 
-/// One type of precondition.
+/// The schema of one type of precondition.
 fn described(name: &str, description: &str) -> ObjectBuilder {
     let named = ObjectBuilder::new()
         .schema_type(Type::String)

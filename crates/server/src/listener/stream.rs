@@ -1,4 +1,4 @@
-//! A connection's bytes, and how long they may take.
+//! The byte stream of a connection, with timeouts.
 
 use std::io;
 use std::pin::Pin;
@@ -10,30 +10,31 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How long the head of a request may take, from its first byte.
+/// Time limit of a request's head, from its first byte.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may be quiet between two requests: longer than the
-/// minute for which proxies commonly keep theirs.
+/// Time limit of an idle connection between two requests: longer than the
+/// minute for which proxies usually keep connections.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
-/// How long a client that makes the server wait may take for the next part of an
-/// answer, and the bytes of a part: one that takes less is disconnected. Until
-/// then the answer counts towards its tenant's share of memory.
+/// Time limit for a client to receive the next part of an answer while the
+/// server waits for it, and the size of a part. A slower client is
+/// disconnected. Until then the answer counts towards its tenant's share of
+/// memory.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const MIN_PROGRESS_BYTES: usize = 256 << 10;
 
-/// Whether a request of the connection is under way, as the service knows.
+/// Whether a request of the connection is running, as the service reports it.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     is_under_way: AtomicBool,
     begun: AtomicU64,
 }
 
-/// A request that is under way; dropped when its answer is written.
+/// A running request; dropped when its answer is written.
 #[derive(Debug)]
 pub(super) struct UnderWay(Arc<Activity>);
 
 impl Activity {
-    /// Tells that a request's head was read.
+    /// Records that a request's head was read.
     pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.is_under_way.store(true, Ordering::Relaxed);
@@ -47,7 +48,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// What is waited for while no request is under way.
+/// The next input while no request is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     /// The first byte of the next request.
@@ -56,26 +57,26 @@ enum Awaited {
     Head,
 }
 
-/// A stream that ends when its client is too slow.
+/// A stream that fails when its client is too slow.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
     awaited: Awaited,
-    /// Requests begun when the timer was last set for a quiet client.
+    /// Number of requests begun when the idle timer was last set.
     begun: u64,
     timer: Pin<Box<Sleep>>,
-    /// Set while the client makes the server wait.
+    /// Set while the server waits for the client.
     waiting: Option<Waiting>,
 }
 
-/// A client that does not take an answer as fast as it is written.
+/// A client that receives an answer more slowly than it is written.
 #[derive(Debug)]
 struct Waiting {
     until: Pin<Box<Sleep>>,
-    /// The request that is being answered.
+    /// The number of the request that is being answered.
     request: u64,
-    /// Bytes that it took since the timer was set.
+    /// Bytes that the client received since the timer was set.
     taken_bytes: usize,
 }
 
@@ -84,8 +85,8 @@ impl<S> Watched<S> {
         Self {
             stream,
             activity,
-            // One that connects has something to say: it is given no longer
-            // than for a head.
+            // A new client should send a request at once, so it only has the
+            // time limit of a head.
             awaited: Awaited::Head,
             begun: 0,
             timer: Box::pin(tokio::time::sleep(HEAD_TIMEOUT)),
@@ -98,8 +99,8 @@ impl<S> Watched<S> {
         self.timer.as_mut().reset(Instant::now() + timeout);
     }
 
-    /// Passes on what became of a write of so many bytes, unless the client has
-    /// taken too little for too long.
+    /// Returns the result of a write, unless the client has received too little
+    /// for too long.
     fn unless_stalled<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -107,7 +108,7 @@ impl<S> Watched<S> {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         let request = self.activity.begun.load(Ordering::Relaxed);
-        // An earlier answer was taken whole, however slowly.
+        // An earlier answer was received completely, however slowly.
         self.waiting.take_if(|waiting| waiting.request != request);
         if let Poll::Ready(written) = written {
             if let (Some(waiting), Ok(written)) = (&mut self.waiting, &written) {
@@ -152,7 +153,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         }
         ready!(self.timer.as_mut().poll(context));
         match self.awaited {
-            // As if the client had closed it.
+            // The same result as when the client closes the connection.
             Awaited::Request => Poll::Ready(Ok(())),
             Awaited::Head => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }
@@ -263,8 +264,8 @@ mod tests {
         drop(far.shutdown().await);
     }
 
-    /// Takes an answer of four parts, a part of `part_bytes` in each half of the
-    /// timeout.
+    /// Receives an answer of four parts, one part of `part_bytes` in each half
+    /// of the timeout.
     async fn taken_in_parts(part_bytes: usize) -> io::Result<()> {
         let (near, mut far) = tokio::io::duplex(part_bytes);
         let activity = Arc::new(Activity::default());
