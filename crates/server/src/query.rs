@@ -1,7 +1,7 @@
-//! What follows the question mark.
+//! Query parameters.
 //!
-//! Read by hand, so that a refusal names the parameter and its rule, and a
-//! parameter that counts cannot be given twice or half decoded.
+//! They are parsed by hand, so that an error names the parameter and its rule.
+//! A known parameter must not be repeated or decoded partially.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,20 +16,20 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
 
-/// Accepted on every request. Only creating a memory reads it: the SDKs send
-/// `?beta=true`, the preview's plain HTTP clients do not.
+/// Accepted on every request. Only the creation of a memory uses it: the SDKs
+/// send `?beta=true`, the preview's plain HTTP clients do not.
 const BETA: &str = "beta";
 
-/// A query as a route understands it.
+/// The parsed query of a route.
 pub(crate) struct Asked<T>(pub(crate) T);
 
-/// What can be read from a query.
+/// A type that can be parsed from a query.
 pub(crate) trait FromQuery: Sized {
-    /// Takes the parameters it knows.
+    /// Takes the parameters that this type knows.
     fn from_query(query: &mut Query) -> Result<Self, ApiError>;
 }
 
-/// A query of which nothing counts.
+/// A query without parameters.
 pub(crate) struct Nothing;
 
 impl FromQuery for Nothing {
@@ -44,7 +44,7 @@ impl<T: FromQuery, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
         let asked = T::from_query(&mut query)?;
-        // A misspelt condition must not delete.
+        // A misspelt precondition must not lead to a deletion.
         if parts.method == Method::DELETE {
             query.refuse_rest()?;
         }
@@ -52,7 +52,7 @@ impl<T: FromQuery, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// The decoded parameters of a request that nothing has taken yet.
+/// The decoded parameters that no route has taken yet.
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -66,7 +66,7 @@ impl Query {
         pairs.collect::<Option<_>>().map(Self).ok_or_else(malformed)
     }
 
-    /// Takes a parameter that may go by several names, and be given once.
+    /// Takes a parameter with several possible names; it must not be repeated.
     fn take(&mut self, names: &[&str]) -> Result<Option<String>, ApiError> {
         let mut taken = self.0.extract_if(.., |(name, _)| names.contains(&name.as_str()));
         let first = taken.next();
@@ -76,18 +76,18 @@ impl Query {
         }
     }
 
-    /// A text that is used as it is; NUL is what no database column takes.
+    /// A text that is used unchanged; no database column accepts NUL.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         let parse = |text: &str| (!text.contains('\0')).then(|| text.to_owned());
         self.parsed(&[name], parse, "must not contain NUL")
     }
 
-    /// A text that must be there; it may be empty.
+    /// A required text; it may be empty.
     pub(crate) fn required_text(&mut self, name: &str) -> Result<String, ApiError> {
         self.text(name)?.ok_or_else(|| invalid(name, "must be given"))
     }
 
-    /// A name that somebody else gave; no database takes NUL in a text.
+    /// A name that a client assigned; no database accepts NUL in a text.
     pub(crate) fn name(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         let is_name = |text: &str| !text.is_empty() && !text.contains(char::is_control);
         let parse = |text: &str| is_name(text).then(|| text.to_owned());
@@ -106,7 +106,7 @@ impl Query {
         }
     }
 
-    /// One of a few words.
+    /// One of several words.
     pub(crate) fn word<T>(
         &mut self,
         name: &str,
@@ -116,7 +116,7 @@ impl Query {
         self.parsed(&[name], parse, format_args!("must be {words}"))
     }
 
-    /// Several of a few words: `name[]` or `name`, once for each.
+    /// Any of several words: `name[]` or `name`, repeated for each.
     pub(crate) fn words<T>(
         &mut self,
         name: &str,
@@ -132,7 +132,7 @@ impl Query {
         parsed.ok_or_else(|| invalid(name, format_args!("must be {words}")))
     }
 
-    /// A whole number; the engine knows how large it may be.
+    /// An integer; the engine checks its range.
     pub(crate) fn number(&mut self, name: &str, range: &str) -> Result<Option<u64>, ApiError> {
         let parse = |text: &str| {
             let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -141,7 +141,7 @@ impl Query {
         self.parsed(&[name], parse, format_args!("must be an integer from {range}"))
     }
 
-    /// Items of a page: `limit`.
+    /// The number of items of a page: `limit`.
     pub(crate) fn limit(&mut self) -> Result<Option<u64>, ApiError> {
         self.number("limit", "1 to 100")
     }
@@ -152,12 +152,12 @@ impl Query {
         pairs.any(|(name, value)| name == BETA && value == "true")
     }
 
-    /// Items of a page of what belongs to one session: `limit`.
+    /// The number of items of a page of one session's objects: `limit`.
     pub(crate) fn session_limit(&mut self) -> Result<Option<u64>, ApiError> {
         self.number("limit", "1 to 1000")
     }
 
-    /// Whether content is wanted: `view`.
+    /// Whether content is requested: `view`.
     pub(crate) fn view(&mut self) -> Result<Option<View>, ApiError> {
         let parse = |text: &str| match text {
             "basic" => Some(View::Basic),
@@ -167,12 +167,12 @@ impl Query {
         self.word("view", parse, "`basic` or `full`")
     }
 
-    /// A switch.
+    /// A boolean.
     pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
         self.word(name, |text| text.parse().ok(), "`true` or `false`")
     }
 
-    /// A bound of a time: `name[bound]`, or `name_bound`.
+    /// A bound for a time: `name[bound]`, or `name_bound`.
     pub(crate) fn time(&mut self, name: &str, bound: &str) -> Result<Option<Timestamp>, ApiError> {
         let names = [format!("{name}[{bound}]"), format!("{name}_{bound}")];
         let names = names.each_ref().map(String::as_str);
@@ -207,7 +207,7 @@ fn invalid(name: &str, rule: impl fmt::Display) -> ApiError {
     ApiError::invalid_request(format!("`{name}` {rule}"))
 }
 
-/// Undoes the encoding of a form; `None`: it is malformed or no UTF-8.
+/// Decodes form encoding; `None`: it is malformed or not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let is_escape = |rest: &[u8]| is_hex(rest.first()) && is_hex(rest.get(1));

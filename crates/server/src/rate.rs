@@ -1,9 +1,10 @@
-//! How many requests a tenant may make in a second.
+//! The rate limit of each tenant.
 //!
-//! A token bucket for each tenant (GCRA): it fills with the tenant's rate and
-//! holds its burst. Each gateway enforces its share, both divided by the
-//! gateways that live. What comes a little too fast waits for its turn in a
-//! short queue, in order; the rest is refused and told when to come again.
+//! Each tenant has a token bucket (GCRA) that fills at the tenant's rate and
+//! holds its burst. Each gateway enforces its share: both values divided by the
+//! number of live gateways. A request slightly over the rate waits in a short
+//! queue, in order. Other requests are refused with a time after which to
+//! retry.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,48 +18,48 @@ use keepsake_core::{Limits, TenantId};
 use moka::Expiry;
 use moka::sync::Cache;
 
-/// The longest that a request waits for its turn in place of being refused.
+/// Longest wait of a request in the queue.
 const QUEUE: Duration = Duration::from_millis(50);
-/// Tenants whose buckets are kept; one that is forgotten begins with a full one.
+/// Maximum number of buckets; an evicted tenant starts with a full bucket.
 const REMEMBERED: u64 = 100_000;
-/// How long a bucket is kept that is full again.
+/// How long a bucket is kept after it is full again.
 const KEPT_FULL: Duration = Duration::from_mins(1);
-/// The longest time in which a bucket may fill: what its arithmetic holds.
+/// Longest time to fill a bucket; longer times would overflow its arithmetic.
 const LONGEST_FILL: Duration = Duration::from_hours(24 * 365);
-/// A tenant with more requests a second than this is not held back.
+/// A rate above this is treated as unlimited.
 const UNLIMITED: u64 = 1_000_000_000;
-/// The longest that a client is told to wait.
+/// Maximum value of `retry-after`.
 const MAX_RETRY_AFTER_SECONDS: u64 = 30;
 
 type Limiter<C> = RateLimiter<NotKeyed, InMemoryState, C, StateInformationMiddleware>;
 
-/// What buckets fill by.
+/// The clock of the buckets.
 pub(crate) trait Ticks: Clock<Instant = Instant> + Clone + Send + Sync + 'static {}
 
 impl<C: Clock<Instant = Instant> + Clone + Send + Sync + 'static> Ticks for C {}
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It goes on after this time, mostly none.
+    /// The request continues after this time, mostly zero.
     Passes(Duration),
-    /// There is no room; a client may try again after so many seconds.
+    /// The request is refused; the client may retry after this many seconds.
     Refused { retry_after_seconds: u8 },
 }
 
 /// A tenant's share of its rate on this gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
-    /// The time in which one request's room comes back.
+    /// The time in which the bucket regains one request.
     period: Duration,
-    /// Requests that pass at once.
+    /// Number of requests that pass at once.
     burst: u32,
-    /// Requests that wait beyond them.
+    /// Number of further requests that may wait.
     queue: u32,
 }
 
 impl Share {
-    /// `None`: the tenant is not held back.
+    /// Computes the share; `None`: the tenant's rate is unlimited.
     fn of(limits: &Limits, gateways: u32) -> Option<Self> {
         let gateways = u64::from(gateways.max(1));
         if limits.requests_per_second > UNLIMITED {
@@ -101,27 +102,27 @@ impl<C: Ticks> Bucket<C> {
         Some(Self { share, limiter })
     }
 
-    /// Requests that would pass or wait now, after the one that asks.
+    /// Number of requests that would pass or wait now, after taking one.
     fn left(&self) -> u32 {
         let asked = self.limiter.check();
         asked.map_or(0, |seen| seen.remaining_burst_capacity())
     }
 
-    /// Takes as much of the room as is taken of another bucket's, in proportion:
-    /// a limit that changes is no new burst.
+    /// Takes the same proportion that is taken of another bucket, so that a
+    /// changed limit does not grant a new burst.
     fn take_over(&self, other: &Self) {
         let room = |bucket: &Self| u64::from(bucket.share.room());
         let taken = room(other).saturating_sub(u64::from(other.left()));
         let taken = (taken * room(self)).div_ceil(room(other).max(1));
         let taken = u32::try_from(taken.min(room(self))).unwrap_or(u32::MAX);
         if let Some(taken) = NonZeroU32::new(taken) {
-            // It never is more than the whole room.
+            // This is never more than the capacity.
             let _ = self.limiter.check_n(taken);
         }
     }
 }
 
-/// Forgets a bucket some time after it is full again.
+/// Evicts a bucket some time after it is full again.
 struct FullAgain;
 
 impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullAgain {
@@ -151,7 +152,7 @@ impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullAgain {
     }
 }
 
-/// The rates of every tenant on this gateway; cheap to clone.
+/// The rate limits of every tenant on this gateway; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Rates<C: Ticks = MonotonicClock> {
     buckets: Cache<TenantId, Arc<Bucket<C>>>,
@@ -159,7 +160,7 @@ pub(crate) struct Rates<C: Ticks = MonotonicClock> {
 }
 
 impl<C: Ticks> Rates<C> {
-    /// Rates of which nothing is used yet.
+    /// Creates rate limits with nothing used.
     pub(crate) fn new(clock: C) -> Self {
         let buckets = Cache::builder()
             .max_capacity(REMEMBERED)
@@ -168,7 +169,7 @@ impl<C: Ticks> Rates<C> {
         Self { buckets, clock }
     }
 
-    /// Takes the room for one request of a tenant, where there is some.
+    /// Takes one request from a tenant's bucket, if possible.
     pub(crate) fn take(&self, tenant_id: TenantId, limits: &Limits, gateways: u32) -> Verdict {
         let nothing_passes = Verdict::Refused {
             retry_after_seconds: retry_after_seconds(Duration::MAX),
@@ -202,7 +203,7 @@ impl<C: Ticks> Rates<C> {
         }
         let entry = self.buckets.entry(tenant_id).and_try_compute_with(|entry| {
             let known = entry.map(moka::Entry::into_value);
-            // Another request may have put it there meanwhile.
+            // Another request may have inserted it meanwhile.
             if known.as_ref().is_some_and(|bucket| bucket.share == share) {
                 return Ok(moka::ops::compute::Op::Nop);
             }
@@ -216,7 +217,7 @@ impl<C: Ticks> Rates<C> {
     }
 }
 
-/// Whole seconds after which it is worth to try again, 1 to 30.
+/// Seconds until a retry may succeed, rounded up, 1 to 30.
 fn retry_after_seconds(wait: Duration) -> u8 {
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
     u8::try_from(seconds.clamp(1, MAX_RETRY_AFTER_SECONDS)).unwrap_or(u8::MAX)
@@ -230,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock that stands until it is moved.
+    /// A clock that only moves when it is advanced.
     #[derive(Debug, Clone)]
     struct Hands(Arc<Mutex<Instant>>);
 
@@ -263,7 +264,7 @@ mod tests {
         }
     }
 
-    /// How many of `tried` requests go on at once, wait, and are refused.
+    /// How many of `tried` requests pass at once, wait, and are refused.
     fn tried(rates: &Rates<Hands>, tenant_id: TenantId, limits: &Limits, tried: usize) -> [usize; 3] {
         let mut seen = [0; 3];
         for _ in 0..tried {
@@ -282,7 +283,7 @@ mod tests {
         let rates = Rates::new(clock.clone());
         let limits = limits(1_000, 2_000);
         assert_eq!(tried(&rates, A, &limits, 3_000), [2_000, 50, 950]);
-        // Another tenant has a bucket of its own.
+        // Another tenant has a separate bucket.
         assert_eq!(tried(&rates, B, &limits, 256), [256, 0, 0]);
         clock.advance(Duration::from_secs(1));
         assert_eq!(tried(&rates, A, &limits, 3_000), [950, 50, 2_000]);
@@ -307,7 +308,7 @@ mod tests {
     fn refusal_tells_when_there_is_room() {
         let clock = Hands::new();
         let rates = Rates::new(clock.clone());
-        // A tenth of a request a second: one of ten gateways.
+        // A tenth of a request per second: one of ten gateways.
         let limits = limits(1, 1);
         assert_eq!(rates.take(A, &limits, 10), Verdict::Passes(Duration::ZERO));
         let after = |retry_after_seconds| Verdict::Refused { retry_after_seconds };
@@ -334,7 +335,7 @@ mod tests {
         assert_eq!(tried(&rates, A, &limits(1_000, 100), 200), [100, 50, 50]);
         assert_eq!(tried(&rates, A, &limits(2_000, 400), 10), [0, 0, 10]);
         assert_eq!(tried(&rates, B, &limits(10, 10), 4), [4, 0, 0]);
-        // Half is left of the greater one, rounded down.
+        // Half of the larger burst is left, rounded down.
         let [passed, ..] = tried(&rates, B, &limits(10, 100), 200);
         assert!((50..=60).contains(&passed), "{passed}");
     }

@@ -1,4 +1,5 @@
-//! The document as a page to read: no script, and no request to anywhere.
+//! The OpenAPI document as an HTML page, without scripts and external
+//! resources.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -11,7 +12,7 @@ use crate::openapi;
 
 const STYLE: &str = include_str!("reference.css");
 
-/// The page.
+/// The HTML page.
 pub(crate) fn page() -> &'static str {
     static PAGE: LazyLock<String> = LazyLock::new(|| written(&openapi::document()).unwrap_or_default());
     &PAGE
@@ -234,7 +235,7 @@ fn type_of_content(content: &RefOr<Content>) -> String {
     }
 }
 
-/// What a value is, in a word or a link.
+/// The type of a value, as a word or a link.
 fn type_of(schema: &RefOr<Schema>) -> String {
     let any_of = |items: &[RefOr<Schema>]| items.iter().map(type_of).collect::<Vec<_>>().join(" or ");
     match schema {
@@ -312,7 +313,7 @@ fn escaped(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Text as HTML, with what stands between backticks as code.
+/// Text as HTML, with the parts between backticks as code.
 fn text(text: &str) -> String {
     let escaped = escaped(text);
     let mut html = String::with_capacity(escaped.len());

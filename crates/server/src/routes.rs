@@ -1,4 +1,4 @@
-//! Every route, and what is answered where there is none.
+//! Every route, and the answers for unknown routes.
 
 pub(crate) mod api_keys;
 pub(crate) mod audit;
@@ -70,7 +70,7 @@ pub(crate) fn mcp() -> OpenApiRouter<Engine> {
         .routes(routes!(mcp::of_store))
 }
 
-/// Routes that anyone may ask: probes, and what the API is.
+/// Routes without a credential: probes, and the API reference.
 pub(crate) fn public() -> OpenApiRouter<Engine> {
     OpenApiRouter::new()
         .routes(routes!(health::live))
@@ -79,7 +79,7 @@ pub(crate) fn public() -> OpenApiRouter<Engine> {
         .routes(routes!(reference::page))
 }
 
-/// What all routes say of themselves.
+/// The OpenAPI description of all public routes.
 pub(crate) fn described() -> OpenApi {
     OpenApiRouter::<Engine>::new()
         .nest("/v1", v1())

@@ -1,7 +1,7 @@
-//! How the small parts of bodies and paths are described.
+//! Schemas of the small parts of bodies and paths.
 //!
-//! These types have no values: the document names them where the code has an
-//! id, a time or a text of the protocol.
+//! These types have no values. The document refers to them where the code has
+//! an id, a time or a text of the protocol.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaType};
 use utoipa::openapi::{KnownFormat, ObjectBuilder, OneOfBuilder, RefOr, SchemaFormat, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// A text without NUL, which no database column takes.
+/// A text without NUL, which no database column accepts.
 const WITHOUT_NUL: &str = "^[^\\u0000]*$";
 
 macro_rules! described {
@@ -121,7 +121,7 @@ described! {
         .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
 }
 
-/// An agent; every field but its id may be left out where it is given.
+/// An agent; in requests every field except its id is optional.
 fn agent(description: &str, types: &[&str]) -> ObjectBuilder {
     let objects = || {
         ObjectBuilder::new()
@@ -192,7 +192,7 @@ fn pairs(description: &str, value: SchemaType) -> ObjectBuilder {
         .max_properties(Some(16))
 }
 
-/// Every limit there is; all of them may be left out.
+/// Every limit; all of them are optional.
 fn limits(description: &str, value: &SchemaType) -> ObjectBuilder {
     let limit = || {
         ObjectBuilder::new()
@@ -232,7 +232,7 @@ macro_rules! object_types {
     )*};
 }
 
-// What the `type` of an object says.
+// The values of the `type` field of objects.
 object_types! {
     MemoryStoreType { MemoryStore = "memory_store" }
     DeletedMemoryStoreType { Deleted = "memory_store_deleted" }

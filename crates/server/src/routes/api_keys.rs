@@ -35,7 +35,7 @@ pub(crate) struct CreateApiKey {
 }
 
 impl CreateApiKey {
-    /// The key that is asked for.
+    /// Converts the body to a draft of the key.
     pub(crate) fn draft(self) -> Result<KeyDraft, ApiError> {
         let expires_at = match self.expires_at {
             Some(text) => Some(Timestamp::parse(&text).ok_or_else(|| {

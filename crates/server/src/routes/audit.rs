@@ -114,7 +114,7 @@ fn object_type(action: &str) -> &str {
     action.split('.').next().unwrap_or_default()
 }
 
-/// The id of an object as its own routes write it; a UUID where there are none.
+/// The id of an object as its routes write it; a UUID if it has no routes.
 pub(crate) fn object_id(action: &str, id: Uuid) -> String {
     match object_type(action) {
         "tenant" => TenantId::from_uuid(id).to_string(),
@@ -127,7 +127,7 @@ pub(crate) fn object_id(action: &str, id: Uuid) -> String {
     }
 }
 
-/// Reads the id of an object of any kind that the audit has.
+/// Parses the id of an object of any kind in the audit.
 fn parse_object_id(text: &str) -> Option<Uuid> {
     let store = text.parse().map(StoreId::uuid);
     store
@@ -139,7 +139,7 @@ fn parse_object_id(text: &str) -> Option<Uuid> {
         .ok()
 }
 
-/// Which entries are listed.
+/// Filters of the audit listing.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListAudit {

@@ -1,4 +1,4 @@
-//! Probes: is the process alive, can it serve.
+//! Health probes: liveness and readiness.
 
 use axum::extract::State;
 use axum::{Extension, Json};

@@ -1,4 +1,4 @@
-//! The envelope of every listing, and which part of one is asked for.
+//! The envelope of every listing, and the parameters of a page.
 
 use keepsake_engine::{Page, PageRequest};
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub(crate) struct List<T> {
 }
 
 impl<T> List<T> {
-    /// Shows each item of a page.
+    /// Converts each item of a page.
     pub(crate) fn of<U>(page: Page<U>, show: impl FnMut(U) -> T) -> Self {
         let page = page.map(show);
         Self {
@@ -28,7 +28,7 @@ impl<T> List<T> {
     }
 }
 
-/// Which part of a listing is asked for.
+/// Parameters of a page.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListPage {

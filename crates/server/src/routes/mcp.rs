@@ -1,8 +1,8 @@
 //! `POST /mcp`, `POST /mcp/{memory_store_id}`
 //!
 //! MCP over streamable HTTP, stateless: a JSON-RPC message, and its answer as
-//! JSON. Whoever asks is let in as everywhere else; refusals before MCP begins
-//! come in the API's envelope, those of MCP in its own form.
+//! JSON. Authentication is the same as for other routes. Errors before MCP have
+//! the API's envelope; errors of MCP have its own form.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ pub(crate) async fn of_store(
     answer(&service, store_id.into(), slugs.into(), holder, request).await
 }
 
-/// Has MCP answer a request of somebody who was let in.
+/// Passes an authenticated request to MCP.
 async fn answer(
     service: &HttpService,
     mounts: Mounts,
@@ -116,7 +116,7 @@ async fn answer(
     Ok(response)
 }
 
-/// What was refused before there was a message to answer.
+/// The error for a request that was refused before MCP parsed a message.
 fn refusal(status: StatusCode) -> ApiError {
     match status {
         StatusCode::FORBIDDEN => ApiError::permission_denied(

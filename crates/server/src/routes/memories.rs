@@ -21,7 +21,7 @@ use crate::precondition::{CreatePrecondition, Precondition};
 use crate::query::{Asked, FromQuery, Query};
 use crate::schemas::{self, DeletedMemoryType, MemoryPrefixType, MemoryType};
 
-/// The header that tells which edition of the API a client speaks.
+/// The header with the edition of the API that a client uses.
 const BETA: &str = "anthropic-beta";
 /// The edition whose plain HTTP clients expect a create to replace the memory
 /// at the path. SDKs send it too, with `?beta=true`, and expect a conflict.
@@ -130,7 +130,7 @@ pub(crate) struct DeletedMemory {
     r#type: DeletedMemoryType,
 }
 
-/// Whether content is wanted.
+/// The query parameter for content.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Viewed {
@@ -153,7 +153,7 @@ pub(crate) struct CreateQuery {
     beta: bool,
 }
 
-/// What is asked of a store's memories.
+/// Filters of a memory listing.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListMemories {
@@ -175,7 +175,7 @@ pub(crate) struct ListMemories {
     page: Option<String>,
 }
 
-/// On what condition a memory is deleted.
+/// The precondition of a deletion.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DeleteMemory {
@@ -439,8 +439,9 @@ pub(crate) async fn delete(
 
 /// Whether the client expects a create to replace the memory at the path.
 ///
-/// Plain HTTP clients of the preview do. SDKs do not: the SDKs 0.97 to 0.112 add
-/// `?beta=true` to the preview's header, later ones the current header.
+/// Plain HTTP clients of the preview do. SDKs do not: the SDKs 0.97 to 0.112
+/// send `?beta=true` with the preview's header, later SDKs send the current
+/// header.
 fn replaces(headers: &HeaderMap, is_beta_in_query: bool) -> bool {
     let values = headers.get_all(BETA).iter();
     let names: Vec<_> = values

@@ -103,7 +103,7 @@ pub(crate) struct DeletedMemoryStore {
     r#type: DeletedMemoryStoreType,
 }
 
-/// What is asked of a tenant's stores.
+/// Filters of a store listing.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListMemoryStores {

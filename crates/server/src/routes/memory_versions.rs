@@ -102,7 +102,7 @@ pub(crate) struct RedactedMemoryVersion {
     content_also_in: Option<Vec<VersionId>>,
 }
 
-/// What is asked of a store's versions.
+/// Filters of a version listing.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListMemoryVersions {

@@ -1,11 +1,11 @@
-//! What the API is, for machines and for people.
+//! The API reference, for programs and for people.
 
 use axum::http::header;
 use axum::response::{Html, IntoResponse};
 
 use crate::{openapi, reference};
 
-/// Nothing but what is in the page itself.
+/// Allows only resources that are inline in the page.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'";
 
 /// This document

@@ -55,7 +55,7 @@ impl From<SearchHit> for MemorySearchHit {
     }
 }
 
-/// What is looked for.
+/// The parameters of a search.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Search {

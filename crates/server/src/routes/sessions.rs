@@ -23,7 +23,7 @@ use crate::path::OfSession;
 use crate::query::{Asked, FromQuery, Nothing, Query};
 use crate::schemas::{self, DeletedSessionType, SessionTokenType};
 
-/// The JSON values of a body with an agent, which is kept as text.
+/// Maximum number of JSON values of a body with an agent, stored as text.
 const MAX_AGENT_VALUES: usize = 10_000;
 
 /// The body of a creation.
@@ -97,7 +97,7 @@ pub(crate) struct UpdateSession {
     budget: Option<Value>,
 }
 
-/// Refuses a field that clients know and this server does not take.
+/// Refuses a field that clients know but this server does not support.
 fn refuse(name: &str, value: Option<&Value>) -> Result<(), ApiError> {
     match value {
         None => Ok(()),
@@ -128,7 +128,7 @@ pub(crate) struct SessionToken {
     token: String,
 }
 
-/// What is asked of a tenant's sessions.
+/// Filters of a session listing.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListSessions {
@@ -170,16 +170,16 @@ pub(crate) struct ListSessions {
     page: Option<String>,
 }
 
-/// What clients know a session to be.
+/// The status of a session in the clients' protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
     Idle,
     Terminated,
-    /// No session here is ever running.
+    /// Sessions here are never running, so this status matches none.
     Other,
 }
 
-/// In which order what is listed comes.
+/// The order of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Ascending,
@@ -240,7 +240,7 @@ impl From<ListSessions> for SessionQuery {
             created_from,
             created_to,
             store_id: asked.memory_store_id,
-            // A version says something of an agent that is named.
+            // A version filters only together with an agent id.
             agent_version: asked
                 .agent_id
                 .as_ref()
@@ -263,7 +263,7 @@ impl From<ListSessions> for SessionQuery {
     }
 }
 
-/// The first and the last time that both bounds of each side allow.
+/// Combines exclusive and inclusive bounds into the earliest and latest time.
 pub(crate) fn within(
     (after, from): (Option<Timestamp>, Option<Timestamp>),
     (before, to): (Option<Timestamp>, Option<Timestamp>),

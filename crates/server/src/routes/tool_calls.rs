@@ -1,9 +1,9 @@
-//! `POST /v1/memory_stores/{memory_store_id}/tool_calls`, and what it shares with
-//! that of sessions
+//! `POST /v1/memory_stores/{memory_store_id}/tool_calls`, and code shared with
+//! the sessions' route
 //!
-//! Takes a whole `tool_use` block of the memory tool or an agent tool, or the
-//! memory tool's bare input, and answers with a `tool_result` block that a
-//! harness appends to the next user message as it is.
+//! The request is a whole `tool_use` block of the memory tool or an agent tool,
+//! or the memory tool's bare input. The answer is a `tool_result` block that a
+//! harness appends unchanged to the next user message.
 
 use std::sync::Arc;
 
@@ -38,10 +38,10 @@ pub(crate) struct ToolResult {
     is_error: bool,
 }
 
-/// What a request holds: a whole block, or its input alone.
+/// The schema of the request body: a whole block, or only its input.
 ///
-/// Has no values: it is read as a map, since a wrong input is the model's to
-/// mend and no refusal.
+/// This type has no values. The body is parsed as a map, since the model can
+/// correct a wrong input, which must not become an API error.
 pub(crate) enum ToolCallBody {}
 
 impl PartialSchema for ToolCallBody {
@@ -86,7 +86,7 @@ impl PartialSchema for ToolCallBody {
 
 impl ToSchema for ToolCallBody {}
 
-/// Every tool that a block may name.
+/// Every tool name that a block may contain.
 fn names() -> impl Iterator<Item = &'static str> {
     std::iter::once(MEMORY_TOOL).chain(AgentTool::ALL.map(AgentTool::name))
 }
@@ -116,7 +116,7 @@ pub(crate) async fn call(
     answer(&engine, &principal, store_id, body, idempotency).await
 }
 
-/// Carries out the call that a body holds, on one store or a session's.
+/// Carries out the call in a body, on one store or a session's stores.
 pub(crate) async fn answer(
     engine: &Engine,
     principal: &Arc<Principal>,
@@ -138,7 +138,7 @@ pub(crate) async fn answer(
     }))
 }
 
-/// Tells a block from a bare input; what is neither is the caller's to mend.
+/// Distinguishes a block from a bare input; other bodies are an API error.
 fn parse(mut body: Map<String, Value>) -> Result<(String, ToolCall), ApiError> {
     if body.get("type").and_then(Value::as_str) != Some("tool_use") {
         if body.contains_key("command") {

@@ -1,6 +1,6 @@
 //! `GET /v1/tools`
 //!
-//! What a harness offers to its model, ready to be sent.
+//! The tool definitions that a harness sends to its model.
 
 use axum::Json;
 use keepsake_core::tool::agent::definitions;

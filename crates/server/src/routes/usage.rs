@@ -114,7 +114,7 @@ impl From<StoreUsageReport> for MemoryStoreUsage {
     }
 }
 
-/// What is asked of a store's use.
+/// Parameters of a store's usage.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RetrieveUsage {

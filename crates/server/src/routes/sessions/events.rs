@@ -17,7 +17,7 @@ use crate::query::{Asked, FromQuery, Query};
 use crate::routes::list::List;
 use crate::schemas::{self, ToolUseType};
 
-/// The type of every event there is.
+/// The type of every event.
 const TOOL_USE: &str = "agent.tool_use";
 
 /// A call of a tool.
@@ -48,7 +48,7 @@ impl From<Kept> for SessionEvent {
     }
 }
 
-/// What is asked of a session's events.
+/// Filters of an event listing.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListEvents {

@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for AttachStore {
             prompt: Option<String>,
         }
         let Object(fields): Object<Map<String, Value>> = Object::deserialize(deserializer)?;
-        // First: the fields of others are not worth a word.
+        // Checked first, so that no error mentions fields of other types.
         if fields.get("type").and_then(Value::as_str) != Some("memory_store") {
             return Err(D::Error::custom(
                 "`type` must be `memory_store`: nothing else can be attached",
@@ -154,7 +154,7 @@ pub(crate) struct DeletedResource {
     r#type: DeletedSessionResourceType,
 }
 
-/// Which part of what is attached is asked for.
+/// Parameters of a page of attachments.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListResources {

@@ -1,4 +1,4 @@
-//! A session as clients know it.
+//! A session in the form of the clients' protocol.
 
 use keepsake_core::{JsonText, SessionId, Timestamp};
 use keepsake_engine::{MadeSession, system_prompt};
@@ -54,7 +54,7 @@ pub(crate) struct Session {
     system_prompt: String,
 }
 
-/// What is never there.
+/// A value that is always absent.
 #[derive(Debug, Serialize)]
 enum Nothing {}
 
