@@ -1,4 +1,4 @@
-//! What the index is asked for and answers with.
+//! The types of the index's parameters and results.
 
 mod audit;
 mod deletion;

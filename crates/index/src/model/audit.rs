@@ -1,4 +1,5 @@
-//! What the audit keeps: who did what to what, and when; never a name or path.
+//! The audit log: actor, action, object and time of each action; never a name or a
+//! path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +7,21 @@ use std::str::FromStr;
 use keepsake_core::{Actor, ApiKeyId, SessionId, StoreId, Timestamp};
 use uuid::Uuid;
 
-/// Who does something that the audit keeps.
+/// The actor of an audited action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Auditor {
-    /// Who holds the operator's token.
+    /// The holder of the operator's token.
     Operator,
-    /// Who has the database: a command beside it.
+    /// An operator's command that accesses the database directly.
     OperatorCli,
     /// A credential of the tenant.
     Credential(Actor),
-    /// A job of Keepsake's own.
+    /// One of Keepsake's jobs.
     Job,
 }
 
 impl Auditor {
-    /// The tenant's credential, where it is one.
+    /// The tenant's credential; `None` for the operator and jobs.
     pub const fn actor(&self) -> Option<&Actor> {
         match self {
             Self::Credential(actor) => Some(actor),
@@ -28,7 +29,7 @@ impl Auditor {
         }
     }
 
-    /// Whether it is the operator, by whichever way.
+    /// Whether the actor is the operator, through the API or the command line.
     pub const fn is_operator(&self) -> bool {
         matches!(self, Self::Operator | Self::OperatorCli)
     }
@@ -52,7 +53,7 @@ impl FromStr for Auditor {
     }
 }
 
-/// The text that the audit keeps.
+/// The text that the audit log stores.
 impl fmt::Display for Auditor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -67,30 +68,31 @@ impl fmt::Display for Auditor {
     }
 }
 
-/// A text that names no actor of the audit.
+/// The text is not an actor of the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownAuditor;
 
-/// An action on its way into the audit, in the transaction of what it does.
+/// An audited action, written in the same transaction as the action itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audited {
     /// The id of the entry.
     pub id: Uuid,
-    /// When it is done.
+    /// The time of the action.
     pub at: Timestamp,
-    /// Who does it.
+    /// The actor.
     pub by: Auditor,
-    /// Entries that the tenant's credentials may write in a day (UTC), at most;
-    /// `None`: any number.
+    /// Maximum number of entries per day (UTC) by the tenant's credentials; `None`: no
+    /// limit.
     pub entries_per_day: Option<u64>,
 }
 
 /// The object of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditObject {
-    /// Its id; the action says of which kind it is.
+    /// The object's id; the action determines its kind.
     pub id: Uuid,
-    /// The store that it lies in or is about, where it is no store itself.
+    /// The store that contains the object or that the action concerns; `None` if the
+    /// object is a store.
     pub store_id: Option<StoreId>,
 }
 
@@ -102,12 +104,12 @@ impl Audited {
 }
 
 impl AuditObject {
-    /// An object that stands for itself.
+    /// An object outside of any store.
     pub const fn new(id: Uuid) -> Self {
         Self { id, store_id: None }
     }
 
-    /// An object that lies in a store, or is about one.
+    /// An object in a store, or an action that concerns a store.
     pub const fn in_store(id: Uuid, store_id: StoreId) -> Self {
         Self {
             id,
@@ -116,38 +118,38 @@ impl AuditObject {
     }
 }
 
-/// A quota of the tenant keeps a change from being made; nothing changed.
+/// A quota of the tenant refuses a change; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OverQuota {
-    /// Its credentials wrote as many audit entries today as they may.
+    /// The tenant's credentials have used up today's audit entries.
     AuditEntries {
-        /// How many they may write.
+        /// The limit.
         limit: u64,
     },
-    /// It would have too many sessions.
+    /// The tenant would have too many sessions.
     Sessions {
-        /// How many it would have.
+        /// The number of sessions it would have.
         count: u64,
-        /// How many it may have.
+        /// The limit.
         limit: u64,
     },
-    /// Its sessions would be described with too many bytes.
+    /// The descriptions of the tenant's sessions would be too large.
     SessionBytes {
-        /// How many they would have together.
+        /// The size they would have together.
         size_bytes: u64,
-        /// How many they may have.
+        /// The limit.
         limit_bytes: u64,
     },
-    /// It would have too many API keys.
+    /// The tenant would have too many API keys.
     ApiKeys {
-        /// How many it would have.
+        /// The number of keys it would have.
         count: u64,
-        /// How many it may have.
+        /// The limit.
         limit: u64,
     },
 }
 
-/// What was done; the name is for ever.
+/// An audited action; its name never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditAction {
     /// `tenant.create`
@@ -168,7 +170,8 @@ pub enum AuditAction {
     StoreCreated,
     /// `memory_store.update` (name, description or metadata)
     StoreUpdated,
-    /// `memory_store.update_policy` (sensitive data or expiry, and whatever else changed with it)
+    /// `memory_store.update_policy` (sensitive data or expiry, possibly with other
+    /// changes)
     StorePolicyUpdated,
     /// `memory_store.archive`
     StoreArchived,
@@ -203,7 +206,7 @@ pub enum AuditAction {
 }
 
 impl AuditAction {
-    /// Every action that a tenant's audit has.
+    /// Every action in the audit log of tenants.
     pub const OF_TENANTS: [Self; 23] = [
         Self::TenantCreated,
         Self::TenantUpdated,
@@ -230,7 +233,7 @@ impl AuditAction {
         Self::ErasureFinished,
     ];
 
-    /// The name that the audit keeps: the kind of object, a dot, what was done.
+    /// The name in the audit log: the kind of object, a dot, the action.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TenantCreated => "tenant.create",
@@ -261,13 +264,13 @@ impl AuditAction {
         }
     }
 
-    /// Reads the name of an action that a tenant's audit has.
+    /// Parses the name of an action in the audit log of tenants.
     pub fn parse(name: &str) -> Option<Self> {
         Self::OF_TENANTS.into_iter().find(|action| action.name() == name)
     }
 }
 
-/// The name of a run that somebody asked for: a job has no id.
+/// The action name of a job run by hand; a job has no id.
 pub(crate) fn job_action(job: &str, is_dry_run: bool) -> String {
     let done = if is_dry_run { "dry_run" } else { "run" };
     format!("job.{done}.{job}")
@@ -278,19 +281,20 @@ pub(crate) fn job_action(job: &str, is_dry_run: bool) -> String {
 pub struct AuditEntry {
     /// Its id.
     pub id: Uuid,
-    /// When it was done.
+    /// The time of the action.
     pub at: Timestamp,
-    /// Who did it, as [`Auditor`] is written.
+    /// The actor, as [`Auditor`] is displayed.
     pub actor: String,
-    /// What was done, as [`AuditAction`] is named.
+    /// The action, by the name of its [`AuditAction`].
     pub action: String,
-    /// What it was done to; the action says of which kind it is.
+    /// The id of the object; the action determines its kind.
     pub object_id: Option<Uuid>,
-    /// The store that the object lies in or is about, where it is none itself.
+    /// The store that contains the object or that the action concerns; `None` if the
+    /// object is a store.
     pub store_id: Option<StoreId>,
 }
 
-/// Which entries of a tenant's audit are listed.
+/// A page of a tenant's audit log, with filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditListing {
     /// Written at or after this time.
@@ -299,19 +303,19 @@ pub struct AuditListing {
     pub to: Option<Timestamp>,
     /// Only this action.
     pub action: Option<AuditAction>,
-    /// Only actions of this actor: an API key, a session, or the subject of a
-    /// token, be it a user or a service account.
+    /// Only actions of this actor: an API key, a session, or the subject of a token of
+    /// a user or a service account.
     pub actor_id: Option<String>,
     /// Only actions on this object.
     pub object_id: Option<Uuid>,
-    /// The entry before the first one wanted.
+    /// The last entry of the previous page.
     pub before: Option<AuditPlace>,
-    /// Entries, at most.
+    /// Maximum number of entries.
     pub limit: u32,
 }
 
 impl AuditListing {
-    /// The forms that [`Self::actor_id`] may have in a row, two of them.
+    /// The two forms that [`Self::actor_id`] can have in a row.
     pub(crate) fn actors(&self) -> [Option<String>; 2] {
         let Some(id) = &self.actor_id else {
             return [None, None];
@@ -327,5 +331,5 @@ impl AuditListing {
     }
 }
 
-/// A place in the order of an audit.
+/// A position in the order of an audit log.
 pub type AuditPlace = (Timestamp, Uuid);

@@ -1,17 +1,17 @@
-//! The deletion of a tenant, and what it has removed.
+//! The deletion of a tenant and its report.
 
 use std::collections::BTreeMap;
 
 use keepsake_core::{BlobKey, TenantId, Timestamp};
 
-/// How far a tenant's deletion is.
+/// The state of a tenant's deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeletionState {
     /// Rows and blobs are being removed.
     Removing,
-    /// All are gone; what was under way when it began may still come.
+    /// Rows and blobs are removed; requests that started earlier may still write some.
     Settling,
-    /// Nothing is left, and nothing can come any more.
+    /// Everything is removed, and no earlier request can still be running.
     Done,
 }
 
@@ -25,7 +25,7 @@ impl DeletionState {
         }
     }
 
-    /// Reads a stored name.
+    /// Parses a stored name.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Removing, Self::Settling, Self::Done]
             .into_iter()
@@ -33,18 +33,18 @@ impl DeletionState {
     }
 }
 
-/// A tenant's deletion: the report, which outlives the tenant.
+/// The report of a tenant's deletion, which outlives the tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantDeletion {
     /// The tenant.
     pub tenant_id: TenantId,
-    /// How far it is.
+    /// The state.
     pub state: DeletionState,
-    /// When the operator asked for it.
+    /// When the operator requested it.
     pub requested_at: Timestamp,
-    /// From when on no request of before can be under way.
+    /// The time after which no earlier request can still be running.
     pub settles_at: Option<Timestamp>,
-    /// When it was done.
+    /// When it finished.
     pub ended_at: Option<Timestamp>,
     /// Rows removed, by table.
     pub rows: BTreeMap<String, u64>,
@@ -52,30 +52,30 @@ pub struct TenantDeletion {
     pub blobs: u64,
     /// Bytes of the blobs removed.
     pub blob_bytes: u64,
-    /// The last blob that is counted in.
+    /// The last blob included in the counts.
     pub blob_cursor: Option<BlobKey>,
-    /// What became of older object versions.
+    /// The counts of older object versions.
     pub object_versions: VersionCounts,
 }
 
-/// What became of older object versions of the blobs of a tenant, in blobs; of
-/// those too that were deleted before the tenant was.
+/// The handling of older object versions, counted in blobs of a tenant, including
+/// blobs deleted before the tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VersionCounts {
     /// Every version is deleted.
     pub deleted: u64,
-    /// The store keeps none.
+    /// The object store does not keep versions.
     pub not_versioned: u64,
-    /// Older versions may be there still, as the last look found; at least one
-    /// where they could not be counted.
+    /// Older versions may still exist according to the last check; at least one if they
+    /// could not be counted.
     pub kept: u64,
 }
 
-/// What a batch of a tenant's purge did.
+/// The result of one batch of a tenant's purge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantPurge {
     /// Rows removed.
     pub rows: u64,
-    /// Whether no row of the tenant is left but its own.
+    /// Whether only the tenant's own row is left.
     pub is_done: bool,
 }

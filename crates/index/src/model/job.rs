@@ -1,4 +1,4 @@
-//! What the jobs read and write.
+//! Types that the jobs read and write.
 
 use keepsake_core::{Actor, BlobKey, MemoryId, StoreId, TenantId, Timestamp};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::IndexError;
 
-/// One memory's latest read, as the batch writes it.
+/// The latest read of one memory, as the flush writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRow {
     /// The tenant.
@@ -17,36 +17,36 @@ pub struct AccessRow {
     pub memory_id: MemoryId,
     /// When it was last read.
     pub read_at: Timestamp,
-    /// Who read it.
+    /// The actor of that read.
     pub read_by: Actor,
 }
 
-/// A blob that is to be removed now.
+/// A blob that is due for deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueDeletion {
     /// Its key.
     pub key: BlobKey,
-    /// How often it was tried before.
+    /// The number of earlier attempts.
     pub attempts: u32,
-    /// Why it is queued.
+    /// The reason of its deletion.
     pub reason: DeletionReason,
 }
 
-/// Why a blob is queued for deletion.
+/// The reason why a blob is queued for deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeletionReason {
     /// Its version was redacted.
     Redacted,
-    /// The last version that named it was kept for long enough.
+    /// The retention of the last version that referenced it has ended.
     Expired,
     /// Its store was deleted.
     StoreDeleted,
-    /// An erasure removes it.
+    /// An erasure deletes it.
     Erased,
-    /// No row names it; the sweep condemned it.
+    /// An orphan: no row references it, and the sweep condemned it.
     Orphan,
-    /// An orphan that was removed and stays condemned for a while: the tombstone
-    /// refuses a slow commit that still names it.
+    /// A tombstone: the orphan was deleted but stays condemned for a while, so that a
+    /// slow commit that still references it is refused.
     Gone,
 }
 
@@ -72,7 +72,7 @@ impl DeletionReason {
         }
     }
 
-    /// Reads a stored name.
+    /// Parses a stored name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
     }
@@ -84,8 +84,8 @@ impl DeletionReason {
         })
     }
 
-    /// Whether older object versions go too: of redacted and erased content, and of
-    /// an orphan whose tombstone has ended.
+    /// Whether older object versions are deleted, too: of redacted and erased content,
+    /// and of an orphan whose tombstone has ended.
     pub const fn is_for_good(self) -> bool {
         match self {
             Self::Redacted | Self::Erased | Self::Gone => true,
@@ -94,38 +94,37 @@ impl DeletionReason {
     }
 }
 
-/// The lease under which a run writes: once another run has the job, nothing is
-/// written.
+/// The fence of a run's lease: writes are refused once another run holds the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunFence {
     /// The job.
     pub job: &'static str,
-    /// The fence that the lease was given.
+    /// The fence of the lease.
     pub fence: i64,
 }
 
-/// A place in the order of a job's runs: when one began, and its slot.
+/// A position in the order of a job's runs: start time and slot.
 pub type RunPlace = (Timestamp, Timestamp);
 
 /// The record of a run of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobRun {
-    /// What names it among the job's runs.
+    /// The slot, which identifies the run among the job's runs.
     pub slot: Timestamp,
-    /// When it began, or was taken up last.
+    /// When it started or was last resumed.
     pub started_at: Timestamp,
-    /// When it ended; `None`: it goes on, or was broken off.
+    /// When it ended; `None`: it is running, or was interrupted.
     pub ended_at: Option<Timestamp>,
-    /// Whether it goes on: it has not ended, and the lease is still its own.
+    /// Whether it is running: it has not ended, and still holds the lease.
     pub is_running: bool,
-    /// Whether somebody asked for it, outside of the schedule.
+    /// Whether it was started by hand instead of by the schedule.
     pub by_hand: bool,
-    /// Whether it only told what it would do.
+    /// Whether it was a dry run.
     pub is_dry_run: bool,
-    /// The replica that ran it last; unknown of runs of earlier versions.
+    /// The replica that last ran it; `None` for runs of earlier versions.
     pub owner: Option<Uuid>,
-    /// What it did.
+    /// Its counts.
     pub counts: Option<Value>,
-    /// Why it failed.
+    /// The error, if it failed.
     pub error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Memories: what stands where, and lists of them.
+//! Memories: their state, and lists of them.
 
 use keepsake_core::{
     ApiKeyId, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, SessionId, StoreId, Timestamp, VersionId,
@@ -14,41 +14,41 @@ use crate::erasure::FORGOTTEN;
 pub struct Head {
     /// The memory.
     pub memory_id: MemoryId,
-    /// Where it stands.
+    /// Its path.
     pub path: MemoryPath,
     /// Its current version.
     pub version_id: VersionId,
-    /// That version's place in the store's order.
+    /// That version's sequence number in the store.
     pub seq: i64,
-    /// The version that brought the content; names the blob.
+    /// The version that introduced the content; names the blob.
     pub blob_id: VersionId,
     /// Bytes of the content.
     pub size_bytes: u64,
     /// SHA-256 of the content.
     pub sha256: ContentHash,
-    /// A replica that asked to edit it next.
+    /// The claim of a replica that wants to edit the memory next.
     pub claim: Option<Claim>,
 }
 
-/// A replica's request to let its edit of a memory go first.
+/// A replica's claim: other replicas let its edit of the memory go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Who asked.
+    /// The claiming replica.
     pub replica: Uuid,
-    /// When the request ends by itself.
+    /// When the claim expires.
     pub until: Timestamp,
 }
 
-/// What stands at a path.
+/// The result of a lookup by path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lookup {
     /// The store.
     pub store: StoreState,
-    /// What is there.
+    /// The target of the path.
     pub target: Target,
 }
 
-/// What a path names.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Nothing.
@@ -59,23 +59,23 @@ pub enum Target {
     Directory(Directory),
 }
 
-/// A directory and the part of its listing that was asked for.
+/// A directory and the requested part of its listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// Files below it, at any depth, hidden ones too.
+    /// Files below the directory at any depth, including hidden files.
     pub files: u64,
     /// Bytes of those files.
     pub size_bytes: u64,
-    /// Entries that a complete listing has.
+    /// Number of entries in a complete listing.
     pub total_entries: u64,
-    /// The first of them, in display order.
+    /// The first entries, in display order.
     pub entries: Vec<Entry>,
 }
 
 /// One line of a directory's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The API path; a directory's ends in `/`.
+    /// The API path; the path of a directory ends in `/`.
     pub path: String,
     /// Whether it is a directory.
     pub is_directory: bool,
@@ -83,38 +83,42 @@ pub struct Entry {
     pub size_bytes: u64,
 }
 
-/// What an idempotent call recorded when it was first made.
+/// The record of an earlier idempotent call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
-    /// Hash of the request; another one under the same name is a mistake.
+    /// Hash of the request; reusing the key with another request is an error.
     pub request_sha256: [u8; 32],
-    /// The last version it made, or the head it left as it was.
+    /// The last version it created, or the head it left unchanged.
     pub seq: Option<i64>,
-    /// The memory or the store it made or changed first.
+    /// The memory or store that it created or changed first.
     pub object_id: Option<Uuid>,
 }
 
 impl Replayed {
-    /// The store that the same call made or changed; `None`: it was another.
+    /// The store that the same call created or changed; `None`: the key belongs to
+    /// another request.
     pub(crate) fn same_store(&self, call: &Idempotency) -> Option<StoreId> {
         let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
         self.object_id.filter(|_| is_same).map(StoreId::from_uuid)
     }
 
-    /// The key that the same call made; `None`: it was another.
+    /// The API key that the same call created; `None`: the key belongs to another
+    /// request.
     pub(crate) fn same_key(&self, call: &Idempotency) -> Option<ApiKeyId> {
         let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
         self.object_id.filter(|_| is_same).map(ApiKeyId::from_uuid)
     }
 
-    /// The session that the same call made or changed; `None`: it was another.
+    /// The session that the same call created or changed; `None`: the key belongs to
+    /// another request.
     pub(crate) fn same_session(&self, call: &Idempotency) -> Option<SessionId> {
         let is_same = self.request_sha256 == call.request_sha256 && self.seq.is_none();
         self.object_id.filter(|_| is_same).map(SessionId::from_uuid)
     }
 
-    /// The erasure that the same call made; `None`: it was another call. Once
-    /// the erasure has removed what it selects, its request is forgotten.
+    /// The erasure that the same call created; `None`: the key belongs to another
+    /// request. After the erasure has removed its selection, the record no longer has
+    /// the request's hash, and matches any request.
     pub(crate) fn same_erasure(&self, call: &Idempotency) -> Option<ErasureId> {
         let is_same = self.request_sha256 == call.request_sha256 || self.request_sha256 == FORGOTTEN;
         let is_same = is_same && self.seq.is_none();
@@ -122,86 +126,85 @@ impl Replayed {
     }
 }
 
-/// A live memory with all that the API shows of it.
+/// A live memory with everything that the API shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// Its current state.
     pub head: Head,
     /// Whether it never expires.
     pub is_pinned: bool,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// When its path, content or existence last changed.
     pub updated_at: Timestamp,
-    /// When it was last read, as far as reads have been written.
+    /// When it was last read, as far as reads are flushed.
     pub last_read_at: Option<Timestamp>,
-    /// The latest sign of life that was written beside a read.
+    /// The latest sign of life recorded with a read.
     pub active_at: Option<Timestamp>,
 }
 
-/// A memory looked for by its id, in a store that is there.
+/// A lookup of a memory by id, in an existing store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMemory {
     /// The store.
     pub store: StoreState,
-    /// When its memories expire.
+    /// The expiry of its memories.
     pub expiry: Expiry,
-    /// What the id names.
+    /// The target of the id.
     pub target: MemoryTarget,
 }
 
-/// What a memory's id names.
+/// The target of a memory's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryTarget {
-    /// Nothing of this store.
+    /// The store has no such memory.
     Missing,
     /// A live memory.
     Live(Memory),
-    /// A memory that was deleted, while versions of it are kept.
+    /// A deleted memory with retained versions.
     Deleted {
-        /// The version that deleted it.
+        /// The version that deleted the memory.
         version_id: VersionId,
-        /// When the memory was made.
+        /// When the memory was created.
         created_at: Timestamp,
-        /// Whether it was never to expire.
+        /// Whether the memory was pinned.
         is_pinned: bool,
-        /// When it was last read, as far as reads have been written.
+        /// When it was last read, as far as reads are flushed.
         last_read_at: Option<Timestamp>,
-        /// The latest sign of life that was written beside a read.
+        /// The latest sign of life recorded with a read.
         active_at: Option<Timestamp>,
     },
 }
 
-/// How deep a listing goes.
+/// The depth of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// Every memory below the directory.
     All,
-    /// What is directly in the directory; what is deeper is told by its
-    /// directory alone.
+    /// Only the direct children of the directory; deeper memories are represented by
+    /// their directory.
     Children,
 }
 
-/// What is asked of a store's memories, in byte order of their paths.
+/// A page of a store's memories, in byte order of their paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryListing {
     /// The directory.
     pub below: DirPath,
-    /// How deep.
+    /// The depth.
     pub depth: Depth,
-    /// The path of the item before the first one wanted; a directory's ends
-    /// in `/`.
+    /// The path of the last item of the previous page; a directory's path ends in `/`.
     pub after: Option<String>,
-    /// Items, at most.
+    /// Maximum number of items.
     pub limit: u32,
 }
 
-/// A part of a listing.
+/// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPage {
     /// The store.
     pub store: StoreState,
-    /// When its memories expire.
+    /// The expiry of its memories.
     pub expiry: Expiry,
     /// The items.
     pub items: Vec<MemoryItem>,
@@ -212,52 +215,52 @@ pub struct MemoryPage {
 pub enum MemoryItem {
     /// A memory.
     Memory {
-        /// What there is of it.
+        /// The memory's state.
         memory: Box<Memory>,
-        /// What it begins with, cut to what listings show.
+        /// The first line, cut for listings.
         first_line: String,
     },
     /// A directory with memories somewhere below it.
     Prefix(DirPath),
 }
 
-/// A memory's pin, set or left as it is; writes no version.
+/// A change of a memory's pin; creates no version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
     /// The store.
     pub store_id: StoreId,
     /// The memory.
     pub memory_id: MemoryId,
-    /// The head that was read.
+    /// The head that the caller read.
     pub expected: VersionId,
-    /// Whether it never expires from now on; `None`: as it is when the call is
-    /// recorded, whatever it was when the memory was read.
+    /// Whether the memory is pinned from now on; `None`: keeps the value at the time of
+    /// the commit, even if it differs from the value that the caller read.
     pub is_pinned: Option<bool>,
     /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
-    /// When.
+    /// The time of the change.
     pub now: Timestamp,
 }
 
-/// How setting a pin went.
+/// The outcome of a change of a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinOutcome {
-    /// It is set, or kept.
+    /// The pin is set or unchanged.
     Done {
         /// Whether the memory never expires.
         is_pinned: bool,
     },
-    /// The same call was made before.
+    /// The same call was made earlier.
     Replayed {
-        /// The version that call made or left.
+        /// The version that the call created or left unchanged.
         seq: i64,
     },
-    /// The call's name was used for another request.
+    /// The idempotency key was reused with another request.
     KeyReused,
-    /// The head is not the one that was read.
+    /// The head is no longer the one that the caller read.
     Stale,
-    /// The store takes no changes.
+    /// The store is archived.
     Archived,
-    /// There is no such store.
+    /// The store does not exist.
     NoStore,
 }

@@ -1,4 +1,4 @@
-//! Stores: what they are called, how they behave, what they hold.
+//! Stores: their properties, settings and totals.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use keepsake_core::{SensitiveDataPolicy, StoreId, Timestamp};
 
 use super::audit::OverQuota;
 
-/// How long a new or shorter period of expiry waits before it has an effect.
+/// The delay before a new or shorter expiry period takes effect.
 const PERIOD_TAKES_EFFECT_AFTER: Duration = Duration::from_hours(24);
 
-/// What a read needs to know of the store it reads.
+/// The state of a store that reads need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreState {
-    /// Whether the store takes no new content.
+    /// Whether the store is archived and therefore refuses new content.
     pub is_archived: bool,
-    /// Moves when history is removed, so that caches drop it.
+    /// The purge epoch, which changes when history is removed, so that caches drop it.
     pub purge_epoch: i64,
 }
 
-/// When the memories of a store expire.
+/// The expiry of a store's memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Expiry {
     /// Seconds after which an unread memory expires; `None`: never.
@@ -29,8 +29,8 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    /// The tenant's period where the store has none of its own, begun when the
-    /// later of both was changed.
+    /// Falls back to the tenant's period if the store has none. The period then starts
+    /// at the later change of the two.
     #[must_use]
     pub fn or_tenants(self, secs: Option<u64>, set_at: Option<Timestamp>) -> Self {
         if self.unused_after_secs.is_some() {
@@ -54,97 +54,97 @@ impl Expiry {
         Some(alive_at.plus(period)).max(self.in_effect_at())
     }
 
-    /// From when on the period counts.
+    /// When the period takes effect.
     pub fn in_effect_at(self) -> Option<Timestamp> {
         self.set_at.map(|set_at| set_at.plus(PERIOD_TAKES_EFFECT_AFTER))
     }
 }
 
-/// What is asked of a tenant's stores, newest first.
+/// A page of a tenant's stores, newest first, with filters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreListing {
-    /// Made at or after this time.
+    /// Created at or after this time.
     pub created_from: Option<Timestamp>,
-    /// Made at or before this time.
+    /// Created at or before this time.
     pub created_to: Option<Timestamp>,
-    /// Whether archived ones are listed too.
+    /// Whether to include archived stores.
     pub include_archived: bool,
-    /// Of these alone.
+    /// Only these stores.
     pub only: Option<Vec<StoreId>>,
-    /// When the store before the first one wanted was made, and its id.
+    /// The creation time and id of the last store of the previous page.
     pub after: Option<(Timestamp, StoreId)>,
-    /// Stores, at most.
+    /// Maximum number of stores.
     pub limit: u32,
 }
 
-/// How a store is to change; `None` leaves a field as it is.
+/// A change of a store; `None` leaves a field unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreChange {
-    /// Its name, checked.
+    /// Its validated name.
     pub name: Option<String>,
     /// Its description.
     pub description: Option<String>,
-    /// Metadata to set, or with `None` to remove.
+    /// Metadata to set, or to remove with `None`.
     pub metadata: Vec<(String, Option<String>)>,
-    /// Pairs of metadata it may have afterwards.
+    /// Maximum number of metadata pairs after the change.
     pub metadata_pairs_limit: usize,
-    /// What is done about sensitive data.
+    /// The sensitive-data policy.
     pub policy: Option<SensitiveDataPolicy>,
     /// Seconds after which an unread memory expires; `Some(None)`: never.
     pub expires_unused_after: Option<Option<u64>>,
-    /// When.
+    /// The time of the change.
     pub now: Timestamp,
 }
 
-/// How changing a store went.
+/// The outcome of a change of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUpdate {
-    /// It is done; the store as it is now.
+    /// The changed store.
     Done(Store),
-    /// The same call was made before; the store as it is now.
+    /// The same call was made earlier; the current state of the store.
     Replayed(Store),
-    /// The call's name was used for another request.
+    /// The idempotency key was reused with another request.
     KeyReused,
-    /// It would have too many pairs of metadata.
+    /// The store would have too many metadata pairs.
     TooManyPairs {
-        /// How many it would have.
+        /// The number of pairs it would have.
         count: usize,
     },
-    /// The store takes no changes.
+    /// The store is archived.
     Archived,
-    /// A quota of the tenant does not allow it.
+    /// A quota of the tenant refuses the change.
     OverQuota(OverQuota),
-    /// There is no such store.
+    /// The store does not exist.
     NoStore,
 }
 
-/// What one batch took off a deleted store.
+/// The result of one batch of a deleted store's purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StorePurge {
-    /// Rows that went, of every table.
+    /// Rows removed from all tables.
     pub rows: u64,
     /// Blobs queued for deletion.
     pub blobs: u64,
-    /// Whether nothing of the store is left, its own row included.
+    /// Whether nothing of the store is left, including its own row.
     pub is_done: bool,
 }
 
-/// A store to be made.
+/// A store to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewStore {
     /// Its id.
     pub store_id: StoreId,
-    /// Its name, checked.
+    /// Its validated name.
     pub name: String,
     /// Its description, empty when unset.
     pub description: String,
     /// Its metadata, a JSON object of strings.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// What is done about sensitive data.
+    /// Its sensitive-data policy.
     pub policy: SensitiveDataPolicy,
     /// Seconds after which an unread memory expires.
     pub expires_unused_after: Option<u64>,
-    /// When it is made.
+    /// The creation time.
     pub created_at: Timestamp,
 }
 
@@ -159,7 +159,7 @@ pub struct Store {
     pub description: String,
     /// Its metadata.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// What is done about sensitive data.
+    /// Its sensitive-data policy.
     pub policy: SensitiveDataPolicy,
     /// Seconds after which an unread memory expires.
     pub expires_unused_after: Option<u64>,
@@ -167,47 +167,47 @@ pub struct Store {
     pub memory_count: u64,
     /// Bytes of the live memories.
     pub live_bytes: u64,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When its name, description, metadata or archiving last changed.
+    /// When its name, description, metadata or archived state last changed.
     pub updated_at: Timestamp,
-    /// Since when it takes no new content.
+    /// When it was archived; an archived store refuses new content.
     pub archived_at: Option<Timestamp>,
 }
 
-/// How making a store went.
+/// The outcome of the creation of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreCreation {
-    /// It is there.
+    /// The store was created.
     Created,
-    /// The same call made this one before.
+    /// The same call created this store earlier.
     Replayed {
         /// The store, which may have been deleted since.
         store_id: StoreId,
     },
-    /// The call's name was used for another request.
+    /// The idempotency key was reused with another request.
     KeyReused,
-    /// The tenant has as many as it may.
+    /// The tenant has reached its limit of stores.
     TooMany {
-        /// How many it has.
+        /// The tenant's number of stores.
         count: u64,
     },
-    /// Another quota does not allow it.
+    /// Another quota refuses it.
     OverQuota(OverQuota),
-    /// There is no such tenant.
+    /// The tenant does not exist.
     NoTenant,
 }
 
-/// How asking for bytes went.
+/// The outcome of a request for a byte grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
-    /// The store may hold what it asked for.
+    /// The store has the requested grant.
     Granted,
-    /// The tenant's limit does not allow it.
+    /// The tenant's limit refuses the grant.
     Refused {
-        /// Bytes the tenant would hold.
+        /// The bytes that the tenant would hold.
         wanted_bytes: u64,
     },
-    /// There is no such store.
+    /// The store does not exist.
     NoStore,
 }

@@ -1,4 +1,4 @@
-//! Tenants, their keys, and what a credential stands for.
+//! Tenants, their API keys, and the resolution of credentials.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::audit::{AuditAction, OverQuota};
 
-/// What a credential may do.
+/// A permission of a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Scope {
     /// Read memories.
@@ -25,16 +25,16 @@ pub enum Scope {
     /// Create and end sessions.
     #[serde(rename = "sessions:write")]
     SessionsWrite,
-    /// Make and revoke keys.
+    /// Create and revoke keys.
     #[serde(rename = "keys:admin")]
     KeysAdmin,
-    /// Change the tenant's settings, erase.
+    /// Change the tenant's settings, erase data.
     #[serde(rename = "tenant:admin")]
     TenantAdmin,
 }
 
 impl Scope {
-    /// Every scope there is.
+    /// Every scope.
     pub const ALL: [Self; 6] = [
         Self::MemoryRead,
         Self::MemoryWrite,
@@ -77,14 +77,14 @@ impl FromStr for Scope {
     }
 }
 
-/// Whether a tenant is served.
+/// The status of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TenantStatus {
-    /// Served.
+    /// The tenant's requests are served.
     Active,
-    /// Kept, not served.
+    /// Requests are refused; the data is kept.
     Suspended,
-    /// Not served, and about to be gone.
+    /// Requests are refused, and the data is being deleted.
     Deleting,
 }
 
@@ -98,7 +98,7 @@ impl TenantStatus {
         }
     }
 
-    /// Reads a stored name.
+    /// Parses a stored name.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Active, Self::Suspended, Self::Deleting]
             .into_iter()
@@ -111,36 +111,36 @@ impl TenantStatus {
 pub struct Tenant {
     /// Its id.
     pub tenant_id: TenantId,
-    /// The operator's own name for it, unique where set.
+    /// The operator's external id for the tenant, unique if set.
     pub external_id: Option<String>,
     /// A name for people.
     pub name: String,
-    /// Whether it is served.
+    /// The status.
     pub status: TenantStatus,
-    /// Where its limits differ from the configured defaults.
+    /// The tenant's overrides of the configured limits.
     pub limits: LimitOverrides,
-    /// When it was made.
+    /// When the tenant was created.
     pub created_at: Timestamp,
 }
 
-/// How a tenant is to change; what is `None` stays.
+/// A change of a tenant; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantChange {
     /// A name for people.
     pub name: Option<String>,
-    /// The operator's own name for it, or none.
+    /// The operator's external id for the tenant; `Some(None)` removes it.
     pub external_id: Option<Option<String>>,
-    /// Limits to set by name, or with null to take the configured ones.
+    /// Limits to set by name; null restores the configured value.
     pub limits: Map<String, Value>,
-    /// Whether it is served.
+    /// The status.
     pub status: Option<TenantStatus>,
 }
 
 impl TenantChange {
-    /// The tenant after the change, now.
+    /// Applies the change to a tenant, at the time `now`.
     ///
     /// # Errors
-    /// What the limits are that do not make sense.
+    /// The limits are invalid.
     pub fn applied_to(&self, tenant: &Tenant, now: Timestamp) -> Result<Tenant, serde_json::Error> {
         let mut changed = tenant.clone();
         if let Some(name) = &self.name {
@@ -163,7 +163,7 @@ impl TenantChange {
         Ok(changed)
     }
 
-    /// What the audit calls it.
+    /// The audit action of the change.
     pub(crate) const fn action(&self) -> AuditAction {
         match self.status {
             Some(TenantStatus::Suspended) => AuditAction::TenantSuspended,
@@ -173,20 +173,20 @@ impl TenantChange {
     }
 }
 
-/// How changing a tenant went.
+/// The outcome of a change of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TenantUpdate {
-    /// It is as it was asked for.
+    /// The changed tenant.
     Done(Box<Tenant>),
     /// Another tenant has this external id.
     ExternalIdTaken,
-    /// It is about to be gone, and changes no more.
+    /// The tenant is being deleted and cannot change.
     Deleting,
-    /// There is no such tenant.
+    /// The tenant does not exist.
     NoTenant,
 }
 
-/// What a tenant holds, as its counters say.
+/// The totals of a tenant, from its counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantUsage {
     /// Stores that are not deleted.
@@ -195,15 +195,15 @@ pub struct TenantUsage {
     pub memories: u64,
     /// Bytes of the live memories.
     pub live_bytes: u64,
-    /// Versions kept, those of live memories included.
+    /// Retained versions, including those of live memories.
     pub versions: u64,
-    /// Bytes of all content kept, that of live memories included.
+    /// Bytes of all retained content, including that of live memories.
     pub version_bytes: u64,
-    /// Bytes granted to its stores, used or not.
+    /// Bytes granted to its stores, whether used or not.
     pub granted_bytes: u64,
-    /// Keys that were not revoked.
+    /// API keys that are not revoked.
     pub api_keys: u64,
-    /// Live and archived sessions.
+    /// Sessions, archived ones included.
     pub sessions: u64,
     /// Bytes of these sessions' descriptions.
     pub session_bytes: u64,
@@ -214,107 +214,108 @@ pub struct TenantUsage {
 pub struct ApiKey {
     /// Its id.
     pub api_key_id: ApiKeyId,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant_id: TenantId,
     /// A name for people.
     pub name: String,
-    /// What it may do.
+    /// Its scopes.
     pub scopes: Vec<Scope>,
-    /// The only stores it sees, where it is bound to some.
+    /// The stores it is restricted to; `None`: all stores.
     pub store_ids: Option<Vec<StoreId>>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// An API key and what became of it.
+/// An API key and its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedKey {
     /// The key.
     pub key: ApiKey,
-    /// When a request last carried it, to within a few minutes.
+    /// When it was last used, accurate to a few minutes.
     pub last_used_at: Option<Timestamp>,
-    /// Since when it is good for nothing.
+    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// How making a key went.
+/// The outcome of the creation of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyCreation {
-    /// It is there.
+    /// The key was created.
     Created,
-    /// The same call made this one before.
+    /// The same call created this key earlier.
     Replayed {
         /// The key, which may have been revoked since.
         api_key_id: ApiKeyId,
     },
-    /// The call's name was used for another request.
+    /// The idempotency key was reused with another request.
     KeyReused,
-    /// The key that makes it is good no more.
+    /// The key that authenticated the call was revoked.
     MakerRevoked,
-    /// A quota of the tenant does not allow it.
+    /// A quota of the tenant refuses it.
     OverQuota(OverQuota),
-    /// There is no such tenant, or it is about to be gone.
+    /// The tenant does not exist, or is being deleted.
     NoTenant,
 }
 
-/// A tenant, as a token names it.
+/// A reference to a tenant in a token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TenantName {
     /// By its id.
     Id(TenantId),
-    /// By the operator's own name for it.
+    /// By the operator's external id.
     External(String),
 }
 
 impl TenantName {
-    /// What reads as an id is one; everything else is an external id.
+    /// Parses a reference: a text in the form of an id is an id, and any other text is
+    /// an external id.
     pub fn parse(text: &str) -> Self {
         text.parse()
             .map_or_else(|_| Self::External(text.to_owned()), Self::Id)
     }
 }
 
-/// What a tenant may do at the moment.
+/// The current status and limits of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantStanding {
     /// Its id.
     pub tenant_id: TenantId,
-    /// Whether it is served.
+    /// The status.
     pub status: TenantStatus,
-    /// Where its limits differ from the configured defaults.
+    /// The tenant's overrides of the configured limits.
     pub limits: LimitOverrides,
 }
 
-/// A request that an API key was used for.
+/// A use of an API key by a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyUse {
-    /// Whose key it is.
+    /// The tenant that owns the key.
     pub tenant_id: TenantId,
     /// The key.
     pub api_key_id: ApiKeyId,
-    /// When.
+    /// The time of the request.
     pub used_at: Timestamp,
 }
 
-/// What a credential stands for.
+/// The tenant and permissions of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     /// The tenant it belongs to.
     pub tenant_id: TenantId,
     /// The key.
     pub api_key_id: ApiKeyId,
-    /// What it may do.
+    /// Its scopes.
     pub scopes: Vec<Scope>,
-    /// The only stores it sees, where it is bound to some.
+    /// The stores it is restricted to; `None`: all stores.
     pub store_ids: Option<Vec<StoreId>>,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
     /// Whether it was revoked.
     pub is_revoked: bool,
-    /// Whether its tenant is served.
+    /// The status of its tenant.
     pub tenant_status: TenantStatus,
-    /// Where the tenant's limits differ from the configured defaults.
+    /// The tenant's overrides of the configured limits.
     pub limits: LimitOverrides,
 }

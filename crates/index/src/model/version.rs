@@ -1,4 +1,4 @@
-//! Versions: what was changed, by whom, and what of it was removed since.
+//! Versions: changes of memories, their authors, and redactions.
 
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::audit::Audited;
 use super::store::StoreState;
 
-/// What a version did.
+/// The operation that created a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
-    /// The memory came to be, for the first time or again.
+    /// The memory was created, or restored after its deletion.
     Created,
     /// Its content or path changed.
     Modified,
@@ -29,7 +29,7 @@ impl Operation {
         }
     }
 
-    /// Reads a stored name.
+    /// Parses a stored name.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Created, Self::Modified, Self::Deleted]
             .into_iter()
@@ -37,73 +37,73 @@ impl Operation {
     }
 }
 
-/// One change of a memory, as it is kept.
+/// One recorded change of a memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     /// Its id.
     pub version_id: VersionId,
-    /// Its place in the store's order.
+    /// Its sequence number in the store.
     pub seq: i64,
-    /// The version of the same memory before it.
+    /// The sequence number of the memory's previous version.
     pub prev_seq: Option<i64>,
     /// The memory.
     pub memory_id: MemoryId,
-    /// What was done.
+    /// The operation.
     pub operation: Operation,
-    /// Where the memory stood; `None`: redacted.
+    /// The memory's path; `None`: redacted.
     pub path: Option<MemoryPath>,
-    /// What it held; `None`: deleted or redacted.
+    /// The memory's content; `None`: deleted or redacted.
     pub content: Option<StoredContent>,
-    /// When.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// Who; `None`: a job or the operator.
+    /// The author; `None`: a job or the operator.
     pub created_by: Option<Actor>,
-    /// When its content was removed.
+    /// When it was redacted.
     pub redacted_at: Option<Timestamp>,
-    /// Who removed it.
+    /// The author of the redaction.
     pub redacted_by: Option<Actor>,
 }
 
-/// Where a version's content lies, and what it measures.
+/// The location, size and hash of a version's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredContent {
-    /// The version that brought it; names the blob.
+    /// The version that introduced the content; names the blob.
     pub blob_id: VersionId,
-    /// Bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
     /// SHA-256 of the bytes.
     pub sha256: ContentHash,
 }
 
-/// A version looked for by its id, in a store that is there.
+/// A lookup of a version by id, in an existing store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundVersion {
     /// The store.
     pub store: StoreState,
-    /// The version; `None`: there is none of this id in the store.
+    /// The version; `None`: the store has no version with this id.
     pub version: Option<Version>,
 }
 
-/// What is asked of a store's versions, newest first in the store's order.
+/// A page of a store's versions, newest first in the store's order, with filters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VersionListing {
-    /// Of this memory alone.
+    /// Only versions of this memory.
     pub memory_id: Option<MemoryId>,
-    /// That did this alone.
+    /// Only versions with this operation.
     pub operation: Option<Operation>,
-    /// By this actor alone: the kind's name and the id.
+    /// Only versions by this actor, given by the name of its kind and its id.
     pub actor: Option<(ActorKind, String)>,
-    /// Made at or after this time.
+    /// Created at or after this time.
     pub created_from: Option<Timestamp>,
-    /// Made at or before this time.
+    /// Created at or before this time.
     pub created_to: Option<Timestamp>,
-    /// The place of the version before the first one wanted.
+    /// The sequence number of the last version of the previous page.
     pub before: Option<i64>,
-    /// Versions, at most.
+    /// Maximum number of versions.
     pub limit: u32,
 }
 
-/// A part of a store's versions.
+/// A page of a store's versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionPage {
     /// The store.
@@ -112,36 +112,36 @@ pub struct VersionPage {
     pub versions: Vec<Version>,
 }
 
-/// A version whose content is to be removed.
+/// A redaction of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redaction {
     /// The store.
     pub store_id: StoreId,
     /// The version.
     pub version_id: VersionId,
-    /// When, and by whom.
+    /// The time and the actor.
     pub audited: Audited,
 }
 
-/// How a redaction went.
+/// The outcome of a redaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedactionOutcome {
-    /// The content is removed from the row.
+    /// The content was removed from the row.
     Redacted {
-        /// The version as it was.
+        /// The version before the redaction.
         before: Box<Version>,
-        /// The blob that no row names any more; it is queued for deletion.
+        /// The blob, queued for deletion because no row references it any longer.
         condemned: Option<VersionId>,
     },
-    /// It had been removed before; nothing changed.
+    /// The version was already redacted; nothing changed.
     AlreadyRedacted,
-    /// A live memory's current content is in the same blob.
+    /// The blob is also the current content of a live memory.
     HoldsLiveContent {
         /// The memory.
         memory_id: MemoryId,
     },
-    /// There is no such version in the store.
+    /// The store has no such version.
     NoVersion,
-    /// There is no such store.
+    /// The store does not exist.
     NoStore,
 }
