@@ -1,7 +1,7 @@
-//! A commit: what is to change, and what follows from it.
+//! Commits: a set of changes, and their effect on counters and directories.
 //!
-//! Both databases write the same [`CommitPlan`], so that the arithmetic of
-//! counters and directories stands in one place.
+//! Both databases write the same [`CommitPlan`], so the arithmetic exists only
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -14,54 +14,55 @@ use uuid::Uuid;
 use crate::model::{Expiry, Head, Operation};
 use crate::search::SearchRow;
 
-/// Changes of one store that are made together or not at all.
+/// Changes of one store that are applied atomically.
 #[derive(Debug, Clone)]
 pub struct Commit {
     /// The store.
     pub store_id: StoreId,
-    /// When; a version never dates from before the one it follows.
+    /// The commit time; the time of a version is never before that of the previous
+    /// version.
     pub now: Timestamp,
-    /// Who; `None` for a job or the operator.
+    /// The author; `None` for a job or the operator.
     pub actor: Option<Actor>,
-    /// The replica that commits; its claims on the memories end.
+    /// The committing replica; its claims on the memories end.
     pub replica: Uuid,
-    /// Live memories the store may hold.
+    /// Maximum number of live memories in the store.
     pub memory_limit: u64,
-    /// Bytes of live memories the store may hold.
+    /// Maximum bytes of live memories in the store.
     pub byte_limit: u64,
     /// Makes the call idempotent.
     pub idempotency: Option<Idempotency>,
-    /// Holds a whole directory to what was read of it.
+    /// A condition on a whole directory.
     pub guard: Option<Guard>,
-    /// Refuses the commit when history was removed since this epoch was read:
-    /// for changes that name content of a version other than a head.
+    /// Refuses the commit if history was removed since this epoch was read. Needed for
+    /// changes that refer to the content of a version other than a head.
     pub purge_epoch: Option<i64>,
-    /// Refuses the commit when the store has another policy: for content in
-    /// which something sensitive was found, and which was judged under this one.
+    /// Refuses the commit if the store now has another policy. Needed for content with
+    /// sensitive data, which was checked under this policy.
     pub policy: Option<SensitiveDataPolicy>,
     /// The changes; at most one per memory.
     pub changes: Vec<Change>,
 }
 
-/// An idempotent call's name.
+/// The identity of an idempotent call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Idempotency {
-    /// Hash of what the key is scoped to, key included.
+    /// Hash of the idempotency key and its scope.
     pub scope_sha256: [u8; 32],
     /// Hash of the request.
     pub request_sha256: [u8; 32],
-    /// Calls made before this are forgotten.
+    /// Records of calls before this time are expired.
     pub since: Timestamp,
 }
 
-/// What an idempotent call made or changed.
+/// The object that an idempotent call created or changed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallMade {
     /// The object.
     pub(crate) object_id: Uuid,
-    /// The store it is in, or is.
+    /// The store that contains the object, or that is the object.
     pub(crate) store_id: Option<StoreId>,
-    /// The version it left.
+    /// The resulting version.
     pub(crate) version_seq: Option<i64>,
 }
 
@@ -75,7 +76,7 @@ impl CallMade {
         }
     }
 
-    /// What is in no store.
+    /// An object outside of any store.
     pub(crate) const fn object(object_id: Uuid) -> Self {
         Self {
             object_id,
@@ -85,7 +86,7 @@ impl CallMade {
     }
 }
 
-/// Refuses the commit unless a directory still holds as many files.
+/// Refuses the commit unless a directory still has the same number of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
     /// The directory.
@@ -99,20 +100,20 @@ pub struct Guard {
 pub struct Change {
     /// The memory.
     pub memory_id: MemoryId,
-    /// The id of the version that the change makes.
+    /// The id of the version that the change creates.
     pub version_id: VersionId,
-    /// The head that was read; `None`: the memory is new, or comes back.
+    /// The head that the caller read; `None`: the memory is new or restored.
     pub before: Option<Head>,
-    /// The version that deleted the memory, which comes back now.
+    /// The version that deleted the memory, if the change restores it.
     pub revives: Option<VersionId>,
-    /// What the memory becomes; `None`: it is deleted.
+    /// The memory's new state; `None`: the memory is deleted.
     pub after: Option<HeadChange>,
 }
 
 impl Change {
-    /// The protocol's name of the change, as the version keeps it.
+    /// The operation of the change, as the version stores it.
     ///
-    /// A memory that comes back is `created` again.
+    /// The operation of a restored memory is `created`.
     pub const fn operation(&self) -> Operation {
         match (&self.before, &self.after) {
             (None, _) => Operation::Created,
@@ -127,72 +128,72 @@ impl Change {
         before.or(self.revives)
     }
 
-    /// Where the memory stands after the change, or stood when it was deleted.
+    /// The memory's path after the change; for a deletion, its last path.
     pub fn path(&self) -> Option<&MemoryPath> {
         let after = self.after.as_ref().map(|after| &after.path);
         after.or_else(|| self.before.as_ref().map(|before| &before.path))
     }
 }
 
-/// What a memory becomes.
+/// The new state of a memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadChange {
-    /// Where it stands then.
+    /// Its path.
     pub path: MemoryPath,
-    /// The blob that holds the content: the change's own version, or, when the
-    /// content stays, the blob it had.
+    /// The version that names the content's blob: the change's own version, or the
+    /// previous blob if the content is unchanged.
     pub blob_id: VersionId,
     /// Bytes of the content.
     pub size_bytes: u64,
     /// SHA-256 of the content.
     pub sha256: ContentHash,
-    /// The content's first line; `None` when the content stays.
+    /// The content's first line; `None` if the content is unchanged.
     pub first_line: Option<String>,
-    /// Whether it never expires from now on; `None`: as before.
+    /// Whether the memory is pinned from now on; `None`: unchanged.
     pub is_pinned: Option<bool>,
-    /// The content's search terms; `None` when the content stays.
+    /// The content's search terms; `None` if the content is unchanged.
     pub search: Option<SearchRow>,
 }
 
-/// How a commit ended.
+/// The outcome of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitOutcome {
-    /// Everything is written.
+    /// All changes were written.
     Committed {
-        /// The place of the last version in the store's order.
+        /// The sequence number of the last version.
         seq: i64,
-        /// The store's purge epoch, under which caches may keep the content.
+        /// The store's purge epoch, for cache entries of the content.
         purge_epoch: i64,
-        /// When its versions date from.
+        /// The time of the new versions.
         at: Timestamp,
-        /// When memories of the store expire.
+        /// The expiry of the store's memories.
         expiry: Expiry,
     },
-    /// The same call was made before; nothing was written now.
+    /// The same call was made earlier; nothing was written now.
     Replayed {
-        /// The last version the first call made.
+        /// The last version that the earlier call created.
         seq: i64,
     },
-    /// The call's name was used for another request; nothing was written.
+    /// The idempotency key was reused with another request; nothing was written.
     KeyReused,
     /// Nothing was written.
     Refused(Refusal),
 }
 
-/// Why a commit was refused.
+/// The reason of a refused commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// No such store.
+    /// The store does not exist.
     NoStore,
-    /// The store takes no new content.
+    /// The store is archived.
     Archived,
-    /// A head, a directory or the store's policy is not what was read.
+    /// A head, a directory or the store's policy has changed since it was read.
     Stale,
-    /// Another memory stands at the path.
+    /// Another memory has the path.
     PathTaken {
         /// The path.
         path: String,
-        /// The memory there.
+        /// The memory with this path.
         memory_id: MemoryId,
     },
     /// The path is a directory.
@@ -200,33 +201,33 @@ pub enum Refusal {
         /// The directory, ending in `/`.
         path: String,
     },
-    /// A path above it is a file.
+    /// A parent of the path is a file.
     ParentIsFile {
         /// The file.
         path: String,
-        /// The memory there.
+        /// The memory with this path.
         memory_id: MemoryId,
     },
     /// The store would hold too many memories.
     TooManyMemories {
-        /// How many it would hold.
+        /// The number of memories it would hold.
         count: u64,
     },
     /// The store would hold too many bytes.
     StoreFull {
-        /// How many it would hold.
+        /// The number of bytes it would hold.
         size_bytes: u64,
     },
-    /// The store must be granted more of its tenant's bytes first.
+    /// The store first needs a larger grant of its tenant's bytes.
     NeedsGrant {
-        /// How many it would hold.
+        /// The number of bytes it would hold.
         size_bytes: u64,
     },
-    /// A blob named is queued for deletion.
+    /// A referenced blob is queued for deletion.
     BlobCondemned,
 }
 
-/// How a directory moves by a commit.
+/// The effect of a commit on one directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirectoryDelta {
     /// Files below it.
@@ -237,25 +238,25 @@ pub struct DirectoryDelta {
     pub visible_children: i64,
 }
 
-/// What follows from a commit's changes.
+/// The effects of a commit's changes.
 #[derive(Debug, Default)]
 pub struct CommitPlan {
-    /// Live memories more or fewer.
+    /// Change of the number of live memories.
     pub count_delta: i64,
-    /// Bytes of live memories more or fewer.
+    /// Change of the bytes of live memories.
     pub byte_delta: i64,
     /// Whether a directory may have lost its last file.
     pub directories_may_go: bool,
-    /// Paths that become taken.
+    /// Paths that the commit occupies.
     pub taken_paths: Vec<String>,
-    /// Paths above those that must not be files.
+    /// Parents of these paths, none of which may be a file.
     pub ancestor_files: Vec<String>,
-    /// Directories that move; empty deltas are left out.
+    /// Changes of directories, without empty ones.
     pub directories: BTreeMap<DirPath, DirectoryDelta>,
 }
 
 impl CommitPlan {
-    /// Works out what follows from `changes`.
+    /// Computes the effects of `changes`.
     pub fn of(changes: &[Change]) -> Self {
         let mut plan = Self::default();
         let mut ancestors = std::collections::BTreeSet::new();
@@ -283,7 +284,7 @@ impl CommitPlan {
         plan
     }
 
-    /// Works out what follows when memories go, of these paths and sizes.
+    /// Computes the effects of removing memories with these paths and sizes.
     pub(crate) fn leaving(memories: &[(MemoryPath, u64)]) -> Self {
         let mut plan = Self::default();
         for (path, size_bytes) in memories {
@@ -293,7 +294,7 @@ impl CommitPlan {
         plan
     }
 
-    /// Adds what follows when a memory is there.
+    /// Adds the effects of one new memory.
     pub(crate) fn arrive(&mut self, path: &MemoryPath, size_bytes: u64) {
         self.shift(path, 1, signed(size_bytes));
     }

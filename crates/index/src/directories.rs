@@ -1,4 +1,4 @@
-//! What directory rows become when memories come, go and move.
+//! The effect of changed memories on directory rows.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use keepsake_core::path::is_visible;
 
 use crate::commit::DirectoryDelta;
 
-/// How directories move, those included that appear or go.
+/// The changes of directories, including new and removed ones.
 #[derive(Debug)]
 pub(crate) struct Directories {
     pub(crate) moved: BTreeMap<DirPath, DirectoryDelta>,
-    /// Those that have lost their last file.
+    /// Directories that lost their last file.
     pub(crate) emptied: Vec<DirPath>,
 }
 
 impl Directories {
-    /// Adds to the deltas which directories appear and which go, since each
-    /// moves the count of children of the one above it.
+    /// Completes the deltas with new and removed directories, each of which changes the
+    /// number of children of its parent.
     ///
-    /// `existing` are the rows there are, with their files.
+    /// `existing` are the current rows, with their numbers of files.
     pub(crate) fn of(deltas: &BTreeMap<DirPath, DirectoryDelta>, existing: &BTreeMap<String, i64>) -> Self {
         let mut moved = deltas.clone();
         let mut emptied = Vec::new();

@@ -1,8 +1,8 @@
-//! Expiry: which memories nobody has used for their store's period.
+//! Expiry: finds memories that were unused for their store's period.
 //!
-//! A life runs from the latest of read, write and restoration. Reads are
-//! written late, so that what the index knows of a life is true only up to the
-//! time through which every replica has written its reads.
+//! The last sign of life of a memory is its latest read, write or restoration.
+//! Reads are flushed with a delay, so the index knows the last sign of life only up
+//! to the time through which every replica has flushed its reads.
 
 use std::time::Duration;
 
@@ -14,47 +14,47 @@ use crate::IndexError;
 use crate::commit::{Change, Commit};
 use crate::model::{Expiry, Head};
 
-/// How far the replicas have written when memories were read.
+/// The progress of the replicas in flushing read times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AccessFlush {
-    /// Through when all of them have; `None`: there is no replica.
+    /// The time through which all replicas have flushed; `None`: there is no replica.
     pub through: Option<Timestamp>,
-    /// Whether one that lives does not get to write its reads.
+    /// Whether a live replica fails to flush its reads.
     pub is_stalled: bool,
 }
 
-/// Whose period holds in a store.
+/// The source of the period of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodOf {
-    /// The store's own.
+    /// The store's own setting.
     Store,
-    /// The tenant's, of stores that have none of their own.
+    /// The tenant's setting, for stores without one.
     Tenant,
 }
 
-/// What is asked of the stores in which a memory may be past its time.
+/// A page of the stores that may have expired memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleStores {
-    /// Those with a period of this kind.
+    /// Only stores with a period from this source.
     pub period_of: PeriodOf,
-    /// The store before the first one wanted.
+    /// The last store of the previous page.
     pub after: Option<(TenantId, StoreId)>,
-    /// By when a memory of it may have been past its time.
+    /// The time by which a memory may have expired.
     pub until: Timestamp,
-    /// Stores, at most.
+    /// Maximum number of stores.
     pub limit: u32,
 }
 
-/// A store in which a memory may be past its time.
+/// A store that may have expired memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleStore {
     /// Its tenant.
     pub tenant_id: TenantId,
     /// The store.
     pub store_id: StoreId,
-    /// The period that holds in it.
+    /// Its effective period.
     pub expiry: Expiry,
-    /// No live memory has had its last sign of life before this.
+    /// A lower bound of the last sign of life of its live memories.
     pub idle_since: Timestamp,
 }
 
@@ -73,46 +73,46 @@ pub struct Life {
     pub memory_id: MemoryId,
     /// Whether it never expires.
     pub is_pinned: bool,
-    /// The latest of read, write and restoration, as far as it is written.
+    /// The latest read, write or restoration, as far as it is flushed.
     pub alive_at: Timestamp,
 }
 
 impl Life {
-    /// Whether it was over by `until`.
+    /// Whether the memory had expired by `until`.
     pub fn is_over(&self, expiry: Expiry, until: Timestamp) -> bool {
         let ends_at = expiry.ends_at(self.alive_at);
         !self.is_pinned && ends_at.is_some_and(|ends_at| ends_at <= until)
     }
 }
 
-/// How long a session keeps the memories of its stores after its last use: who
-/// works on a copy of them reads that.
+/// How long a session keeps the memories of its stores after its last use, because
+/// an agent may be working on a copy of them.
 pub const SESSION_KEEPS_FOR: Duration = Duration::from_hours(24);
 
-/// Memories that are to expire.
+/// Memories to expire.
 #[derive(Debug, Clone)]
 pub struct Expiration {
     /// The store.
     pub store_id: StoreId,
-    /// The period by which they were found.
+    /// The period used to select them.
     pub expiry: Expiry,
-    /// By when their lives were over.
+    /// The time by which they had expired.
     pub until: Timestamp,
     /// The memories, each with the id of the version that deletes it.
     pub memories: Vec<(MemoryId, VersionId)>,
-    /// When they are deleted.
+    /// The time of the deletion.
     pub now: Timestamp,
-    /// The replica that does it.
+    /// The replica that deletes them.
     pub replica: Uuid,
 }
 
 impl Expiration {
-    /// Whether a use of a session at `used_at` keeps them.
+    /// Whether a use of a session at `used_at` keeps the memories.
     pub(crate) fn is_kept_by(&self, used_at: Option<Timestamp>) -> bool {
         used_at.is_some_and(|used_at| used_at.plus(SESSION_KEEPS_FOR) > self.until)
     }
 
-    /// The deletion of those that are past their time still.
+    /// The commit that deletes the memories that are still expired.
     pub(crate) fn commit(&self, found: Vec<(Head, Life)>) -> Commit {
         let over = found
             .into_iter()
@@ -143,24 +143,25 @@ impl Expiration {
     }
 }
 
-/// Finds and deletes what nobody has used; for the jobs.
+/// Finds and deletes unused memories; for the jobs.
 #[async_trait]
 pub trait ExpiryIndex: Send + Sync {
-    /// How far the replicas have written when memories were read.
+    /// The progress of the replicas in flushing read times.
     ///
-    /// One that was not heard of for [`FORGOTTEN_AFTER`] has died, and its last
-    /// reads with it; one that was heard of within [`LIVES_FOR`] and is behind
-    /// by more than that is stalled.
+    /// A replica without a heartbeat for [`FORGOTTEN_AFTER`] counts as dead, and its
+    /// last reads are lost. A replica with a heartbeat within [`LIVES_FOR`] that is
+    /// behind by more than that is stalled.
     ///
     /// [`FORGOTTEN_AFTER`]: crate::FORGOTTEN_AFTER
+    ///
     /// [`LIVES_FOR`]: crate::LIVES_FOR
     async fn access_flush(&self, now: Timestamp) -> Result<AccessFlush, IndexError>;
 
-    /// Stores in which a memory may be past its time, by tenant and id; those
-    /// without any period are not among them.
+    /// Stores that may have expired memories, by tenant and id; leaves out stores
+    /// without a period.
     async fn idle_stores(&self, wanted: &IdleStores) -> Result<Vec<IdleStore>, IndexError>;
 
-    /// The live memories of a store, in the order of their ids.
+    /// The live memories of a store, ordered by id.
     async fn lives(
         &self,
         tenant_id: TenantId,
@@ -169,26 +170,24 @@ pub trait ExpiryIndex: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Life>, IndexError>;
 
-    /// When a session that is not archived and that a store is attached to was last
-    /// used, or made, as far as it is written; `None`: there is none.
+    /// The last use, or the creation, of a session that has the store attached and is
+    /// not archived, as far as it is flushed; `None`: there is no such session.
     ///
-    /// Reads all of the store's attachments: for what is rare.
+    /// Reads all attachments of the store, so it must be called rarely.
     async fn last_session_use(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
     ) -> Result<Option<Timestamp>, IndexError>;
 
-    /// Deletes memories whose lives are over, in one commit without an actor;
-    /// answers how many.
+    /// Deletes expired memories in one commit without an actor; returns their number.
     ///
-    /// Looks again under the store's lock: one that was read, written or pinned
-    /// since stays, and all do where another period holds by now, or where a
-    /// session uses the store.
+    /// Checks each memory again under the store's lock. A memory that was read, written
+    /// or pinned in the meantime is kept. All are kept if the period has changed, or if
+    /// a session uses the store.
     async fn expire(&self, tenant_id: TenantId, expiration: &Expiration) -> Result<u64, IndexError>;
 
-    /// Notes that no live memory of a store has had its last sign of life
-    /// before `idle_since`.
+    /// Records a lower bound of the last sign of life of a store's live memories.
     async fn set_idle_since(
         &self,
         tenant_id: TenantId,

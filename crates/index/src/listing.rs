@@ -1,31 +1,31 @@
-//! Which part of the order of paths a listing reads: the arithmetic.
+//! Computes the range of paths that a listing reads.
 
 use keepsake_core::DirPath;
 
 use crate::model::MemoryListing;
 
-/// The first string in byte order that is past everything below a directory.
+/// The first string in byte order after everything below a directory.
 pub(crate) fn end_of(directory: &DirPath) -> String {
     // `0` follows `/` in byte order.
     format!("{}0", directory.as_str().trim_end_matches('/'))
 }
 
-/// What lies between two strings in byte order, both exclusive.
+/// The range between two strings in byte order, both exclusive.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Span<'a> {
-    /// Paths come after this.
+    /// Exclusive lower bound of the paths.
     pub(crate) from: &'a str,
-    /// Names of what is directly in the directory come after this.
+    /// Exclusive lower bound of the names of direct children.
     pub(crate) after_name: &'a str,
-    /// Paths come before this.
+    /// Exclusive upper bound of the paths.
     pub(crate) end: String,
 }
 
 impl<'a> Span<'a> {
-    /// What is left of a listing; `None`: nothing.
+    /// The remaining range of a listing; `None`: nothing is left.
     pub(crate) fn of(listing: &'a MemoryListing) -> Option<Self> {
         let below = listing.below.as_str();
-        // No item has the directory's own path, so that it can be the one before.
+        // No item has the directory's own path, so it can serve as the exclusive bound.
         let from = listing.after.as_deref().map_or(below, |after| after.max(below));
         let end = end_of(&listing.below);
         let after_name = from.strip_prefix(below).filter(|_| *from < *end)?;

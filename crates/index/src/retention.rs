@@ -1,8 +1,9 @@
-//! Retention: which versions of a history have been kept for long enough.
+//! Retention: selects the versions whose retention has ended.
 //!
-//! A deleted memory is kept with all its versions for the retention. Of a live
-//! one the current version always stays; another goes where a limit on age or
-//! number is passed and it was superseded a retention ago.
+//! A deleted memory is kept with all its versions for the retention period. The
+//! current version of a live memory is always kept. Another version is removed when
+//! it exceeds a limit on age or number and was superseded at least one retention
+//! period ago.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,15 +22,15 @@ pub struct History {
     pub tenant_id: TenantId,
     /// The store.
     pub store_id: StoreId,
-    /// Where its tenant's limits differ from the configured defaults.
+    /// The tenant's overrides of the configured limits.
     pub limits: LimitOverrides,
-    /// Deletions up to this place of its order have been seen to.
+    /// The sequence number up to which deletions are processed.
     pub retention_seq: i64,
-    /// When the first memory after that place was deleted.
+    /// The time of the first deletion after that sequence number.
     pub deleted_at: Option<Timestamp>,
 }
 
-/// What may go of a store's history.
+/// The removable part of a store's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outdated {
     /// Memories that were deleted by this time, with all their versions.
@@ -41,60 +42,61 @@ pub enum Outdated {
     Superseded {
         /// The time.
         by: Timestamp,
-        /// Those made by this time may go.
+        /// Only versions created by this time, or beyond the limit below.
         made_by: Option<Timestamp>,
-        /// Those that have at least so many versions after them may go.
+        /// Only versions with at least so many newer versions, or older than the limit
+        /// above.
         beyond: Option<u64>,
     },
 }
 
-/// One batch of versions that are to go.
+/// One batch of removable versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionBatch {
     /// The store.
     pub store_id: StoreId,
-    /// What may go.
+    /// The removable part of the history.
     pub outdated: Outdated,
-    /// After this place of the store's order.
+    /// The sequence number after which the batch starts.
     pub after: i64,
-    /// From when on the blobs that no row names any more may be removed.
+    /// The earliest removal time of blobs that become unreferenced.
     pub blobs_go_from: Timestamp,
-    /// Rows to look at, about.
+    /// Approximate maximum number of rows to read.
     pub limit: u32,
-    /// Whether it is only counted.
+    /// Whether to count only.
     pub dry_run: bool,
 }
 
-/// What a batch took.
+/// The result of one batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VersionsTaken {
     /// Versions.
     pub versions: u64,
-    /// Memories of which nothing is left.
+    /// Memories without any version left.
     pub memories: u64,
     /// Blobs queued for deletion.
     pub blobs: u64,
-    /// Where the next batch goes on.
+    /// The sequence number after which the next batch starts.
     pub next: i64,
-    /// Whether there is nothing more.
+    /// Whether this was the last batch.
     pub is_done: bool,
 }
 
-/// Drops versions that were kept for long enough; for the jobs.
+/// Removes versions whose retention has ended; for the jobs.
 #[async_trait]
 pub trait RetentionIndex: Send + Sync {
-    /// Stores with a history, by tenant and id, after one.
+    /// The next stores with a history after a given one, by tenant and id.
     async fn histories(
         &self,
         after: Option<(TenantId, StoreId)>,
         limit: u32,
     ) -> Result<Vec<History>, IndexError>;
 
-    /// Takes the next batch of versions, in one transaction under the store's
-    /// lock, and queues the blobs that no row names any more.
+    /// Removes the next batch of versions, in one transaction under the store's lock,
+    /// and queues the blobs that become unreferenced.
     ///
-    /// Moves the store's purge epoch. Never takes the current version of a live
-    /// memory. Safe to run twice.
+    /// Changes the store's purge epoch. Never removes the current version of a live
+    /// memory. Idempotent.
     async fn take_outdated(
         &self,
         tenant_id: TenantId,
@@ -102,18 +104,19 @@ pub trait RetentionIndex: Send + Sync {
     ) -> Result<VersionsTaken, IndexError>;
 }
 
-/// A deletion as the history has it.
+/// A deletion in the history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deletion {
     pub(crate) seq: i64,
     pub(crate) memory_id: Uuid,
     pub(crate) at: i64,
-    /// Whether the memory is deleted by it still.
+    /// Whether the memory is still deleted by this version.
     pub(crate) is_current: bool,
 }
 
 impl Deletion {
-    /// Reads a row: place, memory, time, whether it is the memory's last.
+    /// Reads a row: sequence number, memory, time, whether it is the memory's last
+    /// version.
     pub(crate) const fn of((seq, memory_id, at, is_current): (i64, Uuid, i64, bool)) -> Self {
         Self {
             seq,
@@ -124,22 +127,22 @@ impl Deletion {
     }
 }
 
-/// A version of the past.
+/// A version that may be superseded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Past {
     pub(crate) seq: i64,
     pub(crate) made_at: i64,
-    /// When the next version of its memory was made.
+    /// When the memory's next version was created.
     pub(crate) superseded_at: Option<i64>,
-    /// Whether its memory lives.
+    /// Whether the memory is live.
     pub(crate) is_of_living: bool,
-    /// Whether at least so many versions as asked come after it.
+    /// Whether at least the requested number of versions follow.
     pub(crate) is_beyond: bool,
 }
 
 impl Past {
-    /// Reads a row: place, time, time of the next, whether it is a living
-    /// memory's, whether enough come after it.
+    /// Reads a row: sequence number, time, time of the next version, whether the memory
+    /// is live, whether enough versions follow.
     pub(crate) const fn of(
         (seq, made_at, superseded_at, is_of_living, is_beyond): (i64, i64, Option<i64>, bool, bool),
     ) -> Self {
@@ -153,13 +156,13 @@ impl Past {
     }
 }
 
-/// The open transaction of a batch, under the store's lock.
+/// The open transaction of a batch, with the store's lock.
 #[async_trait]
 pub(crate) trait Archive: Send {
-    /// Deletions after a place, in the store's order.
+    /// Deletions after a sequence number, in the store's order.
     async fn deletions(&mut self, after: i64, limit: i64) -> Result<Vec<Deletion>, IndexError>;
 
-    /// Versions after a place that were made by a time, in the store's order.
+    /// Versions after a sequence number, created by a given time, in the store's order.
     async fn past(
         &mut self,
         after: i64,
@@ -168,20 +171,21 @@ pub(crate) trait Archive: Send {
         limit: i64,
     ) -> Result<Vec<Past>, IndexError>;
 
-    /// Places of memories' versions, with the memory, memory by memory in order.
+    /// The sequence numbers and memories of the versions of some memories, grouped by
+    /// memory.
     async fn places_of(&mut self, memories: &[Uuid], limit: i64) -> Result<Vec<(i64, Uuid)>, IndexError>;
 
-    /// Removes versions by their places.
+    /// Removes versions by sequence number.
     async fn take(&mut self, places: &[i64]) -> Result<Vec<TakenVersion>, IndexError>;
 
-    /// Removes memories, and what is known of them beside their versions.
+    /// Removes memories and their related rows except versions.
     async fn forget(&mut self, memories: &[Uuid]) -> Result<(), IndexError>;
 
-    /// Queues those of `blobs` that no version names any more; answers them.
+    /// Queues the unreferenced ones of `blobs`, and returns them.
     async fn condemn(&mut self, blobs: &[Uuid], not_before: i64) -> Result<Vec<Uuid>, IndexError>;
 
-    /// Takes versions and bytes off the counters, moves the purge epoch, and
-    /// notes up to where deletions were seen to.
+    /// Subtracts versions and bytes from the counters, changes the purge epoch, and
+    /// records up to where deletions are processed.
     async fn count(
         &mut self,
         versions: i64,
@@ -190,7 +194,7 @@ pub(crate) trait Archive: Send {
     ) -> Result<(), IndexError>;
 }
 
-/// Takes a batch; what it changed is the caller's to commit.
+/// Removes a batch; the caller commits the transaction.
 pub(crate) async fn take_batch(
     archive: &mut dyn Archive,
     batch: &VersionBatch,
@@ -220,7 +224,8 @@ async fn take_deleted(
         .map(|deletion| (deletion.memory_id, deletion.seq))
         .collect();
     let memories: Vec<_> = current.keys().copied().collect();
-    // A dry run has no batch that it could go on with after this one.
+    // A dry run changes nothing, so a next batch could not continue from this one; it
+    // counts everything at once.
     let limit = if batch.dry_run { i64::MAX } else { limit };
     let places = archive.places_of(&memories, limit).await?;
     let ended: BTreeSet<_> = places
@@ -259,7 +264,7 @@ async fn take_superseded(
 ) -> Result<VersionsTaken, IndexError> {
     let limit = batch.limit.max(1);
     let beyond = beyond.map(|many| i64::try_from(many).unwrap_or(i64::MAX));
-    // What was superseded by then was made by then.
+    // A version that was superseded by this time was also created by it.
     let past = archive
         .past(batch.after, by.as_micros(), beyond, i64::from(limit))
         .await?;
@@ -285,7 +290,7 @@ async fn take_superseded(
     Ok(taken)
 }
 
-/// Removes versions; answers how many blobs went with them.
+/// Removes versions; returns the number of blobs queued.
 async fn remove(
     archive: &mut dyn Archive,
     batch: &VersionBatch,
