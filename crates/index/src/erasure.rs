@@ -1,10 +1,10 @@
-//! Erasures: what is asked for, what is left to do, and what the receipt says.
+//! Erasures: requests, remaining work, and receipts.
 //!
-//! An erasure is a row that a worker takes from step to step, each a
-//! transaction under the row's lock: it may be killed between any two, and two
-//! workers on one erasure take turns. What is to be done next is in the row's
-//! cursor, as ids and places alone; the selector, which may hold a path, is
-//! cleared with the last row that it selects.
+//! An erasure is a row that a worker advances step by step. Each step is one
+//! transaction under the row's lock, so a worker may be killed between steps, and
+//! two workers on one erasure take turns. The row's cursor determines the next
+//! step; it contains only ids and sequence numbers. The selector, which may contain
+//! a path, is cleared with the last row that it selects.
 
 mod advance;
 
@@ -19,19 +19,19 @@ use crate::model::Audited;
 
 pub(crate) use advance::{Ground, Open, Progress, Purged, TakenMemories, TakenVersion, advance};
 
-/// Erasures of a tenant that have not ended, at most: each is work in the
-/// background, which no rate bounds.
+/// Maximum number of open erasures of a tenant. Each one causes background work,
+/// which no rate limit bounds.
 pub const MOST_OPEN_ERASURES: u64 = 20;
-/// The hash of a request that was forgotten: any is taken for the same.
+/// The request hash of a record that no longer has one; it matches any request.
 pub(crate) const FORGOTTEN: [u8; 32] = [0; 32];
 
-/// What is to be erased.
+/// The selection of an erasure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Selector {
-    /// A store with all that it holds.
+    /// A store with all of its data.
     Store(StoreId),
-    /// Every memory of a store that ever stood below a directory.
+    /// Every memory of a store that was ever below a directory.
     PathPrefix {
         /// The store.
         store_id: StoreId,
@@ -43,7 +43,7 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// The protocol's name of this way of selecting, as the index stores it.
+    /// The protocol's name of the selector's kind, as the index stores it.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Store(_) => "memory_store",
@@ -52,7 +52,7 @@ impl Selector {
         }
     }
 
-    /// The one store that is asked for, where there is one.
+    /// The selected store; `None` if stores are selected by metadata.
     pub const fn store_id(&self) -> Option<StoreId> {
         match self {
             Self::Store(store_id) | Self::PathPrefix { store_id, .. } => Some(*store_id),
@@ -68,45 +68,45 @@ impl Selector {
     }
 }
 
-/// An erasure to be made.
+/// An erasure to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewErasure {
     /// Its id.
     pub erasure_id: ErasureId,
-    /// What is to go.
+    /// The selection.
     pub selector: Selector,
-    /// Who asks for it, and when.
+    /// The requester, and the time of the request.
     pub audited: Audited,
 }
 
-/// How making an erasure went.
+/// The outcome of the creation of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErasureCreation {
-    /// It is there, and waits for a worker.
+    /// The erasure was created, and waits for a worker.
     Created,
-    /// The same call made this one before.
+    /// The same call created this erasure earlier.
     Replayed {
         /// The erasure.
         erasure_id: ErasureId,
     },
-    /// The call's name was used for another request.
+    /// The idempotency key was reused with another request.
     KeyReused,
-    /// There is no such store.
+    /// The store does not exist.
     NoStore,
-    /// The tenant has [`MOST_OPEN_ERASURES`] that have not ended.
+    /// The tenant has [`MOST_OPEN_ERASURES`] open erasures.
     TooMany,
-    /// There is no such tenant, or it is about to be gone.
+    /// The tenant does not exist, or is being deleted.
     NoTenant,
 }
 
-/// How far an erasure is.
+/// The state of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErasureState {
-    /// No worker has begun.
+    /// No worker has started it.
     Pending,
-    /// Begun, and not at its end.
+    /// A worker has started it.
     Running,
-    /// All is gone.
+    /// Everything selected is deleted.
     Done,
 }
 
@@ -120,7 +120,7 @@ impl ErasureState {
         }
     }
 
-    /// Reads a stored name.
+    /// Parses a stored name.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Pending, Self::Running, Self::Done]
             .into_iter()
@@ -128,67 +128,67 @@ impl ErasureState {
     }
 }
 
-/// What became of older versions of an object in a bucket that keeps them.
+/// The handling of an object's older versions in a versioned bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectVersions {
     /// Every version is deleted.
     Deleted,
-    /// The store keeps none.
+    /// The object store does not keep versions.
     NotVersioned,
-    /// They could not be deleted, or not be looked for.
+    /// Listing or deleting them failed.
     Kept,
 }
 
-/// Blobs that an erasure has removed from the object store.
+/// Blobs that an erasure has deleted from the object store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasedBlobs {
-    /// Queued ones; those that another worker told already count once.
+    /// Blobs from the queue; each counts once, even if two workers report it.
     pub keys: Vec<BlobKey>,
-    /// Others, that no row named.
+    /// The number of other blobs, which no row referenced.
     pub orphans: u64,
-    /// What became of their older versions.
+    /// The handling of their older versions.
     pub object_versions: ObjectVersions,
 }
 
-/// What went, without a word of what it was.
+/// The counts of deleted data, without any content or path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Receipt {
-    /// The stores that were looked through, or went.
+    /// The searched or deleted stores.
     pub memory_store_ids: Vec<StoreId>,
-    /// Stores that went themselves.
+    /// Stores that were deleted.
     pub memory_stores: u64,
-    /// Memories, live and deleted ones.
+    /// Memories, including deleted ones.
     pub memories: u64,
     /// Versions.
     pub versions: u64,
     /// Bytes of content.
     pub bytes: u64,
-    /// Documents of the search.
+    /// Search documents.
     pub search_documents: u64,
-    /// Times of access.
+    /// Access times.
     pub access_times: u64,
     /// Attachments of the stores to sessions.
     pub session_resources: u64,
-    /// Events of sessions.
+    /// Session events.
     pub session_events: u64,
-    /// What idempotent calls had recorded.
+    /// Records of idempotent calls.
     pub idempotency_records: u64,
-    /// Blobs, those included that no version named any more.
+    /// Blobs, including unreferenced ones.
     pub blobs: u64,
-    /// Blobs of which every object version is deleted.
+    /// Blobs with every object version deleted.
     pub versions_deleted: u64,
-    /// Blobs in a store that keeps no versions.
+    /// Blobs in an object store that does not keep versions.
     pub versions_not_kept: u64,
-    /// Blobs of which older versions may be there still; at least one where they
-    /// could not be counted.
+    /// Blobs that may still have older versions; at least one if they could not be
+    /// counted.
     pub versions_kept: u64,
-    /// What was done when, in the order in which it was.
+    /// The steps, in chronological order.
     pub steps: Vec<ErasureStep>,
 }
 
 impl Receipt {
-    /// Whether any row went.
+    /// Whether any row was deleted.
     pub const fn has_rows(&self) -> bool {
         self.memory_stores
             + self.memories
@@ -201,7 +201,7 @@ impl Receipt {
             > 0
     }
 
-    /// Notes that a step begins, and that the one before has ended.
+    /// Records that a step begins, and that the previous step has ended.
     pub(crate) fn begin(&mut self, name: &str, now: Timestamp) {
         self.end(now);
         self.steps.push(ErasureStep {
@@ -231,7 +231,7 @@ impl Receipt {
     }
 }
 
-/// A step of an erasure, and when it was done, in microseconds.
+/// A step of an erasure, with its times in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErasureStep {
     /// `rows`, `idempotency_records`, `blobs` or `traces`.
@@ -242,60 +242,60 @@ pub struct ErasureStep {
     pub ended_at: Option<i64>,
 }
 
-/// An erasure, as its receipt tells it.
+/// An erasure with its receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erasure {
     /// Its id.
     pub erasure_id: ErasureId,
-    /// What was asked for: see [`Selector::kind`].
+    /// The kind of selector; see [`Selector::kind`].
     pub kind: String,
-    /// The one store that was asked for, where there is one.
+    /// The selected store; `None` if stores are selected by metadata.
     pub store_id: Option<StoreId>,
-    /// How far it is.
+    /// The state.
     pub state: ErasureState,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: Timestamp,
-    /// When a worker began.
+    /// When a worker started it.
     pub started_at: Option<Timestamp>,
-    /// When the last of it was gone.
+    /// When it finished.
     pub ended_at: Option<Timestamp>,
-    /// How often it had to be broken off.
+    /// The number of failed attempts.
     pub failed_attempts: u64,
-    /// What it was broken off for the last time, in one word.
+    /// The last failure, in one word.
     pub error: Option<String>,
-    /// What went.
+    /// The counts of deleted data.
     pub receipt: Receipt,
 }
 
-/// What is asked of a tenant's erasures, newest first.
+/// A page of a tenant's erasures, newest first, with filters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasureListing {
-    /// Of these stores alone.
+    /// Only erasures of these stores.
     pub only: Option<Vec<StoreId>>,
-    /// The erasure before the first one wanted.
+    /// The last erasure of the previous page.
     pub after: Option<ErasureId>,
-    /// Erasures, at most.
+    /// Maximum number of erasures.
     pub limit: u32,
 }
 
-/// How far one step has brought an erasure.
+/// The progress of an erasure after one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowsErased {
-    /// Whether no row is left; the blobs are queued.
+    /// Whether all rows are deleted; the blobs are queued.
     pub is_done: bool,
-    /// The stores that went as a whole, once it is done.
+    /// The stores that were deleted as a whole, once all rows are deleted.
     pub whole_stores: Vec<StoreId>,
-    /// The other stores that it was about, once it is done.
+    /// The other affected stores, once all rows are deleted.
     pub part_stores: Vec<StoreId>,
 }
 
-/// Removes what was stored, for good, and keeps the receipts.
+/// Deletes stored data permanently, and keeps receipts.
 #[async_trait]
 pub trait ErasureIndex: Send + Sync {
-    /// Records what is to be erased; in one transaction with its audit line.
+    /// Records an erasure, in one transaction with its audit entry.
     ///
-    /// Which stores it is about is settled here. A store that is deleted and
-    /// not purged yet is there.
+    /// The affected stores are determined here. A deleted store that is not purged yet
+    /// still exists for an erasure.
     async fn create_erasure(
         &self,
         tenant_id: TenantId,
@@ -317,19 +317,18 @@ pub trait ErasureIndex: Send + Sync {
         listing: &ErasureListing,
     ) -> Result<Vec<Erasure>, IndexError>;
 
-    /// Erasures of any tenant that have not ended and that nobody works on,
-    /// oldest first.
+    /// Open erasures of all tenants that no worker holds, oldest first.
     async fn open_erasures(
         &self,
         now: Timestamp,
         limit: u32,
     ) -> Result<Vec<(TenantId, ErasureId)>, IndexError>;
 
-    /// Takes the next rows off, at most about `limit`, in one transaction.
+    /// Deletes the next rows, at most about `limit`, in one transaction.
     ///
-    /// Each removal moves the store's purge epoch. The blobs that no row names
-    /// any more are queued, out of the drain's reach. Idempotent once done; an
-    /// erasure that has ended is done.
+    /// Each deletion changes the store's purge epoch. Blobs that become unreferenced
+    /// are queued for the erasure, not for the drain. Idempotent when all rows are
+    /// deleted, and for a finished erasure.
     async fn erase_rows(
         &self,
         tenant_id: TenantId,
@@ -339,7 +338,7 @@ pub trait ErasureIndex: Send + Sync {
         limit: u32,
     ) -> Result<RowsErased, IndexError>;
 
-    /// Blobs that an erasure has queued and not told removed yet.
+    /// Blobs that an erasure has queued and that no worker has reported as deleted.
     async fn queued_blobs(
         &self,
         tenant_id: TenantId,
@@ -347,7 +346,7 @@ pub trait ErasureIndex: Send + Sync {
         limit: u32,
     ) -> Result<Vec<BlobKey>, IndexError>;
 
-    /// Takes blobs off the queue and counts them, once each.
+    /// Removes blobs from the queue and counts each of them once.
     async fn blobs_erased(
         &self,
         tenant_id: TenantId,
@@ -356,8 +355,8 @@ pub trait ErasureIndex: Send + Sync {
         lease_until: Timestamp,
     ) -> Result<(), IndexError>;
 
-    /// Those of a store's blobs that no version names and that are not queued for
-    /// deletion: blobs that were removed and forgotten.
+    /// The blobs of a store, out of the given ones, that no version references and that
+    /// are not queued for deletion. Such blobs were deleted earlier and have no row left.
     async fn forgotten_blobs(
         &self,
         tenant_id: TenantId,
@@ -365,15 +364,14 @@ pub trait ErasureIndex: Send + Sync {
         blobs: &[VersionId],
     ) -> Result<Vec<VersionId>, IndexError>;
 
-    /// Overwrites what the tables' file keeps of deleted rows, where it can.
+    /// Overwrites remains of deleted rows in the database file, if the database can.
     async fn overwrite_deleted(&self) -> Result<(), IndexError>;
 
-    /// Empties the log beside the file, where there is one; `false`: not now,
-    /// somebody reads.
+    /// Empties the log beside the database file, if there is one; `false`: a reader
+    /// prevents it now.
     async fn empty_log(&self) -> Result<bool, IndexError>;
 
-    /// Notes that an erasure had to be broken off; it is tried again at
-    /// `retry_at`.
+    /// Records a failed attempt; the next attempt is at `retry_at`.
     async fn erasure_failed(
         &self,
         tenant_id: TenantId,
@@ -382,11 +380,12 @@ pub trait ErasureIndex: Send + Sync {
         retry_at: Timestamp,
     ) -> Result<(), IndexError>;
 
-    /// Ends an erasure of which no row and no blob is left, with its audit line.
+    /// Finishes an erasure without any row or blob left, with its audit entry.
     ///
-    /// Answers `false`, changing nothing, where something is left or it had
-    /// ended. Blobs that another erasure has queued in the same stores count as
-    /// left: that erasure may have taken rows that this one selects too.
+    /// Returns `false` and changes nothing if something is left, or if the erasure has
+    /// already finished. Blobs that another erasure has queued in the same stores count
+    /// as left, because that erasure may have deleted rows that this one selects as
+    /// well.
     async fn finish_erasure(
         &self,
         tenant_id: TenantId,

@@ -1,7 +1,7 @@
-//! Sessions: stores that are attached for an agent, and the calls it made.
+//! Sessions: the stores attached for an agent, and the agent's tool calls.
 //!
-//! A session reads as it is now: an attachment whose store was deleted is not
-//! there any more, from the moment of the deletion on.
+//! Reads return the current state of a session: an attachment disappears at the
+//! moment its store is deleted.
 
 mod change;
 
@@ -19,13 +19,13 @@ pub use change::{
     sees_session_of,
 };
 
-/// What a session may do with a store.
+/// The access of a session to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Access {
-    /// Read and change its memories.
+    /// Read and change the store's memories.
     #[default]
     ReadWrite,
-    /// Read them.
+    /// Read the store's memories.
     ReadOnly,
 }
 
@@ -38,7 +38,7 @@ impl Access {
         }
     }
 
-    /// Reads the name.
+    /// Parses a stored name.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::ReadWrite, Self::ReadOnly]
             .into_iter()
@@ -49,11 +49,11 @@ impl Access {
 /// A store that is attached to a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// Its own id.
+    /// The attachment's id.
     pub resource_id: ResourceId,
     /// The store.
     pub store_id: StoreId,
-    /// Its place among the attachments.
+    /// Its position among the attachments.
     pub position: i64,
     /// Its directory: one segment of a path, unique in the session.
     pub slug: String,
@@ -76,25 +76,25 @@ pub struct Attachment {
 pub struct Session {
     /// Its id.
     pub session_id: SessionId,
-    /// The agent, as it is answered.
+    /// The agent, in the form of API responses.
     pub agent: JsonText,
-    /// The environment, kept and never looked into.
+    /// The environment; stored without interpretation.
     pub environment_id: String,
-    /// What it is called.
+    /// The title.
     pub title: Option<String>,
     /// A JSON object of strings.
     pub metadata: Map<String, Value>,
-    /// Vaults, kept and never looked into.
+    /// Vaults; stored without interpretation.
     pub vault_ids: Vec<String>,
     /// The stores, in their order.
     pub attachments: Vec<Attachment>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// When it or an attachment was last changed.
     pub updated_at: Timestamp,
-    /// Since when it takes no calls.
+    /// When it was archived; an archived session refuses calls.
     pub archived_at: Option<Timestamp>,
-    /// When a call was last made in it, as far as that is written.
+    /// When it was last used by a call, as far as uses are flushed.
     pub last_used_at: Option<Timestamp>,
 }
 
@@ -104,7 +104,7 @@ impl Session {
         self.attachments.iter().find(|attachment| name.is_of(attachment))
     }
 
-    /// Bytes of its description: agent, title, metadata, environment, vault ids and
+    /// The size of its description: agent, title, metadata, environment, vault ids and
     /// instructions.
     pub(crate) fn description_bytes(&self) -> u64 {
         let metadata = serde_json::to_string(&self.metadata).map_or(0, |text| text.len());
@@ -120,7 +120,7 @@ impl Session {
     }
 }
 
-/// A tenant's quotas of live and archived sessions.
+/// A tenant's quotas of sessions, archived ones included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
     /// Number of sessions.
@@ -129,7 +129,7 @@ pub struct SessionLimits {
     pub session_bytes: u64,
 }
 
-/// A tenant's counters of live and archived sessions.
+/// A tenant's session counters, archived sessions included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SessionCounters {
     pub(crate) sessions: u64,
@@ -137,7 +137,7 @@ pub(crate) struct SessionCounters {
 }
 
 impl SessionLimits {
-    /// Holds the counters, a new session included, to the limits.
+    /// Checks the counters, which include a new session, against the limits.
     pub(crate) fn check_creation(&self, now: SessionCounters) -> Result<(), OverQuota> {
         if now.sessions > self.sessions {
             return Err(OverQuota::Sessions {
@@ -148,7 +148,7 @@ impl SessionLimits {
         self.check_bytes(now)
     }
 
-    /// Holds the counters, a session that grew included, to the limits.
+    /// Checks the counters, which include a grown session, against the limits.
     pub(crate) const fn check_bytes(&self, now: SessionCounters) -> Result<(), OverQuota> {
         if now.session_bytes > self.session_bytes {
             return Err(OverQuota::SessionBytes {
@@ -160,20 +160,20 @@ impl SessionLimits {
     }
 }
 
-/// A session to be made.
+/// A session to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSession {
     /// Its id.
     pub session_id: SessionId,
-    /// The agent, as it is to be answered.
+    /// The agent, in the form of API responses.
     pub agent: JsonText,
-    /// The agent's id, by which sessions are listed.
+    /// The agent's id, a filter of listings.
     pub agent_id: String,
-    /// The agent's version, by which sessions are listed.
+    /// The agent's version, a filter of listings.
     pub agent_version: i64,
     /// The environment.
     pub environment_id: String,
-    /// What it is called.
+    /// The title.
     pub title: Option<String>,
     /// A JSON object of strings.
     pub metadata: Map<String, Value>,
@@ -181,92 +181,92 @@ pub struct NewSession {
     pub vault_ids: Vec<String>,
     /// The stores, in their order.
     pub attachments: Vec<NewAttachment>,
-    /// When it is made.
+    /// The creation time.
     pub created_at: Timestamp,
 }
 
-/// A store to be attached.
+/// A store to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAttachment {
     /// The attachment's id.
     pub resource_id: ResourceId,
     /// The store.
     pub store_id: StoreId,
-    /// What the session may do with it.
+    /// The session's access to the store.
     pub access: Access,
-    /// What the agent is told about it.
+    /// Instructions for the agent about the store.
     pub instructions: Option<String>,
 }
 
-/// How making a session went.
+/// The outcome of the creation of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionCreation {
-    /// It is there.
+    /// The created session.
     Created(Box<Session>),
-    /// The same call made this one before.
+    /// The same call created this session earlier.
     Replayed {
         /// The session.
         session_id: SessionId,
     },
-    /// The call's name was used for another request.
+    /// The idempotency key was reused with another request.
     KeyReused,
     /// A store cannot be attached.
     Refused(AttachmentRefusal),
-    /// A quota of the tenant does not allow it.
+    /// A quota of the tenant refuses it.
     OverQuota(OverQuota),
-    /// There is no such tenant, or it is about to be gone.
+    /// The tenant does not exist, or is being deleted.
     NoTenant,
 }
 
-/// How changing a session went.
+/// The outcome of a change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionUpdate {
-    /// It is done; the session as it is now.
+    /// The changed session.
     Done(Box<Session>),
-    /// The same call was made before; the session as it is now.
+    /// The same call was made earlier; the current state of the session.
     Replayed(Box<Session>),
-    /// The call's name was used for another request.
+    /// The idempotency key was reused with another request.
     KeyReused,
-    /// Nothing changed.
+    /// The change is refused; nothing changed.
     Refused(SessionRefusal),
-    /// A quota of the tenant does not allow it.
+    /// A quota of the tenant refuses the change.
     OverQuota(OverQuota),
-    /// There is no such session.
+    /// The session does not exist.
     NoSession,
 }
 
-/// What is asked of a tenant's sessions, by when they were made.
+/// A page of a tenant's sessions, ordered by creation time, with filters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionListing {
-    /// Made at or after this time.
+    /// Created at or after this time.
     pub created_from: Option<Timestamp>,
-    /// Made at or before this time.
+    /// Created at or before this time.
     pub created_to: Option<Timestamp>,
-    /// Those that are attached to a store.
+    /// Only sessions with this store attached.
     pub store_id: Option<StoreId>,
-    /// Those of an agent.
+    /// Only sessions of this agent.
     pub agent_id: Option<String>,
-    /// Those of a version of it.
+    /// Only sessions of this version of the agent.
     pub agent_version: Option<i64>,
-    /// Whether those that are not archived are listed.
+    /// Whether to include sessions that are not archived.
     pub live: bool,
-    /// Whether those that are archived are listed.
+    /// Whether to include archived sessions.
     pub archived: bool,
-    /// Those with no store but these.
+    /// Only sessions whose stores are all among these.
     pub only: Option<Vec<StoreId>>,
-    /// Whether the first is the one made first.
+    /// Whether the oldest session is listed first.
     pub oldest_first: bool,
-    /// When the session before the first one wanted was made, and its id.
+    /// The creation time and id of the last session of the previous page.
     pub after: Option<(Timestamp, SessionId)>,
-    /// Sessions, at most.
+    /// Maximum number of sessions.
     pub limit: u32,
-    /// Bytes of their agents, at most; the first session is listed in any case.
+    /// Maximum bytes of the listed agents; the first session is always listed.
     pub max_agent_bytes: u64,
 }
 
 impl SessionListing {
-    /// Keeps the sessions that fit the page; answers the place of the last one if
-    /// others follow. One row more than `limit` tells whether any do.
+    /// Keeps the sessions that fit on the page; returns the position of the last one if
+    /// more follow. The query reads one row more than `limit` to detect that.
     pub(crate) fn fit(&self, found: &mut Vec<FoundSession>) -> Option<(Timestamp, SessionId)> {
         let mut left = self.max_agent_bytes;
         let mut fitting = 0;
@@ -284,7 +284,7 @@ impl SessionListing {
     }
 }
 
-/// A session that is asked for, before it is read.
+/// A session of a listing, before its row is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FoundSession {
     pub(crate) session_id: SessionId,
@@ -292,17 +292,17 @@ pub(crate) struct FoundSession {
     pub(crate) agent_bytes: u64,
 }
 
-/// A part of a listing of sessions.
+/// A page of a listing of sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionPage {
     /// The sessions.
     pub sessions: Vec<Session>,
-    /// Where the next part begins after; `None`: this is the last.
+    /// The position after which the next page starts; `None`: this is the last page.
     pub next: Option<(Timestamp, SessionId)>,
 }
 
 impl SessionPage {
-    /// The sessions in the order in which they were found.
+    /// Reads the sessions and keeps the order in which they were found.
     pub(crate) fn of(
         found: &[FoundSession],
         mut sessions: Vec<Session>,
@@ -318,18 +318,18 @@ impl SessionPage {
     }
 }
 
-/// When a session was used.
+/// A use of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionUse {
     /// The tenant.
     pub tenant_id: TenantId,
     /// The session.
     pub session_id: SessionId,
-    /// When.
+    /// The time of the use.
     pub used_at: Timestamp,
 }
 
-/// A call of a tool in a session.
+/// A tool call in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEvent {
     /// The tenant.
@@ -338,46 +338,46 @@ pub struct SessionEvent {
     pub session_id: SessionId,
     /// The event.
     pub event_id: EventId,
-    /// When the call was carried out.
+    /// When the call was executed.
     pub at: Timestamp,
     /// The tool's name.
     pub name: String,
     /// The call's input, without content.
     pub input: Map<String, Value>,
-    /// Where its paths led.
+    /// The target of its paths.
     pub place: Option<EventPlace>,
 }
 
-/// Where the paths of a call led.
+/// The target of a call's paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventPlace {
     /// The store.
     pub store_id: StoreId,
-    /// The path there; a directory's without a slash at its end.
+    /// The path in the store; for a directory, without a trailing slash.
     pub path: String,
-    /// The second one, of a call that has two.
+    /// The second path, for calls with two paths.
     pub new_path: Option<String>,
 }
 
-/// What is asked of a session's events.
+/// A page of a session's events, with filters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventListing {
     /// At or after this time.
     pub from: Option<Timestamp>,
     /// At or before this time.
     pub to: Option<Timestamp>,
-    /// Whether the last is listed first.
+    /// Whether the newest event is listed first.
     pub newest_first: bool,
-    /// Only those that led into these stores, or nowhere; `None`: all.
+    /// Only events in these stores or without a store; `None`: all events.
     pub only: Option<Vec<StoreId>>,
-    /// The event before the first one wanted: when it was, and its id.
+    /// The time and id of the last event of the previous page.
     pub after: Option<(Timestamp, EventId)>,
-    /// Events, at most.
+    /// Maximum number of events.
     pub limit: u32,
 }
 
 impl EventListing {
-    /// Whether an event is one of those that are asked for.
+    /// Whether an event matches the filters.
     pub fn asks_for(&self, event: &SessionEvent) -> bool {
         let place = (event.at, event.event_id);
         let is_after = self.after.is_none_or(|after| {
@@ -400,7 +400,7 @@ impl EventListing {
 /// Sessions of one tenant.
 #[async_trait]
 pub trait SessionIndex: Send + Sync {
-    /// Makes a session with its attachments, or nothing.
+    /// Creates a session with its attachments atomically.
     async fn create_session(
         &self,
         tenant_id: TenantId,
@@ -417,7 +417,7 @@ pub trait SessionIndex: Send + Sync {
         session_id: SessionId,
     ) -> Result<Option<Session>, IndexError>;
 
-    /// Lists sessions that are not deleted, by when they were made.
+    /// Lists sessions that are not deleted, ordered by creation time.
     async fn list_sessions(
         &self,
         tenant_id: TenantId,
@@ -433,9 +433,10 @@ pub trait SessionIndex: Send + Sync {
         idempotency: Option<&Idempotency>,
     ) -> Result<SessionUpdate, IndexError>;
 
-    /// Makes a session gone for every reader; `false`: there is no such session.
+    /// Marks a session as deleted, which hides it from every reader; `false`: it does
+    /// not exist.
     ///
-    /// Its rows go later, by the prune.
+    /// The prune job deletes its rows later.
     async fn delete_session(
         &self,
         tenant_id: TenantId,
@@ -443,7 +444,7 @@ pub trait SessionIndex: Send + Sync {
         audited: &Audited,
     ) -> Result<bool, IndexError>;
 
-    /// Lists the events of a session in the order of their times.
+    /// Lists the events of a session in order of time.
     async fn list_session_events(
         &self,
         tenant_id: TenantId,
@@ -451,13 +452,13 @@ pub trait SessionIndex: Send + Sync {
         listing: &EventListing,
     ) -> Result<Vec<SessionEvent>, IndexError>;
 
-    /// Writes events of any tenant, in one transaction, each of them once.
+    /// Writes events of any tenants in one transaction, each event once.
     ///
-    /// Those of a session or a store that was deleted meanwhile are dropped, and
-    /// those from before an erasure of their store.
+    /// Drops events of sessions and stores that were deleted in the meantime, and
+    /// events from before an erasure of their store.
     async fn flush_session_events(&self, events: &[SessionEvent]) -> Result<(), IndexError>;
 
-    /// Writes when sessions of any tenant were used, in one transaction, never
-    /// moving a time back.
+    /// Writes the last uses of sessions of any tenants in one transaction; never moves
+    /// a time back.
     async fn flush_session_use(&self, uses: &[SessionUse]) -> Result<(), IndexError>;
 }

@@ -1,11 +1,11 @@
-//! What becomes of a store when it is changed: the arithmetic.
+//! Computes the effect of changes on a store.
 
 use keepsake_core::Timestamp;
 use serde_json::Value;
 
 use crate::model::{AuditAction, Store, StoreChange};
 
-/// A store as its row says, and what the row says besides.
+/// A store with the internal fields of its row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoreRow {
     pub(crate) store: Store,
@@ -17,7 +17,7 @@ impl StoreRow {
     /// The row after a change.
     ///
     /// # Errors
-    /// How many pairs of metadata it would have, when that is more than it may.
+    /// The number of metadata pairs the store would have, if it exceeds the limit.
     pub(crate) fn changed(&self, change: &StoreChange) -> Result<Self, usize> {
         let mut row = self.clone();
         let store = &mut row.store;
@@ -34,7 +34,7 @@ impl StoreRow {
             };
         }
         let count = store.metadata.len();
-        // One that has too many, since the limit was another, may still lose some.
+        // A store that exceeds a lowered limit may still remove pairs.
         if count > change.metadata_pairs_limit && count > self.store.metadata.len() {
             return Err(count);
         }
@@ -47,7 +47,8 @@ impl StoreRow {
         if let Some(period) = change.expires_unused_after {
             let before = store.expires_unused_after;
             store.expires_unused_after = period;
-            // One that loses its own has its tenant's from now on, which may be shorter.
+            // A store that loses its own period uses the tenant's period, which may be
+            // shorter.
             let is_new_or_shorter = match (before, period) {
                 (Some(before), Some(period)) => period < before,
                 (before, period) => before != period,
@@ -59,7 +60,7 @@ impl StoreRow {
         Ok(row)
     }
 
-    /// What the audit calls the change from another row; `None`: nothing differs.
+    /// The audit action of the change from another row; `None`: the rows are equal.
     pub(crate) fn change_since(&self, before: &Self) -> Option<AuditAction> {
         let policy = |row: &Self| {
             (
@@ -77,7 +78,7 @@ impl StoreRow {
         }
     }
 
-    /// The row after archiving; one that is archived stays as it is.
+    /// The row after archiving; an archived store is unchanged.
     pub(crate) fn archived(&self, now: Timestamp) -> Self {
         let mut row = self.clone();
         if row.store.archived_at.is_none() {

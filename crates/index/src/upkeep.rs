@@ -1,5 +1,4 @@
-//! What keeps the two stores true to each other: names of blobs, recounts of
-//! counters, the end of rows that nothing needs any more.
+//! Upkeep: compares blobs with rows, recounts counters, and deletes expired rows.
 
 use std::collections::BTreeMap;
 
@@ -10,32 +9,32 @@ use crate::IndexError;
 use crate::commit::{CommitPlan, DirectoryDelta};
 use crate::directories::Directories;
 
-/// What the jobs and `keepsake verify` ask of the rows of every tenant.
+/// Access to the rows of every tenant, for the jobs and `keepsake verify`.
 #[async_trait]
 pub trait UpkeepIndex: Send + Sync {
-    /// The first `limit` rows that name a blob whose key follows `after`, in
-    /// the order of the keys.
+    /// The first `limit` rows that reference a blob with a key after `after`, ordered
+    /// by key.
     ///
-    /// Versions that name the same blob with the same size and hash are one.
-    /// Those of deleted stores are among them until they are purged.
+    /// Versions that reference the same blob with the same size and hash give one row.
+    /// Versions of deleted stores are included until they are purged.
     async fn named_blobs(&self, after: Option<&BlobKey>, limit: u32) -> Result<Vec<NamedBlob>, IndexError>;
 
-    /// Whether a version of a store that is not deleted names a blob.
+    /// Whether a version of a store that is not deleted references a blob.
     async fn blob_is_named(&self, key: &BlobKey) -> Result<bool, IndexError>;
 
-    /// The first stores after one that are not deleted, by tenant and id.
+    /// The next stores after a given one that are not deleted, by tenant and id.
     async fn stores_after(
         &self,
         after: Option<(TenantId, StoreId)>,
         limit: u32,
     ) -> Result<Vec<(TenantId, StoreId)>, IndexError>;
 
-    /// Counts what a store holds, beside what its counters say; `None`: there
-    /// is no such store, or it is deleted.
+    /// Counts a store's data and compares the result with its counters; `None`: the
+    /// store does not exist or is deleted.
     ///
-    /// Without `mends` it reads one state of the store and waits for nobody.
-    /// With it, it counts under the locks of tenant and store and writes what
-    /// it counted; what it answers was so before.
+    /// Without `mends`, it reads one snapshot of the store and takes no lock. With
+    /// `mends`, it counts under the locks of tenant and store and writes the result; it
+    /// returns the difference from before the write.
     async fn recount_store(
         &self,
         tenant_id: TenantId,
@@ -43,19 +42,19 @@ pub trait UpkeepIndex: Send + Sync {
         mends: bool,
     ) -> Result<Option<StoreCount>, IndexError>;
 
-    /// The first tenants after one, by id, that are not to go.
+    /// The next tenants after a given one, by id, without those being deleted.
     async fn tenants_after(&self, after: Option<TenantId>, limit: u32) -> Result<Vec<TenantId>, IndexError>;
 
-    /// Counts a tenant's stores and what they were granted, as
-    /// [`Self::recount_store`] does a store.
+    /// Counts a tenant's stores and their grants, in the same way as
+    /// [`Self::recount_store`].
     async fn recount_tenant(
         &self,
         tenant_id: TenantId,
         mends: bool,
     ) -> Result<Option<TenantCount>, IndexError>;
 
-    /// Removes records of calls made before a time, among the next `limit`
-    /// after one; with `is_dry` it only counts them.
+    /// Removes records of calls made before a time, among the next `limit` after a
+    /// given one; with `is_dry` it only counts them.
     async fn prune_calls(
         &self,
         after: Option<&CallKey>,
@@ -64,8 +63,8 @@ pub trait UpkeepIndex: Send + Sync {
         is_dry: bool,
     ) -> Result<PrunedCalls, IndexError>;
 
-    /// Removes at most `limit` rows from before a time; with `is_dry` it counts
-    /// them all. Answers how many.
+    /// Removes at most `limit` rows from before a time; with `is_dry` it counts all
+    /// such rows. Returns the number.
     async fn prune(
         &self,
         what: Prunable,
@@ -75,90 +74,91 @@ pub trait UpkeepIndex: Send + Sync {
     ) -> Result<u64, IndexError>;
 }
 
-/// A blob as a row names it.
+/// A blob reference in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedBlob {
     /// Its key.
     pub key: BlobKey,
-    /// Bytes it must have.
+    /// The expected size.
     pub size_bytes: u64,
-    /// The hash it must have; `None`: the row has none that is one.
+    /// The expected hash; `None`: the row's hash is invalid.
     pub sha256: Option<ContentHash>,
-    /// Whether readers may still ask for it: its store is not deleted.
+    /// Whether readers may still need it: its store is not deleted.
     pub is_live: bool,
 }
 
-/// The name of a recorded call.
+/// The key of a call record.
 pub type CallKey = (TenantId, [u8; 32]);
 
-/// What a batch of records of calls came to.
+/// The result of one batch of call records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrunedCalls {
-    /// Records that went, or would.
+    /// Records that were removed, or would be.
     pub rows: u64,
-    /// The last that was looked at; `None`: there are no more.
+    /// The last record that was read; `None`: there are no further records.
     pub last: Option<CallKey>,
 }
 
-/// Rows that are of no use after a while.
+/// Rows that expire after some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prunable {
-    /// Runs of jobs, by when they began.
+    /// Job runs, by start time.
     JobRuns,
     /// Entries of the change feed.
     ChangeFeed,
-    /// Replicas, by their last sign of life.
+    /// Replicas, by last heartbeat.
     Replicas,
-    /// Events of sessions, by when they were.
+    /// Session events, by time.
     SessionEvents,
-    /// Events of sessions that ended: archived before, or deleted.
+    /// Events of ended sessions, which were archived before the time or deleted.
     EventsOfEndedSessions,
-    /// Entries of the tenants' audits, by when they were written; the
-    /// operator's audit is kept for ever.
+    /// Entries of the tenants' audit logs, by time; the operator's audit log is kept
+    /// forever.
     Audit,
-    /// Attachments of sessions that ended.
+    /// Attachments of ended sessions.
     ResourcesOfEndedSessions,
-    /// Sessions that ended and that nothing belongs to any more.
+    /// Ended sessions without remaining events or attachments.
     EndedSessions,
 }
 
-/// A counter's value, and what was counted.
+/// A counter's stored value and its true value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counter {
-    /// What the row says.
+    /// The value in the row.
     pub recorded: i64,
-    /// What is there.
+    /// The counted value.
     pub counted: i64,
 }
 
 impl Counter {
-    /// Whether the row is wrong.
+    /// Whether the two values differ.
     pub const fn has_drifted(&self) -> bool {
         self.recorded != self.counted
     }
 }
 
-/// What a store holds, beside what its rows say of it.
+/// The recount of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreCount {
     /// Live memories.
     pub memory_count: Counter,
-    /// Their bytes.
+    /// Bytes of the live memories.
     pub live_bytes: Counter,
-    /// Versions kept.
+    /// Retained versions.
     pub version_count: Counter,
-    /// Bytes of the blobs that versions name.
+    /// Bytes of the blobs that versions reference.
     pub version_bytes: Counter,
-    /// Directories whose rows are wrong, missing or too many.
+    /// Directories with a wrong, missing or superfluous row.
     pub directories: Vec<DirPath>,
-    /// Live memories whose head is no version of the store; none is mended.
+    /// Live memories whose head is not a version of the store; a recount cannot repair
+    /// these.
     pub lost_heads: u64,
-    /// Bytes that it holds beyond those that its tenant granted it.
+    /// Bytes that the store holds beyond its grant.
     pub overdrawn_bytes: u64,
 }
 
 impl StoreCount {
-    /// Whether something is wrong that a recount mends.
+    /// Whether there is a difference that a recount repairs.
     pub fn has_drifted(&self) -> bool {
         let counters = [
             self.memory_count,
@@ -170,17 +170,17 @@ impl StoreCount {
     }
 }
 
-/// What a tenant has, beside what its row says of it.
+/// The recount of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TenantCount {
     /// Stores that are not deleted.
     pub store_count: Counter,
-    /// What they were granted together.
+    /// The sum of their grants.
     pub granted_bytes: Counter,
 }
 
 impl TenantCount {
-    /// Whether its row is wrong.
+    /// Whether a stored value is wrong.
     pub const fn has_drifted(&self) -> bool {
         self.store_count.has_drifted() || self.granted_bytes.has_drifted()
     }
@@ -196,7 +196,7 @@ pub(crate) struct Recorded {
     pub(crate) granted_bytes: i64,
 }
 
-/// A recount under way: the memories come in pages, then the rest.
+/// A recount in progress: memories are read in pages, then the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Recount {
     memories: CommitPlan,
@@ -208,17 +208,17 @@ impl Recount {
         self.memories.arrive(path, size_bytes);
     }
 
-    /// Every directory there must be.
+    /// The correct row of every directory.
     fn directories(&self) -> BTreeMap<DirPath, DirectoryDelta> {
         let mut directories = Directories::of(&self.memories.directories, &BTreeMap::new()).moved;
         directories.entry(DirPath::root()).or_default();
         directories
     }
 
-    /// Compares with the rows there are: `versions` are their number and the
-    /// bytes of the blobs they name.
+    /// Compares the counts with the stored rows; `versions` are their number and the
+    /// bytes of the referenced blobs.
     ///
-    /// Answers also what the wrong directories must be.
+    /// Also returns the correct rows of wrong directories.
     pub(crate) fn compare(
         self,
         recorded: Recorded,
@@ -248,13 +248,14 @@ impl Recount {
     }
 }
 
-/// Live memories that a recount reads at a time.
+/// Live memories per page of a recount.
 pub(crate) const MEMORIES_AT_ONCE: i64 = 1000;
 
-/// What a store's wrong directories must be; `None`: gone.
+/// The correct rows of a store's wrong directories; `None`: the row must be
+/// deleted.
 pub(crate) type Wrong = BTreeMap<DirPath, Option<DirectoryDelta>>;
 
-/// The place before the first key.
+/// A key before every other key.
 pub(crate) const FIRST_KEY: BlobKey = BlobKey {
     tenant_id: TenantId::from_uuid(uuid::Uuid::nil()),
     store_id: StoreId::from_uuid(uuid::Uuid::nil()),

@@ -1,12 +1,12 @@
 //! The next step of an erasure, the same on both databases.
 //!
-//! Rows go store by store. Of a store that goes as a whole, the purge of
-//! deleted stores takes batch after batch. Of a directory, the history is read
-//! in its order up to the place it had at the request; the memories found go
-//! first, with all that is known of them besides, so that nobody finds them any
-//! more, then the events of sessions that name where they stood, then their
-//! versions. After the stores come the records of idempotent
-//! calls, whose hashes would let a guess be confirmed.
+//! Rows are deleted store by store. For a whole store, the purge of deleted stores
+//! removes batch after batch. For a directory, the step reads the history in order,
+//! up to the last version at the time of the request. It first deletes the found
+//! memories with their related rows, so that reads no longer find them; then the
+//! session events that contain their paths; then their versions. After the stores,
+//! it deletes the records of idempotent calls, because their hashes could confirm a
+//! guess.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,30 +19,32 @@ use super::{Receipt, RowsErased, Selector};
 use crate::IndexError;
 use crate::commit::CommitPlan;
 
-/// Each memory has rows in several tables: a part of the rows of a batch.
+/// Each memory has rows in several tables, so a batch takes fewer memories than
+/// rows.
 const ROWS_OF_A_MEMORY: usize = 4;
 
-/// Where an erasure is. Ids, places and hashes of names: never a path.
+/// The cursor of an erasure. It has ids, sequence numbers and hashes, but never a
+/// path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Progress {
     phase: Phase,
-    /// Every store it is about.
+    /// All affected stores.
     stores: Vec<StoreId>,
-    /// The one it is at.
+    /// The index of the current store.
     current: usize,
-    /// Whether the store it is at goes as a whole.
+    /// Whether the current store is deleted as a whole.
     is_whole: bool,
-    /// Stores that went as a whole.
+    /// Stores that are deleted as a whole.
     whole: Vec<StoreId>,
-    /// Versions after this place are to be looked at,
+    /// The last version that was read.
     seq: i64,
-    /// up to this one, the last one there was when it was asked for.
+    /// The last version to read: the store's last version at the time of the request.
     through: i64,
-    /// Memories whose versions are to go next.
+    /// Memories whose versions are deleted next.
     pending: Vec<MemoryId>,
-    /// Records of calls after this one are to be looked at.
+    /// The last call record that was read.
     calls_after: Vec<u8>,
-    /// The name of the call that asked for it.
+    /// The key hash of the call that requested the erasure.
     call: Option<[u8; 32]>,
 }
 
@@ -55,7 +57,7 @@ enum Phase {
 }
 
 impl Progress {
-    /// The beginning.
+    /// The cursor at the start.
     pub(crate) fn new(stores: Vec<StoreId>, is_whole: bool, through: i64, call: Option<&[u8; 32]>) -> Self {
         Self {
             phase: Phase::Rows,
@@ -71,8 +73,8 @@ impl Progress {
         }
     }
 
-    /// The beginning of one that is about a store: what is left of a deleted one
-    /// goes as a whole.
+    /// The cursor at the start of an erasure of one store; a store that is already
+    /// deleted is erased as a whole.
     pub(crate) fn of_store(
         selector: &Selector,
         store_id: StoreId,
@@ -89,7 +91,7 @@ impl Progress {
         (selector, Self::new(vec![store_id], is_whole, seq, call))
     }
 
-    /// What is known of what goes before any of it went.
+    /// The receipt before any deletion.
     pub(crate) fn receipt(&self) -> Receipt {
         Receipt {
             memory_store_ids: self.stores.clone(),
@@ -97,7 +99,7 @@ impl Progress {
         }
     }
 
-    /// As the erasure's row holds it.
+    /// The cursor as the erasure's row stores it.
     pub(crate) fn to_text(&self) -> Result<String, IndexError> {
         serde_json::to_string(self).map_err(|_| IndexError::Corrupt {
             table: "erasure",
@@ -105,7 +107,7 @@ impl Progress {
         })
     }
 
-    /// Stores of which a directory goes, and the rest stays.
+    /// Stores that keep the data outside of the directory.
     fn in_part(&self) -> Vec<StoreId> {
         let stores = self.stores.iter().copied();
         stores.filter(|store_id| !self.whole.contains(store_id)).collect()
@@ -124,7 +126,8 @@ impl Progress {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) erasure_id: ErasureId,
-    /// The directory below which memories go; `None`: cleared, or whole stores go.
+    /// The directory whose memories are deleted; `None`: cleared, or whole stores are
+    /// deleted.
     pub(crate) below: Option<DirPath>,
     pub(crate) progress: Progress,
     pub(crate) receipt: Receipt,
@@ -150,7 +153,7 @@ impl Open {
         })
     }
 
-    /// Whether the selector is needed any longer.
+    /// Whether the selector is still needed.
     pub(crate) fn selects_more(&self) -> bool {
         self.progress.phase == Phase::Rows
     }
@@ -164,7 +167,7 @@ impl Open {
     }
 }
 
-/// Rows that one batch of a store's purge took.
+/// Rows that one batch of a store's purge deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Purged {
     pub(crate) versions: u64,
@@ -178,13 +181,13 @@ pub(crate) struct Purged {
     pub(crate) stores: u64,
     /// Blobs queued.
     pub(crate) blobs: u64,
-    /// Bytes that the versions brought.
+    /// Bytes of content that the versions introduced.
     pub(crate) bytes: u64,
     pub(crate) is_done: bool,
 }
 
 impl Purged {
-    /// Counts what the statement of a table took, in the purge's order.
+    /// Adds the count of one table, in the purge's order.
     pub(crate) const fn count(&mut self, table: usize, rows: u64) {
         let counted = match table {
             0 => &mut self.versions,
@@ -211,36 +214,37 @@ impl Purged {
     }
 }
 
-/// Memories whose rows were taken.
+/// Memories whose rows were deleted.
 #[derive(Debug, Default)]
 pub(crate) struct TakenMemories {
     pub(crate) memories: u64,
-    /// Where the live ones stood, and their sizes.
+    /// The paths and sizes of the live ones.
     pub(crate) live: Vec<(MemoryPath, u64)>,
     pub(crate) access_times: u64,
     pub(crate) search_documents: u64,
 }
 
-/// A version whose row was taken.
+/// A version whose row was deleted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TakenVersion {
     pub(crate) blob_id: Option<Uuid>,
     pub(crate) size_bytes: Option<i64>,
 }
 
-/// One open transaction of a tenant, and what a step does in it.
+/// An open transaction of a tenant, with the operations of a step.
 #[async_trait]
 pub(crate) trait Ground: Send {
-    /// Makes a store gone for every reader, if it is not.
+    /// Marks a store as deleted, which hides it from every reader. Idempotent.
     async fn end_store(&mut self, store_id: StoreId, now: Timestamp) -> Result<(), IndexError>;
 
-    /// Takes a batch off a deleted store; its blobs are queued, never due.
+    /// Deletes a batch of a deleted store's rows; its blobs are queued for the erasure,
+    /// not for the drain.
     async fn purge_store(&mut self, store_id: StoreId, limit: i64) -> Result<Purged, IndexError>;
 
-    /// Makes every queued blob of a store the erasure's.
+    /// Assigns every queued blob of a store to the erasure.
     ///
-    /// `with_orphans` includes orphans; only for a deleted store. In a live one a
-    /// slow commit must still find them condemned.
+    /// `with_orphans` includes orphans; allowed only for a deleted store. In a live
+    /// store, a slow commit must still find them condemned.
     async fn claim_blobs(
         &mut self,
         store_id: StoreId,
@@ -248,8 +252,8 @@ pub(crate) trait Ground: Send {
         with_orphans: bool,
     ) -> Result<(), IndexError>;
 
-    /// Versions of a store after a place up to another, in their order: place,
-    /// memory, and whether it stood below the directory.
+    /// The versions of a store in a range of sequence numbers, in order: sequence
+    /// number, memory, and whether the path was below the directory.
     async fn versions(
         &mut self,
         store_id: StoreId,
@@ -258,22 +262,22 @@ pub(crate) trait Ground: Send {
         limit: i64,
     ) -> Result<Vec<(i64, Uuid, bool)>, IndexError>;
 
-    /// Takes the lock of a store's commits; `None`: there is none, else
-    /// whether it is deleted.
+    /// Takes the lock of a store's commits, and returns whether the store is deleted;
+    /// `None`: the store does not exist.
     async fn lock_store(&mut self, store_id: StoreId) -> Result<Option<bool>, IndexError>;
 
-    /// Removes memories, and what is known of them beside their versions.
+    /// Deletes memories and their related rows except versions.
     async fn take_memories(
         &mut self,
         store_id: StoreId,
         memories: &[Uuid],
     ) -> Result<TakenMemories, IndexError>;
 
-    /// Moves the directories that a plan says.
+    /// Applies a plan's changes of directories.
     async fn move_directories(&mut self, store_id: StoreId, plan: &CommitPlan) -> Result<(), IndexError>;
 
-    /// Removes events of sessions that name where versions of memories stood, at
-    /// most `limit`.
+    /// Deletes session events that contain paths of the memories' versions, at most
+    /// `limit`.
     async fn take_events_of(
         &mut self,
         store_id: StoreId,
@@ -281,8 +285,8 @@ pub(crate) trait Ground: Send {
         limit: i64,
     ) -> Result<u64, IndexError>;
 
-    /// Removes events of sessions that name a directory, or what is below it, at
-    /// most `limit`.
+    /// Deletes session events that contain a directory or a path below it, at most
+    /// `limit`.
     async fn take_events_below(
         &mut self,
         store_id: StoreId,
@@ -290,7 +294,7 @@ pub(crate) trait Ground: Send {
         limit: i64,
     ) -> Result<u64, IndexError>;
 
-    /// Removes versions of memories, at most `limit`.
+    /// Deletes versions of memories, at most `limit`.
     async fn take_versions(
         &mut self,
         store_id: StoreId,
@@ -298,7 +302,7 @@ pub(crate) trait Ground: Send {
         limit: i64,
     ) -> Result<Vec<TakenVersion>, IndexError>;
 
-    /// Queues those of `blobs` that no version names any more, and answers them.
+    /// Queues the unreferenced ones of `blobs`, and returns them.
     async fn condemn(
         &mut self,
         store_id: StoreId,
@@ -306,12 +310,12 @@ pub(crate) trait Ground: Send {
         blobs: &[Uuid],
     ) -> Result<Vec<Uuid>, IndexError>;
 
-    /// Takes memories, their bytes, versions and their bytes off the store's
-    /// counters, and moves its purge epoch.
+    /// Subtracts memories, their bytes, versions and their bytes from the store's
+    /// counters, and changes its purge epoch.
     async fn count(&mut self, store_id: StoreId, taken: [i64; 4]) -> Result<(), IndexError>;
 
-    /// Removes records of calls about what is gone from these stores, among the
-    /// next `limit` of the tenant; `None`: those were the last.
+    /// Deletes call records about deleted objects of these stores, among the tenant's
+    /// next `limit` records; `None`: these were the last records.
     async fn take_calls(
         &mut self,
         stores: &[StoreId],
@@ -319,11 +323,11 @@ pub(crate) trait Ground: Send {
         limit: i64,
     ) -> Result<(u64, Option<Vec<u8>>), IndexError>;
 
-    /// Forgets what the request of a call was.
+    /// Clears the request hash of a call record.
     async fn forget_request(&mut self, scope_sha256: &[u8]) -> Result<(), IndexError>;
 }
 
-/// Takes one step.
+/// Executes one step.
 pub(crate) async fn advance(
     ground: &mut dyn Ground,
     open: &mut Open,
@@ -349,7 +353,7 @@ async fn erase_of_stores(
     let progress = &mut open.progress;
     let Some(store_id) = progress.stores.get(progress.current).copied() else {
         progress.phase = Phase::Calls;
-        // Nothing is left that it selects.
+        // The selection is fully deleted.
         open.below = None;
         open.receipt.begin("idempotency_records", now);
         return Ok(());
@@ -364,7 +368,7 @@ async fn erase_of_stores(
     Ok(())
 }
 
-/// Takes the next rows of a store that goes; answers whether it is gone.
+/// Deletes the next rows of a whole store; returns whether the store is gone.
 async fn erase_whole(
     ground: &mut dyn Ground,
     open: &mut Open,
@@ -390,7 +394,8 @@ async fn erase_whole(
     Ok(purged.is_done)
 }
 
-/// Takes the next memories or versions; answers whether the store is through.
+/// Deletes the next memories or versions below the directory; returns whether the
+/// store is finished.
 async fn erase_below(
     ground: &mut dyn Ground,
     open: &mut Open,
@@ -399,15 +404,15 @@ async fn erase_below(
     limit: u32,
 ) -> Result<bool, IndexError> {
     if open.progress.pending.is_empty() {
-        // Without the store's lock: versions up to the last one are as they are.
+        // Needs no store lock: versions up to the last one do not change.
         let found = find(ground, &mut open.progress, store_id, below, limit).await?;
         if found.is_empty() {
             let is_through = open.progress.seq >= open.progress.through;
             if !is_through || !take_events_below(ground, open, store_id, below, limit).await? {
                 return Ok(false);
             }
-            // Blobs that retention or a redaction queued before: no row says any
-            // more which paths they had.
+            // Blobs that retention or a redaction queued earlier: no row has their
+            // paths any longer.
             ground.claim_blobs(store_id, open.erasure_id, false).await?;
             return Ok(true);
         }
@@ -418,7 +423,7 @@ async fn erase_below(
     Ok(false)
 }
 
-/// The memories that the next part of a store's history finds below.
+/// The memories below the directory in the next part of the store's history.
 async fn find(
     ground: &mut dyn Ground,
     progress: &mut Progress,
@@ -454,7 +459,7 @@ async fn take_memories(
     store_id: StoreId,
 ) -> Result<(), IndexError> {
     if ground.lock_store(store_id).await? != Some(false) {
-        // Deleted meanwhile: then all of it goes.
+        // The store was deleted in the meantime, so it is erased as a whole.
         open.progress.is_whole = true;
         open.progress.pending.clear();
         return Ok(());
@@ -471,7 +476,8 @@ async fn take_memories(
     Ok(())
 }
 
-/// Takes events that name what stood below; answers whether those were the last.
+/// Deletes events that contain paths below the directory; returns whether these
+/// were the last.
 async fn take_events_below(
     ground: &mut dyn Ground,
     open: &mut Open,
@@ -499,7 +505,8 @@ async fn take_versions(
         return Ok(());
     }
     let limit = i64::from(limit.max(1));
-    // First: only the versions tell where else the memories stood.
+    // Events come first, because the versions are the only record of the memories'
+    // other paths.
     let events = ground
         .take_events_of(store_id, &open.progress.pending(), limit)
         .await?;

@@ -1,4 +1,4 @@
-//! What becomes of a session when it is changed: the arithmetic.
+//! Computes the effect of changes on a session.
 
 use keepsake_core::slug::slug_of;
 use keepsake_core::{ResourceId, StoreId, Timestamp};
@@ -7,57 +7,57 @@ use serde_json::Value;
 use super::{Access, Attachment, NewAttachment, NewSession, Session, SessionLimits};
 use crate::model::{AuditAction, AuditObject, Audited};
 
-/// Stores that are attached to a session, at most.
+/// Maximum number of stores attached to a session.
 pub const MOST_ATTACHMENTS: usize = 8;
 
-/// How a session is to change.
+/// A change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionChange {
-    /// What is to change.
+    /// The change.
     pub detail: Detail,
-    /// The only stores that the caller sees; `None`: all of the tenant's.
+    /// The stores that the caller may access; `None`: all of the tenant's.
     pub only: Option<Vec<StoreId>>,
-    /// The tenant's quotas; a session over one may still shrink.
+    /// The tenant's quotas; a session that exceeds a quota may still shrink.
     pub limits: SessionLimits,
-    /// When, and by whom.
+    /// The time and the actor.
     pub audited: Audited,
 }
 
-/// What of a session is to change.
+/// The kind of change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
-    /// What it is called and told of it; `None` leaves a field as it is.
+    /// A change of title or metadata; `None` leaves a field unchanged.
     Describe {
-        /// What it is called.
+        /// The title.
         title: Option<String>,
-        /// Metadata to set, or with `None` to remove.
+        /// Metadata to set, or to remove with `None`.
         metadata: Vec<(String, Option<String>)>,
-        /// Pairs of metadata it may have afterwards.
+        /// Maximum number of metadata pairs after the change.
         metadata_pairs_limit: usize,
     },
-    /// It takes no calls from now on.
+    /// Archives the session, which then refuses calls.
     Archive,
-    /// A store is attached.
+    /// Attaches a store.
     Attach(NewAttachment),
-    /// An attachment is changed; `None` leaves a field as it is.
+    /// Changes an attachment; `None` leaves a field unchanged.
     Reattach {
-        /// Which.
+        /// The attachment.
         name: AttachmentName,
-        /// What the session may do with it.
+        /// The session's access to the store.
         access: Option<Access>,
-        /// What the agent is told about it.
+        /// Instructions for the agent about the store.
         instructions: Option<String>,
     },
-    /// A store is attached no longer.
+    /// Detaches a store.
     Detach(AttachmentName),
 }
 
-/// By what an attachment is named.
+/// A reference to an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentName {
-    /// Its own id.
+    /// By the attachment's id.
     Resource(ResourceId),
-    /// The store's.
+    /// By the store's id.
     Store(StoreId),
 }
 
@@ -70,36 +70,36 @@ impl AttachmentName {
     }
 }
 
-/// Why a session was not changed.
+/// The reason why a change of a session was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionRefusal {
-    /// It is archived.
+    /// The session is archived.
     Archived,
-    /// It would have too many pairs of metadata.
+    /// The session would have too many metadata pairs.
     TooManyPairs {
-        /// How many it would have.
+        /// The number of pairs it would have.
         count: usize,
     },
     /// The store cannot be attached.
     Attachment(AttachmentRefusal),
-    /// It has no such attachment.
+    /// The session has no such attachment.
     NoAttachment,
 }
 
-/// Why a store cannot be attached.
+/// The reason why a store cannot be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentRefusal {
-    /// There is no such store.
+    /// The store does not exist.
     NoStore,
     /// The store is archived.
     StoreArchived,
-    /// It is attached already.
+    /// The store is already attached.
     Attached,
-    /// [`MOST_ATTACHMENTS`] are.
+    /// The session already has [`MOST_ATTACHMENTS`] attachments.
     TooMany,
 }
 
-/// What an attachment takes of its store.
+/// The fields of a store that its attachment copies or checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoreToAttach {
     pub(crate) name: String,
@@ -108,7 +108,7 @@ pub(crate) struct StoreToAttach {
 }
 
 impl NewSession {
-    /// The session without any attachment.
+    /// The new session without attachments.
     pub(crate) fn bare(&self) -> Session {
         Session {
             session_id: self.session_id,
@@ -127,9 +127,9 @@ impl NewSession {
 }
 
 impl SessionChange {
-    /// Names the action and its object for the audit.
+    /// The action and object of the audit entry.
     ///
-    /// The object of a change of an attachment is the session, with the store.
+    /// For a change of an attachment, the object is the session, with the store.
     pub(crate) fn audited_as(&self, before: &Session) -> (AuditAction, AuditObject) {
         let session_id = before.session_id.uuid();
         let of_store = |store_id| AuditObject::in_store(session_id, store_id);
@@ -147,7 +147,8 @@ impl SessionChange {
         }
     }
 
-    /// Whether it ends something, and is never refused for a quota.
+    /// Whether the change ends something; such a change is never refused because of a
+    /// quota.
     pub(crate) const fn ends_something(&self) -> bool {
         match &self.detail {
             Detail::Archive | Detail::Detach(_) => true,
@@ -155,7 +156,7 @@ impl SessionChange {
         }
     }
 
-    /// The store that is to be attached.
+    /// The store to attach.
     pub(crate) const fn store_id(&self) -> Option<StoreId> {
         match &self.detail {
             Detail::Attach(new) => Some(new.store_id),
@@ -164,10 +165,12 @@ impl SessionChange {
     }
 }
 
-/// Whether a credential that sees only some stores sees a session of `stores`.
+/// Whether a credential that is restricted to some stores may access a session with
+/// `stores`.
 ///
-/// It sees one that has stores, all of them its own. A session without stores may
-/// be anybody's, and whatever is attached to it next may be foreign.
+/// It may if the session has stores and the credential may access all of them. A
+/// session without stores may belong to anyone, and its next attachment may be a
+/// store outside the restriction.
 pub fn sees_session_of(only: Option<&[StoreId]>, stores: impl IntoIterator<Item = StoreId>) -> bool {
     let Some(only) = only else {
         return true;
@@ -177,13 +180,13 @@ pub fn sees_session_of(only: Option<&[StoreId]>, stores: impl IntoIterator<Item 
 }
 
 impl Session {
-    /// Whether a credential that sees only some stores sees the session.
+    /// Whether a credential that is restricted to some stores may access the session.
     pub fn is_within(&self, only: Option<&[StoreId]>) -> bool {
         let stores = self.attachments.iter().map(|attachment| attachment.store_id);
         sees_session_of(only, stores)
     }
 
-    /// Attaches a store; `store` is what was found of it.
+    /// Attaches a store; `store` is the result of its lookup.
     pub(crate) fn attach(
         &mut self,
         new: &NewAttachment,
@@ -217,8 +220,8 @@ impl Session {
         Ok(())
     }
 
-    /// The session after a change; `store` is what was found of the one to be
-    /// attached.
+    /// The session after a change; `store` is the result of the lookup of the store to
+    /// attach.
     pub(crate) fn changed(
         &self,
         change: &SessionChange,
@@ -255,13 +258,13 @@ impl Session {
         Ok(session)
     }
 
-    /// The attachments that a session had not, or had otherwise.
+    /// The attachments that are new or changed since `before`.
     pub(crate) fn attached_since(&self, before: &Self) -> impl Iterator<Item = &Attachment> {
         let attachments = self.attachments.iter();
         attachments.filter(|attachment| !before.attachments.contains(attachment))
     }
 
-    /// The attachments that a later state of the session has not.
+    /// The attachments that `after` no longer has.
     pub(crate) fn detached_by(&self, after: &Self) -> impl Iterator<Item = ResourceId> {
         let ids = self.attachments.iter().map(|attachment| attachment.resource_id);
         ids.filter(|id| after.attachment(AttachmentName::Resource(*id)).is_none())
@@ -284,7 +287,7 @@ impl Session {
             };
         }
         let count = self.metadata.len();
-        // One that has too many, since the limit was another, may still lose some.
+        // A session that exceeds a lowered limit may still remove pairs.
         if count > pairs_limit && count > before {
             return Err(SessionRefusal::TooManyPairs { count });
         }
