@@ -1,4 +1,5 @@
-//! Commits of any changes: one call of `commit_changes`, which also says why it refuses.
+//! Commits of any changes: one call of the function `commit_changes`, which also
+//! returns the reason of a refusal.
 
 use async_trait::async_trait;
 use keepsake_core::{DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
@@ -15,7 +16,7 @@ use crate::model::{
 };
 use crate::{IndexError, MemoryIndex};
 
-/// The changes of a commit, a column at a time.
+/// The changes of a commit, as one array per column.
 #[derive(Default)]
 struct ChangeColumns<'a> {
     op: Vec<&'static str>,
@@ -72,7 +73,7 @@ impl<'a> ChangeColumns<'a> {
     }
 }
 
-/// How the directories move, a column at a time.
+/// The changes of directories, as one array per column.
 #[derive(Default)]
 struct DirectoryColumns<'a> {
     path: Vec<&'a str>,
@@ -104,7 +105,7 @@ impl<'a> DirectoryColumns<'a> {
     }
 }
 
-/// Makes a commit, alone or as a part of a transaction.
+/// Executes a commit, by itself or as a part of a transaction.
 pub(super) async fn commit_on(
     executor: impl PgExecutor<'_>,
     tenant_id: TenantId,
@@ -171,7 +172,7 @@ pub(super) async fn commit_on(
     outcome_of(&row)
 }
 
-/// How the function says that a commit ended.
+/// Reads the outcome of a commit from the function's result.
 fn outcome_of(row: &PgRow) -> Result<CommitOutcome, IndexError> {
     let path = || row.try_get::<String, _>(3);
     let memory_id = || row.try_get(2).map(MemoryId::from_uuid);

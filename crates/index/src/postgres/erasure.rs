@@ -1,4 +1,4 @@
-//! Erasures: requests of a tenant, steps of the jobs.
+//! Erasures: requests of tenants, and steps of the jobs.
 
 mod step;
 
@@ -29,25 +29,26 @@ use crate::statements::{
 use crate::{ErasureIndex, IndexError};
 use step::Step;
 
-/// Stores of a tenant that have all these pairs of metadata.
+/// Selects a tenant's stores that have all of these metadata pairs.
 const STORES_WITH: &str =
     "SELECT store_id FROM store WHERE tenant_id = $1 AND metadata @> $2 ORDER BY store_id";
 
-/// Erasures of a tenant, newest first, of all or of some stores.
+/// Selects erasures of a tenant, newest first, for all or some stores.
 const LIST_ERASURES: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, \
     attempts, error FROM erasure WHERE tenant_id = $1 AND id < $2 \
     AND ($3::uuid[] IS NULL OR store_id = ANY($3)) ORDER BY id DESC LIMIT $4";
 
-/// An erasure that has not ended, for the one who works on it.
+/// Locks an open erasure for its worker.
 const LOCK_ERASURE: &str = "SELECT selector, cursor, counts FROM erasure \
     WHERE tenant_id = $1 AND id = $2 AND ended_at IS NULL FOR UPDATE";
 
-/// Whether a blob waits for its removal that this erasure has queued, or another
-/// one in the same stores.
+/// Whether this erasure, or another one in the same stores, has queued blobs that
+/// are not deleted yet.
 const HAS_BLOBS_LEFT: &str = "SELECT EXISTS (SELECT FROM blob_deletion WHERE erasure_id = $2) \
     OR EXISTS (SELECT FROM blob_deletion WHERE tenant_id = $1 AND store_id = ANY($3) AND erasure_id IS NOT NULL)";
 
-/// Those of a store's blobs that no version names and that are not queued.
+/// Selects the blobs of a store, out of the given ones, that are neither referenced
+/// by a version nor queued.
 const FORGOTTEN_BLOBS: &str = "SELECT b.blob_id FROM unnest($3::uuid[]) AS b(blob_id) \
     WHERE NOT EXISTS (SELECT FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
             AND v.version_id = b.blob_id AND v.blob_id = b.blob_id) \
@@ -256,13 +257,13 @@ impl ErasureIndex for PostgresIndex {
         Ok(forgotten.into_iter().map(VersionId::from_uuid).collect())
     }
 
-    /// What a deleted row leaves in the tables' files is no query's to see, and
-    /// the database's own vacuum's to give back.
+    /// Does nothing: queries cannot see remains of deleted rows in the database files,
+    /// and the database's own vacuum reclaims them.
     async fn overwrite_deleted(&self) -> Result<(), IndexError> {
         Ok(())
     }
 
-    /// The database's own log is its operator's to keep and to remove.
+    /// Does nothing: the database's operator manages its log.
     async fn empty_log(&self) -> Result<bool, IndexError> {
         Ok(true)
     }
@@ -325,7 +326,8 @@ impl ErasureIndex for PostgresIndex {
     }
 }
 
-/// What is to go by a request, and where its work begins; `None`: no such store.
+/// The selection of a request, and the cursor at the start of its work; `None`: the
+/// store does not exist.
 async fn settle(
     transaction: &mut Tx,
     tenant_id: TenantId,

@@ -1,4 +1,4 @@
-//! Expiry of what nobody uses.
+//! Expiry of unused memories.
 
 use async_trait::async_trait;
 use keepsake_core::limits::LimitOverrides;
@@ -21,15 +21,16 @@ use crate::statements::expiry::{
 };
 use crate::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
 
-/// Memories by their ids, with their last signs of life. Which of them live is
-/// not asked for: the condition of an index that has not the whole key.
+/// Selects memories by id, with their last signs of life. The statement has no
+/// condition on live memories, because that would match a partial index without the
+/// whole key.
 const HEADS: &str = "SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, \
     m.claimed_by, m.claimed_until, m.pinned, m.updated_at, \
     (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
         AND a.memory_id = m.memory_id), m.deleted_at IS NULL \
     FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = ANY($3)";
 
-/// The lock of a store's commits.
+/// Takes the lock of a store's commits.
 const LOCK_STORE: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE";
 
 #[async_trait]
@@ -107,7 +108,7 @@ impl ExpiryIndex for PostgresIndex {
 
     async fn expire(&self, tenant_id: TenantId, expiration: &Expiration) -> Result<u64, IndexError> {
         let mut transaction = self.begin(tenant_id).await?;
-        // What is asked next sees all that was committed before the lock was had.
+        // The following statements see every commit from before the lock was acquired.
         sqlx::query(LOCK_STORE)
             .bind(tenant_id.uuid())
             .bind(expiration.store_id.uuid())
@@ -150,7 +151,7 @@ impl ExpiryIndex for PostgresIndex {
     }
 }
 
-/// The period that holds in a store; `None`: there is no such store.
+/// The effective period of a store; `None`: the store does not exist.
 async fn period(
     transaction: &mut Tx,
     tenant_id: TenantId,
@@ -210,8 +211,8 @@ async fn heads(
         .collect()
 }
 
-/// Reads a life whose columns begin at `first`: pinned, last write, last sign
-/// beside a read.
+/// Reads a life from the columns that begin at `first`: pinned, last write, last
+/// sign of life recorded with a read.
 fn life_of(row: &PgRow, memory_id: MemoryId, first: usize) -> Result<Life, IndexError> {
     let (written_at, active_at): (i64, Option<i64>) = (row.try_get(first + 1)?, row.try_get(first + 2)?);
     Ok(Life {

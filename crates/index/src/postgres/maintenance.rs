@@ -10,18 +10,18 @@ use crate::statements::upkeep::{DELETION_FAILED, DUE_DELETIONS};
 use crate::{IndexError, MaintenanceIndex};
 
 /// Locks stores against the removal of their memories' rows, which takes the
-/// store's row `FOR UPDATE`: a row that is written under this lock is seen and
-/// removed by a removal that comes after it. Commits take another lock and do
-/// not wait. In the order of everything that locks several stores.
+/// store's row `FOR UPDATE`. A later removal therefore sees and deletes a row that
+/// was written under this lock. Commits take another lock and do not wait. Several
+/// stores are always locked in the same order.
 const LOCK_STORES_AGAINST_REMOVAL: &str = "SELECT FROM store s \
     WHERE (s.tenant_id, s.store_id) IN (SELECT * FROM unnest($1::uuid[], $2::uuid[])) AND s.deleted_at IS NULL \
     ORDER BY s.tenant_id, s.store_id FOR KEY SHARE";
 
-/// Takes removed blobs off the queue while the run has its lease; answers
-/// whether it has. An orphan becomes a tombstone.
+/// Removes deleted blobs from the queue while the run holds its lease; returns
+/// whether it does. An orphan becomes a tombstone.
 ///
-/// The lease's row is locked, so that no other run can take the job meanwhile.
-/// All parts of the statement see the queue as it was before.
+/// The lease's row is locked, so that no other run can acquire the lease in the
+/// meantime. All parts of the statement see the queue as it was before.
 const DELETIONS_DONE: &str = "WITH held AS ( \
         SELECT 1 FROM job WHERE name = $6 AND fence = $7 AND owner IS NOT NULL FOR SHARE \
     ), allowed AS (SELECT $6::text IS NULL OR EXISTS (SELECT FROM held) AS yes), \
@@ -41,7 +41,7 @@ const DELETIONS_DONE: &str = "WITH held AS ( \
 impl MaintenanceIndex for PostgresIndex {
     async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError> {
         let mut sorted: Vec<_> = rows.iter().collect();
-        // One order for every replica: two flushes never wait for each other in a ring.
+        // Every replica uses the same order, so two flushes cannot deadlock.
         sorted.sort_by_key(|row| (row.tenant_id, row.store_id, row.memory_id));
         let tenants: Vec<_> = sorted.iter().map(|row| row.tenant_id.uuid()).collect();
         let stores: Vec<_> = sorted.iter().map(|row| row.store_id.uuid()).collect();
@@ -89,7 +89,7 @@ impl MaintenanceIndex for PostgresIndex {
         let tenants: Vec<_> = uses.iter().map(|used| used.tenant_id.uuid()).collect();
         let keys: Vec<_> = uses.iter().map(|used| used.api_key_id.uuid()).collect();
         let times: Vec<_> = uses.iter().map(|used| used.used_at.as_micros()).collect();
-        // Locked in one order by every replica; the lock sees what another wrote.
+        // Every replica locks in the same order; the lock sees the writes of others.
         sqlx::query(
             "WITH u AS (SELECT t, id, max(at) AS at FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) \
                  AS u(t, id, at) GROUP BY t, id), \
@@ -112,14 +112,15 @@ impl MaintenanceIndex for PostgresIndex {
 
     async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
         let mut transaction = self.jobs.begin(None).await?;
-        // The lock that commits take: one that names the blob has either
-        // landed already and is seen below, or comes later and is refused.
+        // The lock of commits: a commit that references the blob either has landed and
+        // is visible below, or comes later and is refused.
         sqlx::query("SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE")
             .bind(key.tenant_id.uuid())
             .bind(key.store_id.uuid())
             .execute(&mut *transaction)
             .await?;
-        // A blob is named by the version that brought it, or by one that shares it.
+        // A blob is referenced by the version that introduced it, or by one that shares
+        // it.
         let condemned = sqlx::query(
             "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
              SELECT $1, $2, $3, $4, 0, 'orphan' WHERE NOT EXISTS ( \

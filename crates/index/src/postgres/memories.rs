@@ -1,4 +1,4 @@
-//! Memories by id, lists of them, and their pins: a function each.
+//! Memories by id, lists of them, and their pins; one database function for each.
 
 use keepsake_core::{DirPath, MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::Row;
@@ -116,7 +116,7 @@ impl PostgresIndex {
     }
 }
 
-/// The store's state, which leads the rows of several functions.
+/// Reads the store's state from the first columns of several functions' results.
 pub(super) fn store_state_of(row: &PgRow) -> Result<StoreState, IndexError> {
     let archived_at: Option<i64> = row.try_get(0)?;
     Ok(StoreState {
@@ -125,7 +125,7 @@ pub(super) fn store_state_of(row: &PgRow) -> Result<StoreState, IndexError> {
     })
 }
 
-/// Reads when memories of a store expire, from two columns that begin at `first`.
+/// Reads the expiry of a store's memories from two columns that begin at `first`.
 pub(super) fn expiry_of(row: &PgRow, first: usize) -> Result<Expiry, IndexError> {
     Ok(Expiry {
         unused_after_secs: row.try_get::<Option<i64>, _>(first)?.map(unsigned),

@@ -1,10 +1,10 @@
 //! The index on Postgres.
 //!
-//! Reads and commits of the request path are functions of the database, one
-//! round trip each, that set the tenant for their transaction; row-level
-//! security makes a query that forgets its tenant find nothing. Two pools: the
-//! app's sessions run as `keepsake_app`, which sees one tenant at a time, the
-//! jobs' and the operator's as `keepsake_jobs`, which may cross tenants.
+//! Reads and commits of the request path are database functions with one round trip
+//! each. They set the tenant for their transaction, and row-level security hides
+//! every row from a query without a tenant. There are two roles: connections for
+//! requests run as `keepsake_app`, which sees one tenant at a time; connections for
+//! jobs and the operator run as `keepsake_jobs`, which may access all tenants.
 
 mod audit;
 mod commit;
@@ -40,24 +40,25 @@ pub use pool::Pool;
 use pool::{Connection, PoolOptions, Tx};
 pub(crate) use pool::{Failure, is_connection_lost};
 
-/// How to reach the database.
+/// Connection options.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// URL of the sessions that serve requests.
+    /// URL of the connections for requests.
     pub url: String,
-    /// URL of the sessions of jobs and operator; the app's where unset.
+    /// URL of the connections for jobs and the operator; by default, the URL for
+    /// requests.
     pub jobs_url: Option<String>,
-    /// Connections that serve requests, at most.
+    /// Maximum number of connections for requests.
     pub max_connections: u32,
     /// How long a request waits for a connection.
     pub acquire_timeout: Duration,
-    /// How long a request waits for the answer to one statement. Then the
-    /// connection is closed; the server gives up the statement a little sooner.
+    /// How long a request waits for the result of one statement. After that, the
+    /// connection is closed; the server cancels the statement slightly earlier.
     pub call_timeout: Duration,
 }
 
 impl PostgresOptions {
-    /// The defaults, for a URL.
+    /// The default options for a URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -74,35 +75,35 @@ impl PostgresOptions {
 pub struct PostgresIndex {
     /// Requests of tenants.
     app: Pool,
-    /// The batches of jobs, which may take long.
+    /// Batches of jobs, which may take long.
     jobs: Pool,
-    /// Short calls that cross tenants: look-ups of requests, the operator's
-    /// requests, leases, heartbeats, access times. No batch can keep it busy.
+    /// Short calls across tenants: look-ups of requests, the operator's requests,
+    /// leases, heartbeats, access times. No batch can occupy this pool.
     shared: Pool,
 }
 
-/// Connections of jobs, at most.
+/// Maximum number of connections for jobs.
 const JOBS_CONNECTIONS: u32 = 4;
-/// How long a job waits for the answer to one statement.
+/// How long a job waits for the result of one statement.
 const JOBS_CALL_TIMEOUT: Duration = Duration::from_mins(2);
-/// Connections for short calls that cross tenants, at most.
+/// Maximum number of connections for short calls across tenants.
 const SHARED_CONNECTIONS: u32 = 4;
-/// A migration that waits for a table keeps all that come after it waiting: it
-/// steps back soon, and tries again.
+/// A migration that waits for a table lock blocks all later statements on the
+/// table, so it gives up soon and retries.
 const MIGRATION_SESSION: &str = "SET lock_timeout = '3s'";
 const MIGRATION_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MIGRATION_LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 const BETWEEN_LOCKS: Duration = Duration::from_secs(2);
-/// How long a migration tries, in all.
+/// How long a migration retries in total.
 const LOCKS_AWAITED_FOR: Duration = Duration::from_mins(10);
 
-/// What the sessions of requests set.
+/// The session settings of connections for requests.
 ///
-/// A transaction that its task abandoned must not keep the store's lock. Every
-/// query of a request goes by a key in the order of its index, whatever the
-/// statistics say of a table that was empty a minute ago; planning it for each
-/// call would cost more than running it. `work_mem` is for the search terms of many
-/// changes at once, which would otherwise spill to files.
+/// An abandoned transaction must not keep the store's lock. Every query of a
+/// request uses an index on its key, whatever the statistics of a recently empty
+/// table say; planning each call would cost more than executing it. `work_mem` is
+/// sized for the search terms of many simultaneous changes, which would otherwise
+/// spill to files.
 const APP_SESSION: &str = "SET ROLE keepsake_app; SET idle_in_transaction_session_timeout = '10s'; \
     SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
     SET enable_bitmapscan = off; SET enable_sort = off; SET work_mem = '16MB'";
@@ -112,7 +113,7 @@ const SHARED_SESSION: &str =
     "SET ROLE keepsake_jobs; SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '5s'";
 
 impl PostgresIndex {
-    /// Connects, and checks that the schema is new enough.
+    /// Connects, and checks that the schema is recent enough.
     ///
     /// # Errors
     /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
@@ -139,20 +140,19 @@ impl PostgresIndex {
         })
     }
 
-    /// Brings the schema at `url` to what this binary needs; the owner's URL.
+    /// Migrates the schema at `url`, which must be the owner's URL.
     ///
-    /// Safe to run from several processes at once, and twice.
-    ///
-    /// One that cannot have a table for itself lets others go on and tries again.
+    /// Safe to run in several processes at once, and repeatedly. A migration that
+    /// cannot lock a table lets other statements proceed, and retries.
     ///
     /// # Errors
-    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
-    /// [`IndexError::Migration`].
+    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], [`IndexError::Migration`].
     pub async fn migrate(url: &str) -> Result<(), IndexError> {
         let options = parse(url)?;
         let mut waited = Duration::ZERO;
         loop {
-            // Anew each time: one that failed may hold the migrations' lock still.
+            // A new connection for each attempt: a failed one may still hold the
+            // migrations' lock.
             let mut connection = connect(&options, MIGRATION_CONNECT_TIMEOUT).await?;
             connection.execute(MIGRATION_SESSION).await?;
             let migrated = migrations::postgres().run(&mut connection).await;
@@ -174,7 +174,7 @@ impl PostgresIndex {
         Ok(pool.begin(tenant_id).await?)
     }
 
-    /// Takes a connection of the pool of a role, outside any transaction.
+    /// Acquires a connection from the pool of a role, without a transaction.
     pub(crate) async fn acquire_as(&self, role: Role) -> Result<Connection, IndexError> {
         Ok(self.pool_of(role).0.acquire().await?)
     }
@@ -193,7 +193,7 @@ impl PostgresIndex {
         Ok(self.app.begin(Some(tenant_id)).await?)
     }
 
-    /// The pool that serves requests, for tests that look from its side.
+    /// The pool for requests, for tests of its behaviour.
     pub fn app_pool(&self) -> &Pool {
         &self.app
     }
@@ -207,13 +207,13 @@ impl PostgresIndex {
     }
 }
 
-/// The server gives up a statement before the client gives up its connection.
+/// The server cancels a statement before the client closes its connection.
 fn with_statement_timeout(session: &str, call_timeout: Duration) -> String {
     let timeout = call_timeout.mul_f64(0.9);
     format!("{session}; SET statement_timeout = '{}ms'", timeout.as_millis())
 }
 
-/// Whether a migration could not have a lock in its time.
+/// Whether a migration could not acquire a lock in time.
 fn is_lock_timeout(error: &MigrateError) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
@@ -226,8 +226,8 @@ fn is_lock_timeout(error: &MigrateError) -> bool {
 }
 
 fn parse(url: &str) -> Result<PgConnectOptions, IndexError> {
-    // The parser takes any scheme; its own message may quote the URL, and with
-    // it a password.
+    // The parser accepts any scheme; its error message may contain the URL and its
+    // password.
     let is_of_postgres = url.starts_with("postgres://") || url.starts_with("postgresql://");
     let parsed = PgConnectOptions::from_str(url).ok().filter(|_| is_of_postgres);
     parsed.ok_or_else(|| IndexError::BadUrl("is not a valid postgres:// URL".to_owned()))
@@ -240,10 +240,10 @@ async fn connect(options: &PgConnectOptions, limit: Duration) -> Result<PgConnec
     Ok(connected.map_err(|error| sqlx::Error::from(Failure::NotConnected(error)))?)
 }
 
-/// Looks at the database with a connection of its own.
+/// Checks the database with a separate connection.
 ///
-/// A pool tries again until its time is over, whatever the reason, and then
-/// tells only that it waited; this tells at once why it would be in vain.
+/// A pool retries every error until its timeout and then reports only the timeout.
+/// This check reports the cause immediately.
 async fn look(options: &PostgresOptions) -> Result<(), IndexError> {
     let looked = async {
         let mut connection = connect(&parse(&options.url)?, options.acquire_timeout).await?;
@@ -255,7 +255,7 @@ async fn look(options: &PostgresOptions) -> Result<(), IndexError> {
     require_schema(in_time.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut.into()))?)
 }
 
-/// The newest migration applied; 0 where nothing was ever migrated.
+/// The newest applied migration; 0 for a database without migrations.
 async fn schema_version(executor: impl PgExecutor<'_>) -> Result<i64, IndexError> {
     let found = sqlx::query_scalar("SELECT keepsake_schema_version()")
         .fetch_one(executor)

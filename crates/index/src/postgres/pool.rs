@@ -31,12 +31,12 @@ pub(crate) use connection::{Connection, Tx};
 
 use manager::Manager;
 
-/// How long an unused connection is kept.
+/// How long an idle connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
-/// How often unused connections are looked for.
+/// The interval of the search for idle connections.
 const REAP_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How a pool connects, and the limits of its waits.
+/// Connection options of a pool, and its time limits.
 #[derive(Debug, Clone)]
 pub(super) struct PoolOptions {
     pub(super) connect: PgConnectOptions,
@@ -45,7 +45,7 @@ pub(super) struct PoolOptions {
     pub(super) max_connections: u32,
     /// How long a call waits for a connection.
     pub(super) acquire_timeout: Duration,
-    /// How long a call waits for the answer to a statement.
+    /// How long a call waits for the result of a statement.
     pub(super) call_timeout: Duration,
 }
 
@@ -71,13 +71,13 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool that connects when it is first used.
+    /// A pool that connects on first use.
     pub(super) fn new(options: PoolOptions) -> sqlx::Result<Self> {
         let (acquire_timeout, call_timeout) = (options.acquire_timeout, options.call_timeout);
         let max_connections = usize::try_from(options.max_connections).unwrap_or(usize::MAX);
         let connections = managed::Pool::builder(Manager::new(options))
             .max_size(max_connections)
-            // The connection that was used last is the one least in need of a ping.
+            // The most recently used connection is the least likely to need a ping.
             .queue_mode(QueueMode::Lifo)
             .build()
             .map_err(|error| sqlx::Error::Configuration(Box::new(error)))?;
@@ -94,7 +94,7 @@ impl Pool {
         self.connections.manager().connect().await
     }
 
-    /// Takes a connection, which goes back when it is dropped.
+    /// Acquires a connection, which returns to the pool when it is dropped.
     pub(super) async fn acquire(&self) -> sqlx::Result<Connection> {
         self.reap();
         let taken = tokio::time::timeout(self.acquire_timeout, self.connections.get()).await;
@@ -111,17 +111,17 @@ impl Pool {
         }
     }
 
-    /// Begins a transaction, which sees one tenant or, with `None`, what the
-    /// pool's role sees. Dropping it rolls it back.
+    /// Begins a transaction, which sees one tenant or, with `None`, everything visible
+    /// to the pool's role. Dropping it rolls it back.
     ///
-    /// This is the only way to begin one. It may be cancelled: a connection
-    /// counts as inside a transaction before `BEGIN` is sent.
+    /// This is the only way to begin one. It may be cancelled: a connection counts as
+    /// inside a transaction before `BEGIN` is sent.
     pub(super) async fn begin(&self, tenant_id: Option<TenantId>) -> sqlx::Result<Tx> {
         let connection = self.acquire().await?;
         Tx::begin(connection, tenant_id).await
     }
 
-    /// Closes idle connections now, and the others when they come back.
+    /// Closes idle connections now, and the others when they return.
     pub(super) fn close(&self) {
         self.connections.close();
     }
@@ -192,8 +192,8 @@ impl<'p> Executor<'p> for &'p Pool {
     }
 }
 
-/// What the pool knows of an error beside what the driver says; carried inside
-/// [`sqlx::Error::Io`].
+/// Information of the pool about an error, in addition to the driver's; carried
+/// inside [`sqlx::Error::Io`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// There was no connection to send the statement on.
@@ -227,7 +227,7 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
 /// The statement that begins a transaction; one round trip.
 fn begin_statement(tenant_id: Option<TenantId>) -> AssertSqlSafe<String> {
     AssertSqlSafe(match tenant_id {
-        // An id has no character that SQL would read otherwise.
+        // An id has no character with a special meaning in SQL.
         Some(tenant_id) => format!(
             "BEGIN; SELECT set_config('keepsake.tenant', '{}', true)",
             tenant_id.uuid()

@@ -1,4 +1,4 @@
-//! What removes history: redaction, and the end of stores.
+//! Removal of history: redaction, and the purge of deleted stores.
 
 use async_trait::async_trait;
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp, VersionId};
@@ -20,11 +20,12 @@ use crate::statements::{
 };
 use crate::{IndexError, PurgeIndex};
 
-/// Makes the transaction's plans for what it asks and the tables as they are: a
-/// plan for any batch reads a table from end to end, and removals are rare.
+/// Plans each statement of the transaction for its parameters and the current
+/// tables. A generic plan would scan a whole table, and removals are rare enough to
+/// be planned each time.
 pub(super) const PLAN_ANEW: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
 
-/// The lock of a store's commits; answers what the tenant granted it.
+/// Takes the lock of a store's commits; returns the store's grant.
 const LOCK_STORE: &str = "SELECT granted_bytes FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE";
 
@@ -132,7 +133,8 @@ impl PurgeIndex for PostgresIndex {
     }
 }
 
-/// Makes a store gone for every reader; `false`: there is none that is not.
+/// Marks a store as deleted, which hides it from every reader; `false`: no such
+/// store, or already deleted.
 pub(super) async fn end_store(
     transaction: &mut Tx,
     tenant_id: TenantId,
@@ -161,7 +163,7 @@ pub(super) async fn end_store(
     Ok(true)
 }
 
-/// Takes a batch of rows off a deleted store, and queues their blobs.
+/// Deletes a batch of a deleted store's rows, and queues their blobs.
 pub(super) async fn purge_batch(
     transaction: &mut Tx,
     tenant_id: TenantId,
@@ -170,7 +172,7 @@ pub(super) async fn purge_batch(
     limit: i64,
 ) -> Result<Purged, IndexError> {
     let mut purged = Purged::default();
-    // Two that purge one store take turns, batch by batch.
+    // Concurrent purges of one store take turns, batch by batch.
     let is_deleted: Option<bool> = sqlx::query_scalar(
         "SELECT deleted_at IS NOT NULL FROM store WHERE tenant_id = $1 AND store_id = $2 FOR UPDATE",
     )
@@ -227,7 +229,7 @@ async fn lock_store(
         .await?)
 }
 
-/// Removes a version's content from its row, and a deleted memory's path.
+/// Removes a version's content from its row, and the path of a deleted memory.
 async fn remove_content(
     transaction: &mut Tx,
     tenant_id: TenantId,
@@ -255,7 +257,7 @@ async fn remove_content(
     Ok(())
 }
 
-/// Queues the blob that no row names any more, and counts the removal.
+/// Queues the unreferenced blob, and counts the removal.
 async fn condemn(
     transaction: &mut Tx,
     tenant_id: TenantId,

@@ -1,4 +1,5 @@
-//! Commits of new content at one path, the most frequent: one call of `put_content`.
+//! Commits of new content at one path, the most frequent kind: one call of the
+//! function `put_content`.
 
 use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, TenantId, Timestamp};
 
@@ -8,8 +9,8 @@ use crate::IndexError;
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange};
 use crate::model::Expiry;
 
-/// The change of a commit that brings new content to one path, of a new memory or
-/// of one that stays where it is, and does no more.
+/// The change of a commit that only writes new content at one path, for a new
+/// memory or for one that keeps its path.
 fn put_of(commit: &Commit) -> Option<(&Change, &HeadChange)> {
     let [change] = commit.changes.as_slice() else {
         return None;
@@ -23,9 +24,9 @@ fn put_of(commit: &Commit) -> Option<(&Change, &HeadChange)> {
 }
 
 impl PostgresIndex {
-    /// Makes a commit that is no more than a put. `None`: nothing was written but
-    /// the store's `last_version_at`, and the whole commit says what stands against
-    /// it, or has more to do.
+    /// Executes a commit that is only a put. Returns `None` if nothing except the
+    /// store's `last_version_at` was written; the general commit must then run, which
+    /// also determines the reason of a refusal.
     pub(super) async fn put(
         &self,
         tenant_id: TenantId,

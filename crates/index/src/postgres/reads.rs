@@ -124,7 +124,7 @@ impl PostgresIndex {
     }
 }
 
-/// What the call of this name recorded when it was made before.
+/// The record of an earlier call with the same key.
 pub(super) async fn earlier_call(
     executor: impl PgExecutor<'_>,
     tenant_id: TenantId,
@@ -147,8 +147,8 @@ pub(super) async fn earlier_call(
     .transpose()
 }
 
-/// Reads a head; `columns` are the places of path, size, memory, version, seq,
-/// blob, hash, claimant and claim's end.
+/// Reads a head; `columns` are the positions of path, size, memory, version, seq,
+/// blob, hash, claimant and the claim's end.
 pub(super) fn head_of(row: &PgRow, columns: [usize; 9]) -> Result<Head, IndexError> {
     let [
         path,
@@ -195,7 +195,7 @@ pub(super) fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, 
         })
 }
 
-/// The hash that an idempotent call recorded of its request.
+/// The request hash in the record of an idempotent call.
 fn request_hash_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
     bytes.try_into().map_err(|_| IndexError::Corrupt {
         table: "idempotency",

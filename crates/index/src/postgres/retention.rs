@@ -18,8 +18,8 @@ use crate::retention::{
 use crate::statements::expiry::COUNT_OUTDATED;
 use crate::statements::retention::{DELETIONS, HISTORIES, PAST};
 
-/// The lock of a store's commits and of writers of access times; none of a
-/// store that is deleted.
+/// Takes the lock of a store's commits and of the flush of access times; no row for
+/// a deleted store.
 const LOCK_STORE: &str = "SELECT seq FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL FOR UPDATE";
 
@@ -29,15 +29,15 @@ const PLACES_OF: &str = "SELECT v.seq, v.memory_id FROM version v \
 const TAKE: &str = "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq = ANY($3) \
     RETURNING blob_id, size_bytes";
 
-/// Deleted memories, and what is known of them beside.
+/// Deletes memories and their related rows.
 const FORGET: [&str; 3] = [
     "DELETE FROM memory WHERE tenant_id = $1 AND store_id = $2 AND memory_id = ANY($3) AND deleted_at IS NOT NULL",
     "DELETE FROM memory_access WHERE tenant_id = $1 AND store_id = $2 AND memory_id = ANY($3)",
     "DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id = ANY($3)",
 ];
 
-/// Queues blobs that no version names any more: the one that brought it, or one
-/// that shares it.
+/// Queues blobs that no version references any longer: neither the version that
+/// introduced it, nor one that shares it.
 const CONDEMN: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
     SELECT $1, $2, b.blob_id, $4, 0, 'expired' FROM unnest($3::uuid[]) AS b(blob_id) \
     WHERE NOT EXISTS (SELECT FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \

@@ -1,4 +1,4 @@
-//! Search terms: what changed in a store, and what the job writes.
+//! Search terms: changes of a store, and writes of the indexing job.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::search::{
 };
 use crate::statements::search::{PUT_TERMS, UNINDEXED};
 
-/// The lock that commits take, on a store that is there.
+/// Takes the lock of commits of an existing store.
 const LOCK: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL \
     FOR NO KEY UPDATE";
 
-/// Every memory of a store with the terms of its content, which are looked up
-/// memory by memory whatever the planner knows of the tables.
+/// Selects every memory of a store with the terms of its content. The terms are
+/// looked up memory by memory, whatever the planner's statistics say.
 const WHOLE: &str = "SELECT m.memory_id, m.path, m.blob_id, m.sha256, m.updated_at, d.terms FROM memory m \
     LEFT JOIN LATERAL (SELECT d.terms FROM search_doc d \
         WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.memory_id = m.memory_id AND d.blob_id = m.blob_id \
@@ -73,8 +73,8 @@ impl SearchIndex for PostgresIndex {
 }
 
 impl PostgresIndex {
-    /// What search knows of a whole store. No function of the database: that
-    /// would gather all rows, some on disk, before it gave the first.
+    /// The search data of a whole store. This is not a database function, because a
+    /// function would collect all rows, some on disk, before it returned the first one.
     async fn whole_store(
         &self,
         tenant_id: TenantId,
@@ -93,7 +93,7 @@ impl PostgresIndex {
     }
 }
 
-/// What rows tell; one of them at a time is in memory twice.
+/// Reads changes from rows; only one row at a time is in memory twice.
 async fn changes_of(
     mut rows: impl Stream<Item = sqlx::Result<PgRow>> + Unpin,
 ) -> Result<Vec<SearchChange>, IndexError> {
@@ -194,7 +194,7 @@ impl SearchUpkeepIndex for PostgresIndex {
     }
 }
 
-/// The ids of a place; before the first there are none.
+/// The ids of a position; nil ids for the position before all memories.
 fn ids_of(place: Option<MemoryPlace>) -> [Uuid; 3] {
     place.map_or([Uuid::nil(); 3], |(tenant, store, memory)| {
         [tenant.uuid(), store.uuid(), memory.uuid()]

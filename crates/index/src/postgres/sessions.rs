@@ -27,31 +27,32 @@ use crate::statements::sessions::{
 };
 use crate::{IndexError, SessionIndex};
 
-/// A session under the lock of its changes.
+/// Selects and locks a session for a change.
 const LOCK_SESSION: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
     s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM session s \
     WHERE s.tenant_id = $1 AND s.session_id = $2 AND s.deleted_at IS NULL FOR NO KEY UPDATE";
 
-/// Sessions by their ids, with the columns of [`SESSION`].
+/// Selects sessions by id, with the columns of [`SESSION`].
 const SESSIONS: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
     s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM session s \
     WHERE s.tenant_id = $1 AND s.session_id = ANY($2) AND s.deleted_at IS NULL";
 
-/// Attachments of sessions to stores that are there.
+/// Selects the attachments of sessions to existing stores.
 const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.store_id, r.position, r.slug, r.access, \
     r.instructions, r.name, r.description, r.created_at, r.updated_at FROM session_resource r \
     WHERE r.tenant_id = $1 AND r.session_id = ANY($2) AND EXISTS (SELECT FROM store t \
         WHERE t.tenant_id = $1 AND t.store_id = r.store_id AND t.deleted_at IS NULL)";
 
-/// That a session has stores, and none but some.
+/// The condition that a session has stores, and that all of them are among the
+/// given ones.
 const ONLY: &str = "$10::uuid[] IS NULL OR (SELECT bool_and(o.store_id = ANY($10)) FROM session_resource o JOIN store t \
     ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
     WHERE o.tenant_id = $1 AND o.session_id = s.session_id)";
 
-/// That an event led into some stores alone.
+/// The condition that an event is in one of the given stores.
 const ONLY_EVENTS: &str = "$8::uuid[] IS NULL OR store_id = ANY($8)";
 
-/// Events, each once; not those of what was deleted or erased meanwhile.
+/// Inserts events, each one once, except events of deleted or erased objects.
 const FLUSH_EVENTS: &str = "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, \
         name, input) \
     SELECT e.* FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::uuid[], $5::uuid[], $6::text[], $7::text[], \
@@ -64,8 +65,8 @@ const FLUSH_EVENTS: &str = "INSERT INTO session_event (tenant_id, session_id, at
             AND x.created_at >= e.at) \
     ON CONFLICT (tenant_id, session_id, at, event_id) DO NOTHING";
 
-/// When sessions were used. Locked in one order by every replica; the lock sees
-/// what another wrote.
+/// Updates the last uses of sessions. Every replica locks in the same order; the
+/// lock sees the writes of others.
 const FLUSH_USE: &str = "WITH u AS (SELECT t, id, max(at) AS at FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) \
         AS u(t, id, at) GROUP BY t, id), \
     locked AS (SELECT s.tenant_id, s.session_id, u.at FROM session s \
@@ -343,7 +344,7 @@ async fn find(
     Ok(found.pop())
 }
 
-/// Gives sessions their attachments.
+/// Adds the attachments to sessions.
 async fn furnish(
     transaction: &mut Tx,
     tenant_id: TenantId,
@@ -372,7 +373,8 @@ async fn store_to_attach(
     tenant_id: TenantId,
     store_id: StoreId,
 ) -> Result<Option<StoreToAttach>, IndexError> {
-    // Held to the end: a deletion of the store comes before this or after it.
+    // Held until the end of the transaction: a deletion of the store comes before or
+    // after it.
     let row = sqlx::query(AssertSqlSafe(format!("{STORE_TO_ATTACH} FOR SHARE")))
         .bind(tenant_id.uuid())
         .bind(store_id.uuid())
@@ -552,7 +554,7 @@ fn event_of(row: &PgRow, tenant_id: TenantId, session_id: SessionId) -> Result<S
     })
 }
 
-/// Reads a JSON object that is kept as its text.
+/// Reads a JSON object from its text.
 fn object(text: &str, table: &'static str) -> Result<Map<String, Value>, IndexError> {
     serde_json::from_str(text).map_err(|_| IndexError::Corrupt {
         table,

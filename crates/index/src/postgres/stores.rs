@@ -1,4 +1,4 @@
-//! Stores of a tenant: rare operations, each in a transaction.
+//! Stores of a tenant: infrequent operations, each in a transaction.
 
 use async_trait::async_trait;
 use keepsake_core::{SensitiveDataPolicy, StoreId, TenantId, Timestamp};
@@ -21,17 +21,17 @@ use crate::statements::{INSERT_ROOT, INSERT_STORE, RECORD_CALL, STORE, UPDATE_ST
 use crate::updates::StoreRow;
 use crate::{IndexError, StoreIndex, grants};
 
-/// How many stores a tenant has, under the lock that keeps others from making
-/// one; nothing of a tenant that is about to go.
+/// A tenant's number of stores, with a lock against concurrent creations; no row
+/// for a tenant that is being deleted.
 const LOCK_COUNT: &str = "SELECT store_count FROM tenant \
     WHERE tenant_id = $1 AND status <> 'deleting' FOR NO KEY UPDATE";
 
-/// A store under the lock that commits take.
+/// Selects a store and takes the lock of its commits.
 const LOCK_STORE: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
     memory_count, live_bytes, created_at, updated_at, archived_at, period_set_at FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE";
 
-/// Stores of a tenant, newest first, after a time and an id.
+/// Selects stores of a tenant, newest first, after a creation time and an id.
 const LIST_STORES: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
     memory_count, live_bytes, created_at, updated_at, archived_at, period_set_at FROM store \
     WHERE tenant_id = $1 AND created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
@@ -230,7 +230,7 @@ impl StoreIndex for PostgresIndex {
             account.others = recall(&mut transaction, tenant_id, store_id).await?;
         }
         let Some(new_grant) = account.grant(needed_bytes, tenant_limit_bytes) else {
-            // What was recalled stays recalled: it was unused.
+            // A recalled grant stays recalled, because it was unused.
             set_grants(
                 &mut transaction,
                 tenant_id,
@@ -284,10 +284,12 @@ async fn insert_store(transaction: &mut Tx, tenant_id: TenantId, store: &NewStor
     Ok(())
 }
 
-/// Takes back what other stores do not use; answers what they keep together.
+/// Recalls the unused grants of the tenant's other stores; returns the sum of their
+/// remaining grants.
 async fn recall(transaction: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<u64, IndexError> {
-    // By id, so that two recalls of one tenant (the tenant row forbids them
-    // anyway) or a store's own deletion could not wait for each other in a ring.
+    // Ordered by id, so that concurrent transactions cannot deadlock: two recalls of
+    // one tenant (which the lock on the tenant's row excludes already), or a recall
+    // and the deletion of a store.
     sqlx::query(
         "SELECT store_id FROM store WHERE tenant_id = $1 AND (store_id = $2 OR granted_bytes > live_bytes) \
          ORDER BY store_id FOR NO KEY UPDATE",
@@ -348,7 +350,8 @@ async fn lock_store(
     row.map(|row| store_of(&row)).transpose()
 }
 
-/// Writes what differs of a store, and tells of it; nothing where nothing does.
+/// Writes the changed fields of a store, the audit entry and the change feed;
+/// writes nothing if no field changed.
 async fn replace_store(
     transaction: &mut Tx,
     tenant_id: TenantId,
@@ -376,8 +379,7 @@ async fn replace_store(
     tell(transaction, "store", tenant_id, Some(store.store_id.uuid()), now).await
 }
 
-/// Remembers a call that made or changed something, where it is to be sent again
-/// safely.
+/// Records a call that created or changed an object, if the call is idempotent.
 pub(super) async fn record_call(
     transaction: &mut Tx,
     tenant_id: TenantId,
@@ -427,7 +429,7 @@ pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Writes the change feed, in the transaction of what it tells of.
+/// Writes an entry of the change feed, in the transaction of the change.
 pub(super) async fn tell(
     transaction: &mut Tx,
     kind: &str,

@@ -1,4 +1,4 @@
-//! Tenants: rare operations, each in a transaction.
+//! Tenants: infrequent operations, each in a transaction.
 
 use keepsake_core::TenantId;
 
@@ -6,11 +6,12 @@ use super::pool::Tx;
 use crate::IndexError;
 use crate::model::TenantStatus;
 
-/// The status of a tenant, under a lock that keeps it from its end, and one of
-/// two calls of the same name from being made beside the other.
+/// Selects the status of a tenant with a lock that prevents its deletion, and that
+/// serialises two calls with the same idempotency key.
 const LOCK_STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1 FOR NO KEY UPDATE";
 
-/// Locks a tenant against its end; `false`: it is not there, or about to go.
+/// Locks a tenant against its deletion; `false`: it does not exist, or is being
+/// deleted.
 pub(super) async fn stays(transaction: &mut Tx, tenant_id: TenantId) -> Result<bool, IndexError> {
     let status: Option<String> = sqlx::query_scalar(LOCK_STATUS)
         .bind(tenant_id.uuid())

@@ -1,4 +1,4 @@
-//! Upkeep: names of blobs, recounts, and the end of old rows.
+//! Upkeep: blob references, recounts, and removal of old rows.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ use crate::upkeep::{
     StoreCount, TenantCount, UpkeepIndex, Wrong,
 };
 
-/// One state of the database for all that is read.
+/// All reads see one snapshot of the database.
 const ONE_STATE: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY";
 
-/// The locks that grants and commits take, in their order.
+/// The locks of grants and commits, in their order.
 const LOCK_TENANT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 FOR NO KEY UPDATE";
 const LOCK_STORE: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2 FOR NO KEY UPDATE";
 
@@ -250,7 +250,7 @@ fn scope_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
     })
 }
 
-/// Counts a tenant's stores and grants, in one statement.
+/// Counts a tenant's stores and grants in one statement.
 async fn count_tenant(
     connection: &mut Connection,
     tenant_id: TenantId,
@@ -274,7 +274,7 @@ async fn count_tenant(
     }))
 }
 
-/// Counts what a store holds; also what its wrong directories must be.
+/// Counts a store's data; also returns the correct rows of wrong directories.
 async fn count_store(
     connection: &mut Connection,
     tenant_id: TenantId,
@@ -356,7 +356,7 @@ async fn count_memories(
     }
 }
 
-/// Writes what was counted, under the locks of tenant and store.
+/// Writes the counts, under the locks of tenant and store.
 async fn mend_store(
     connection: &mut Connection,
     tenant_id: TenantId,

@@ -1,4 +1,5 @@
-//! The history of a store: versions by place and by id, and lists of them.
+//! The history of a store: versions by sequence number and by id, and lists of
+//! them.
 
 use async_trait::async_trait;
 use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
@@ -121,9 +122,9 @@ impl PostgresIndex {
     }
 }
 
-/// Reads a version whose columns begin at `first`: seq, version, previous seq,
-/// memory, operation, path, blob, size, hash, time, kind and id of the actor,
-/// redaction's time, kind and id of its actor.
+/// Reads a version from the columns that begin at `first`: seq, version, previous
+/// seq, memory, operation, path, blob, size, hash, time, kind and id of the actor,
+/// the redaction's time, kind and id of its actor.
 pub(super) fn version_of(row: &PgRow, first: usize) -> Result<Version, IndexError> {
     let corrupt = |what| IndexError::Corrupt {
         table: "version",

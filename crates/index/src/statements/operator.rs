@@ -1,14 +1,15 @@
-//! Statements of the operator's side that both databases understand.
+//! Statements of the audit log that both databases share.
 
-/// What concerns a tenant.
+/// Inserts an entry into the audit log of tenants.
 pub(crate) const INSERT_AUDIT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, object_id, store_id) VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
-/// What the operator did.
+/// Inserts an entry into the operator's audit log.
 pub(crate) const INSERT_OPERATOR_AUDIT: &str =
     "INSERT INTO operator_audit (id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5)";
 
-/// Counts an entry of a tenant's credential; answers how many there are of the
-/// day. A day that is over is not counted again by a replica whose clock is slow.
+/// Counts an entry of a tenant's credential; returns the day's number of entries.
+/// An entry with an earlier day, from a replica with a slow clock, counts towards
+/// the latest day.
 pub(crate) const COUNT_AUDIT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, session_bytes, audit_day, \
         audit_entries) VALUES ($1, 0, 0, $2, 1) \
     ON CONFLICT (tenant_id) DO UPDATE SET \
@@ -16,13 +17,13 @@ pub(crate) const COUNT_AUDIT: &str = "INSERT INTO tenant_counter AS c (tenant_id
         audit_day = CASE WHEN excluded.audit_day > c.audit_day THEN excluded.audit_day ELSE c.audit_day END \
     RETURNING audit_entries";
 
-/// Moves the time from which the audit is complete.
+/// Updates the time from which the audit log is complete.
 pub(crate) const MOVE_AUDIT_HORIZON: &str = "INSERT INTO audit_horizon AS h (id, kept_from) VALUES (1, $1) \
     ON CONFLICT (id) DO UPDATE SET kept_from = excluded.kept_from WHERE excluded.kept_from > h.kept_from";
 
-/// Old entries of the tenants' audits.
+/// Counts old entries of the tenants' audit logs.
 pub(crate) const COUNT_OLD_AUDIT: &str = "SELECT count(*) FROM audit WHERE at < $1";
 
-/// Removes a batch of them.
+/// Deletes a batch of these entries.
 pub(crate) const PRUNE_AUDIT: &str = "DELETE FROM audit WHERE (tenant_id, id) IN ( \
     SELECT tenant_id, id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)";

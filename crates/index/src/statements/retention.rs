@@ -1,8 +1,8 @@
-//! Statements of retention as Postgres has to be asked; SQLite is told the index
-//! instead. Rows are compared, so that no other index has the order.
+//! Statements of retention for Postgres; for SQLite, the statements name the index
+//! instead. Row comparisons make sure that no other index provides the order.
 
-/// Stores with a history, after one, and the first deletion in it that was not
-/// seen to yet.
+/// Selects stores with a history, after a given one, and each store's first
+/// unprocessed deletion.
 pub(crate) const HISTORIES: &str = "SELECT s.tenant_id, s.store_id, t.limits, s.retention_seq, \
     (SELECT v.created_at FROM version v WHERE v.tenant_id = s.tenant_id AND v.store_id = s.store_id \
         AND (v.op, v.seq) > ('deleted', s.retention_seq) AND v.op <= 'deleted' AND v.op <> 'modified' \
@@ -11,18 +11,19 @@ pub(crate) const HISTORIES: &str = "SELECT s.tenant_id, s.store_id, t.limits, s.
     WHERE s.deleted_at IS NULL AND t.status <> 'deleting' AND s.version_count > 0 \
     AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3";
 
-/// Deletions of a store after a place, and whether the memory is deleted by it
-/// still.
+/// Selects deletions of a store after a sequence number, and whether the memory is
+/// still deleted by that version.
 pub(crate) const DELETIONS: &str = "SELECT v.seq, v.memory_id, v.created_at, \
     coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
         AND m.memory_id = v.memory_id) = v.seq, FALSE) \
     FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND (v.op, v.seq) > ('deleted', $3) \
     AND v.op <= 'deleted' AND v.op <> 'modified' ORDER BY v.op, v.seq LIMIT $4";
 
-/// Versions of a store after a place, up to the first that was made too late: the
-/// page is cut before they are compared, so that no more of the history is read.
-/// What follows one in its memory is asked for one by one, in the order of their
-/// index; the memory by its primary key, which has no condition.
+/// Selects versions of a store after a sequence number, up to the first one that
+/// was created too late. The page is limited before the versions are compared, so
+/// that only one page of the history is read. The next version of a memory is a
+/// subquery per row in the order of its index; the memory is looked up by its
+/// primary key, which is not a partial index.
 pub(crate) const PAST: &str = "SELECT v.seq, v.created_at, \
     (SELECT n.created_at FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
         AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \

@@ -1,7 +1,7 @@
-//! What both databases are told about search terms.
+//! Statements for search terms that both databases share.
 
-/// Live memories after a place, and whether each is to be indexed. Those after
-/// the place are counted off before anything else is looked at.
+/// Selects live memories after a given one, and whether each one needs indexing.
+/// The limit applies before the joins.
 pub(crate) const UNINDEXED: &str = "SELECT p.tenant_id, p.store_id, p.memory_id, p.blob_id, p.sha256, \
     coalesce(s.purge_epoch, 0), \
     s.store_id IS NOT NULL AND (d.blob_id IS NULL OR d.blob_id <> p.blob_id OR d.analyser < $5) \
@@ -12,7 +12,7 @@ pub(crate) const UNINDEXED: &str = "SELECT p.tenant_id, p.store_id, p.memory_id,
     LEFT JOIN search_doc d ON d.tenant_id = p.tenant_id AND d.store_id = p.store_id AND d.memory_id = p.memory_id \
     ORDER BY p.tenant_id, p.store_id, p.memory_id";
 
-/// Writes the terms of a content, if the memory has that content still.
+/// Writes the terms of a content, if the memory still has that content.
 pub(crate) const PUT_TERMS: &str = "INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, \
         length, terms) \
     SELECT $1, $2, m.memory_id, m.blob_id, $5, $6, $7 FROM memory m \

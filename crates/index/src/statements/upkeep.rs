@@ -1,7 +1,7 @@
-//! Statements of upkeep that both databases understand.
+//! Statements of upkeep that both databases share.
 
-/// Rows that name blobs after a key: those that brought them, by the index of
-/// versions' ids, and those that share them, by the index of these.
+/// Selects rows that reference blobs after a key: rows that introduced a blob, by
+/// the index of version ids, and rows that share one, by the index of shared blobs.
 pub(crate) const NAMED_BLOBS: &str = "SELECT v.tenant_id, v.store_id, v.blob_id, v.size_bytes, v.sha256, s.store_id IS NOT NULL \
     FROM (SELECT * FROM (SELECT tenant_id, store_id, version_id AS blob_id, size_bytes, sha256 FROM version \
             WHERE (tenant_id, store_id, version_id) > ($1, $2, $3) AND blob_id = version_id \
@@ -12,31 +12,32 @@ pub(crate) const NAMED_BLOBS: &str = "SELECT v.tenant_id, v.store_id, v.blob_id,
     LEFT JOIN store s ON s.tenant_id = v.tenant_id AND s.store_id = v.store_id AND s.deleted_at IS NULL \
     ORDER BY v.tenant_id, v.store_id, v.blob_id LIMIT $4";
 
-/// Whether a version of a store that is not deleted names a blob.
+/// Whether a version of a store that is not deleted references a blob.
 pub(crate) const BLOB_IS_NAMED_LIVE: &str = "SELECT EXISTS (SELECT 1 FROM store \
         WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL) \
     AND (EXISTS (SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3) \
         OR EXISTS (SELECT 1 FROM version \
             WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 AND blob_id <> version_id))";
 
-/// Stores after one.
+/// Selects stores after a given one.
 pub(crate) const STORES_AFTER: &str = "SELECT tenant_id, store_id FROM store \
     WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3";
 
-/// Tenants after one.
+/// Selects tenants after a given one.
 pub(crate) const TENANTS_AFTER: &str =
     "SELECT tenant_id FROM tenant WHERE tenant_id > $1 AND status <> 'deleting' ORDER BY tenant_id LIMIT $2";
 
-/// What a store's row says that it holds.
+/// The counters in a store's row.
 pub(crate) const RECORDED: &str = "SELECT memory_count, live_bytes, version_count, version_bytes, granted_bytes \
     FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
-/// Live memories of a store after a path.
+/// Selects live memories of a store after a path.
 pub(crate) const LIVE_MEMORIES: &str = "SELECT path, size_bytes FROM memory \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL AND path > $3 ORDER BY path LIMIT $4";
 
-/// Versions of a store, the bytes of the blobs that they brought, and of those
-/// whose own version is gone or redacted while others share them.
+/// The number of versions of a store, and the bytes of their blobs: blobs
+/// introduced by the versions, and blobs whose own version is deleted or redacted
+/// while others share them.
 pub(crate) const VERSIONS_HELD: &str = "SELECT count(*), \
     CAST(coalesce(sum(CASE WHEN blob_id = version_id THEN size_bytes ELSE 0 END), 0) AS bigint) \
     + CAST((SELECT coalesce(sum(o.size_bytes), 0) FROM (SELECT max(h.size_bytes) AS size_bytes FROM version h \
@@ -46,35 +47,35 @@ pub(crate) const VERSIONS_HELD: &str = "SELECT count(*), \
         GROUP BY h.blob_id) o) AS bigint) \
     FROM version WHERE tenant_id = $1 AND store_id = $2";
 
-/// Live memories whose head is no version.
+/// Counts live memories whose head is not a version.
 pub(crate) const LOST_HEADS: &str = "SELECT count(*) FROM memory m \
     WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND NOT EXISTS ( \
         SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq = m.head_seq \
             AND v.version_id = m.version_id AND v.blob_id = m.blob_id)";
 
-/// The directories of a store.
+/// Selects the directories of a store.
 pub(crate) const DIRECTORIES: &str = "SELECT path, files, bytes, visible_children FROM directory \
     WHERE tenant_id = $1 AND store_id = $2";
 
-/// Sets a store's counters; a grant is at least what is held.
+/// Sets a store's counters; the grant is at least the bytes held.
 pub(crate) const MEND_STORE: &str = "UPDATE store SET memory_count = $3, live_bytes = $4, version_count = $5, \
     version_bytes = $6, granted_bytes = CASE WHEN granted_bytes < $4 THEN $4 ELSE granted_bytes END \
     WHERE tenant_id = $1 AND store_id = $2";
 
-/// Grants what a store was found to hold beyond its grant.
+/// Adds the bytes that a store held beyond its grant to the tenant's grants.
 pub(crate) const GRANT_TENANT: &str =
     "UPDATE tenant SET granted_bytes = granted_bytes + $2 WHERE tenant_id = $1";
 
-/// Sets a directory's row.
+/// Inserts or updates a directory's row.
 pub(crate) const MEND_DIRECTORY: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant_id, store_id, path) DO UPDATE \
     SET files = excluded.files, bytes = excluded.bytes, visible_children = excluded.visible_children";
 
-/// Removes a directory's row.
+/// Deletes a directory's row.
 pub(crate) const DROP_DIRECTORY: &str =
     "DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path = $3";
 
-/// What a tenant's row says, and what its stores do.
+/// A tenant's counters, and the totals of its stores.
 pub(crate) const TENANT_COUNT: &str = "SELECT t.store_count, t.granted_bytes, \
     (SELECT count(*) FROM store s WHERE s.tenant_id = $1 AND s.deleted_at IS NULL), \
     CAST((SELECT coalesce(sum(s.granted_bytes), 0) FROM store s WHERE s.tenant_id = $1 AND s.deleted_at IS NULL) AS bigint) \
@@ -84,44 +85,44 @@ pub(crate) const TENANT_COUNT: &str = "SELECT t.store_count, t.granted_bytes, \
 pub(crate) const MEND_TENANT: &str =
     "UPDATE tenant SET store_count = $2, granted_bytes = $3 WHERE tenant_id = $1";
 
-/// The last of the next records of calls; none where they end before.
+/// The last one of the next call records; no row if there are fewer.
 pub(crate) const CALLS_UP_TO: &str = "SELECT tenant_id, scope_sha256 FROM idempotency \
     WHERE (tenant_id, scope_sha256) > ($1, $2) ORDER BY tenant_id, scope_sha256 LIMIT 1 OFFSET $3";
 
-/// Old records of calls between two.
+/// Counts old call records in a range of keys.
 pub(crate) const COUNT_CALLS: &str = "SELECT count(*) FROM idempotency \
     WHERE (tenant_id, scope_sha256) > ($1, $2) AND (tenant_id, scope_sha256) <= ($3, $4) AND created_at < $5";
 
-/// Removes what [`COUNT_CALLS`] counts.
+/// Deletes the records that [`COUNT_CALLS`] counts.
 pub(crate) const PRUNE_CALLS: &str = "DELETE FROM idempotency \
     WHERE (tenant_id, scope_sha256) > ($1, $2) AND (tenant_id, scope_sha256) <= ($3, $4) AND created_at < $5";
 
-/// Old runs of jobs.
+/// Counts old job runs.
 pub(crate) const COUNT_RUNS: &str = "SELECT count(*) FROM job_run WHERE started_at < $1";
 
-/// Removes a batch of them.
+/// Deletes a batch of these runs.
 pub(crate) const PRUNE_RUNS: &str = "DELETE FROM job_run WHERE (name, slot) IN ( \
     SELECT name, slot FROM job_run WHERE started_at < $1 LIMIT $2)";
 
-/// Old entries of the change feed.
+/// Counts old entries of the change feed.
 pub(crate) const COUNT_CHANGES: &str = "SELECT count(*) FROM change_feed WHERE at < $1";
 
-/// Removes a batch of them.
+/// Deletes a batch of these entries.
 pub(crate) const PRUNE_CHANGES: &str = "DELETE FROM change_feed WHERE seq IN ( \
     SELECT seq FROM change_feed WHERE at < $1 ORDER BY seq LIMIT $2)";
 
-/// Replicas that fell silent.
+/// Counts replicas without a recent heartbeat.
 pub(crate) const COUNT_REPLICAS: &str = "SELECT count(*) FROM replica WHERE heartbeat_at < $1";
 
-/// Removes a batch of them.
+/// Deletes a batch of these replicas.
 pub(crate) const PRUNE_REPLICAS: &str =
     "DELETE FROM replica WHERE id IN (SELECT id FROM replica WHERE heartbeat_at < $1 LIMIT $2)";
 
-/// Blobs whose removal is due, oldest first.
+/// Selects blobs that are due for deletion, oldest first.
 pub(crate) const DUE_DELETIONS: &str = "SELECT tenant_id, store_id, blob_id, attempts, reason FROM blob_deletion \
     WHERE not_before <= $1 ORDER BY not_before LIMIT $2";
 
-/// Puts a removal that failed off, while the run has its lease.
+/// Postpones a failed deletion, while the run holds its lease.
 pub(crate) const DELETION_FAILED: &str = "UPDATE blob_deletion SET attempts = attempts + 1, not_before = $4 \
     WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 AND reason = $5 \
         AND EXISTS (SELECT 1 FROM job WHERE name = $6 AND fence = $7 AND owner IS NOT NULL)";

@@ -15,18 +15,18 @@ use super::manager::{Manager, Session, Status};
 use super::{Failure, begin_statement, is_connection_lost};
 use crate::error::no_answer_within;
 
-/// How long a connection that was dropped in the middle of a call has to become
-/// usable again.
+/// The time limit for cleaning up a connection that was dropped in the middle of a
+/// call.
 const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection on loan from the pool.
 ///
-/// Each statement is answered within the call limit, or the connection is
-/// closed. Dropping it gives it back; in the middle of a statement or of a
-/// transaction, once it was cleaned up.
+/// Each statement is answered within the call limit, or the connection is closed.
+/// Dropping it returns it to the pool; in the middle of a statement or of a
+/// transaction, it returns after a clean-up.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Gone only while this is dropped.
+    /// `None` only while this is dropped.
     object: Option<Object<Manager>>,
     call_timeout: Duration,
 }
@@ -60,9 +60,9 @@ impl Drop for Connection {
     }
 }
 
-/// Has a connection cleaned up in a task, and closes it where that fails.
+/// Cleans up a connection in a task; closes it if that fails.
 fn clean_up_later(object: Object<Manager>) {
-    // Closed too where the task is dropped, or there is none any more.
+    // It is also closed if the task is dropped, or if the runtime has ended.
     let mut dirty = ClosedOnDrop(Some(object));
     let Ok(runtime) = tokio::runtime::Handle::try_current() else {
         return;
@@ -78,7 +78,7 @@ fn clean_up_later(object: Object<Manager>) {
                     object.status.failures.connection_lost();
                 }
             }
-            // Perhaps it only waits for a lock.
+            // The timeout may mean only that the statement waits for a lock.
             Err(_) => object.status.failures.connection_lost(),
         }
     });
@@ -98,7 +98,7 @@ async fn clean_up(session: &mut Session) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// A connection that is closed when it is dropped.
+/// A connection that closes when it is dropped.
 struct ClosedOnDrop(Option<Object<Manager>>);
 
 impl Drop for ClosedOnDrop {
@@ -110,7 +110,7 @@ impl Drop for ClosedOnDrop {
 }
 
 impl Status {
-    /// Waits for the answer to a call, at most `limit`, and notes how it ended.
+    /// Waits for the result of a call, at most `limit`, and records how it ended.
     async fn bounded<T>(
         &mut self,
         limit: Duration,
@@ -141,7 +141,7 @@ impl Status {
         Err(error)
     }
 
-    /// The same for a call whose one answer is all of it.
+    /// As [`Self::bounded`], for a call with only one result.
     async fn whole<T>(
         &mut self,
         limit: Duration,
@@ -155,7 +155,7 @@ impl Status {
         Ok(answer)
     }
 
-    /// An error as it stands for what the transaction did, if one is open.
+    /// Adapts an error to the state of the open transaction, if there is one.
     fn in_transaction(&self, error: sqlx::Error) -> sqlx::Error {
         if self.is_lost && self.is_in_transaction {
             Failure::NotCommitted(error).into()
@@ -177,7 +177,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
         Box::pin(status.whole(limit, raw.execute(query)))
     }
 
-    /// Each row is waited for within the call limit.
+    /// Each row arrives within the call limit.
     fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Either<PgQueryResult, PgRow>>>
     where
         'c: 'e,

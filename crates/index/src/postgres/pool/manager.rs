@@ -10,17 +10,17 @@ use sqlx::{ConnectOptions, Connection as _, Executor};
 
 use super::{PoolOptions, is_connection_lost};
 
-/// How long a connection is used, in all.
+/// The maximum age of a connection.
 const MAX_LIFETIME: Duration = Duration::from_mins(30);
-/// A connection that was idle for longer is pinged before it is used.
+/// A connection that was idle for longer is pinged before use.
 const CHECKED_AFTER_IDLE: Duration = Duration::from_secs(1);
-/// How long the answer to a ping may take.
+/// The time limit of a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
-/// The waits between attempts to connect to a server that is not up yet.
+/// The waits between attempts to connect to a server that is starting.
 const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
 
-/// When connections of a pool last failed.
+/// The latest failures of a pool's connections.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Mutex<FailureTimes>);
 
@@ -37,12 +37,12 @@ impl Failures {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a connection broke: others may have broken with it.
+    /// Records that a connection broke: others may be broken as well.
     pub(super) fn connection_lost(&self) {
         self.times().lost_at = Some(Instant::now());
     }
 
-    /// Notes that a call begun at `began_at` had no answer in time.
+    /// Records that a call that began at `began_at` timed out.
     pub(super) fn timed_out(&self, began_at: Instant) {
         let mut times = self.times();
         times.silent_since = times.silent_since.max(Some(began_at));
@@ -55,11 +55,11 @@ impl Failures {
 pub(super) struct Status {
     /// When the server last answered.
     pub(super) used_at: Instant,
-    /// Whether a statement is under way.
+    /// Whether a statement is in progress.
     pub(super) is_busy: bool,
     /// Whether a transaction is open, or may be.
     pub(super) is_in_transaction: bool,
-    /// Whether it must not be used again.
+    /// Whether it must not be reused.
     pub(super) is_lost: bool,
     pub(super) failures: Arc<Failures>,
 }
@@ -86,7 +86,7 @@ impl Manager {
         }
     }
 
-    /// Opens a connection with the session settings of the pool.
+    /// Opens a connection with the pool's session settings.
     pub(super) async fn connect(&self) -> sqlx::Result<PgConnection> {
         let mut raw = self.options.connect.connect().await?;
         raw.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(self.options.session.clone())))
@@ -99,8 +99,8 @@ impl deadpool::managed::Manager for Manager {
     type Type = Session;
     type Error = sqlx::Error;
 
-    /// Connects, and tries again while the server is not up, as after a restart.
-    /// The one who waits for the connection bounds the time.
+    /// Connects, and retries while the server is not available, as after a restart. The
+    /// caller's timeout for a connection limits the time.
     async fn create(&self) -> sqlx::Result<Session> {
         let gives_up_at = Instant::now() + self.options.acquire_timeout;
         let mut backoff = FIRST_BACKOFF;
@@ -159,7 +159,7 @@ impl deadpool::managed::Manager for Manager {
     }
 }
 
-/// Whether a server may take the connection a moment later: it refuses or drops
+/// Whether the server may accept the connection soon: it refuses or drops
 /// connections, is starting or stopping, or has too many of them.
 fn is_not_up(error: &sqlx::Error) -> bool {
     let is_starting = |error: &sqlx::Error| {
