@@ -57,9 +57,9 @@ pub struct Attachment {
     pub position: i64,
     /// Its directory: one segment of a path, unique in the session.
     pub slug: String,
-    /// What the session may do with it.
+    /// The session's access to the store.
     pub access: Access,
-    /// What the agent is told about it.
+    /// Instructions for the agent about the store.
     pub instructions: Option<String>,
     /// The store's name when it was attached.
     pub name: String,

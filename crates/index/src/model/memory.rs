@@ -257,7 +257,7 @@ pub enum PinOutcome {
     },
     /// The idempotency key was reused with another request.
     KeyReused,
-    /// The head is no longer the one that the caller read.
+    /// The head has changed since the caller read it.
     Stale,
     /// The store is archived.
     Archived,

@@ -1,4 +1,5 @@
-//! The audit: written beside what it tells of, read newest first.
+//! The audit log: entries are written with the audited change, and listed newest
+//! first.
 
 use keepsake_core::{StoreId, TenantId};
 use sqlx::sqlite::SqliteConnection;
@@ -46,7 +47,7 @@ pub(super) async fn audit_within_quota(
     Ok(Ok(()))
 }
 
-/// Counts an entry of a tenant's credential; answers how many there are of its
+/// Counts an entry of a tenant's credential; returns the number of entries of its
 /// day, 0 for the operator and jobs.
 async fn count(
     connection: &mut SqliteConnection,

@@ -1,8 +1,8 @@
-//! The commit: a gate that reads all it needs, a decision in Rust, the writes.
+//! Commits: a gate query reads all inputs, Rust code decides, and one call writes.
 //!
-//! A commit takes two calls of the write connection: the gate's one SELECT,
-//! and all writes at once. Those that wait for the connection at the same time
-//! share a transaction, so that one flush of the disk serves them all.
+//! A commit takes two calls on the write connection: the gate's SELECT, and all
+//! writes at once. Commits that wait for the connection at the same time share a
+//! transaction, so that one flush of the disk serves them all.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -26,10 +26,10 @@ use crate::model::{
 };
 use crate::{IndexError, MemoryIndex};
 
-/// Commits that share one transaction, at most: it bounds how long one waits.
+/// Maximum number of commits in one transaction, which bounds the wait of each.
 const BATCH: usize = 64;
 
-/// What the gate answers instead of a place when the call's name was another's.
+/// The gate's result if the idempotency key was reused with another request.
 const OTHER_REQUEST: i64 = -1;
 
 /// Commits that wait for the write connection.
@@ -58,11 +58,12 @@ impl Queue {
     }
 }
 
-/// Everything the decision needs, in one query. `$5` holds the changes, `$8`
-/// the paths that become taken, `$9` the paths above them, `$10` the
-/// directories that move. A call that is not the one of its name before answers
-/// -1 for the place of that one's version. `CROSS JOIN` keeps SQLite to this order of the tables,
-/// by key from what the commit names: the other order reads the whole store.
+/// The inputs of the decision, in one query. `$5` holds the changes, `$8` the paths
+/// that the commit occupies, `$9` their parents, `$10` the changed directories. In
+/// place of the earlier call's version, -1 means that the idempotency key was
+/// reused with another request. `CROSS JOIN` makes SQLite keep this order of the
+/// tables, with lookups by the commit's keys; the other order would read the whole
+/// store.
 const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, \
     s.archived_at IS NOT NULL, \
     (SELECT coalesce(iif(i.request_sha256 = $11, i.version_seq, NULL), -1) FROM idempotency i \
@@ -87,9 +88,9 @@ const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_byte
     s.purge_epoch, s.expires_unused_after, s.period_set_at, s.policy \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
-/// All writes of a commit. Heads that go or stay come before new ones, so that
-/// a path they leave is free. Where a row of `memory` is looked for by a term
-/// that depends on the change, SQLite starts from the changes, not from the store.
+/// All writes of a commit. Heads that are deleted or changed come before new ones,
+/// so that a path they leave is free. Where a condition on `memory` depends on the
+/// change, SQLite must start from the changes, not from the store.
 const WRITE: &str = "SAVEPOINT one_commit; \
     INSERT INTO version (tenant_id, store_id, seq, version_id, memory_id, prev_seq, op, path, blob_id, size_bytes, \
         sha256, created_at, actor_type, actor_id) \
@@ -179,8 +180,9 @@ impl MemoryIndex for SqliteIndex {
             outcome = &mut outcome => return outcome.map_err(|_| died())?,
             writer = self.writer.lock() => writer,
         };
-        // A batch takes the oldest, and those may have been abandoned: until it
-        // is answered, its place in the queue may be behind any number of them.
+        // A batch takes the oldest commits first, and these may be abandoned. Until
+        // this commit has its result, any number of them may be ahead of it in the
+        // queue.
         loop {
             match outcome.try_recv() {
                 Ok(outcome) => return outcome,
@@ -250,7 +252,7 @@ impl MemoryIndex for SqliteIndex {
     }
 }
 
-/// Runs commits in one transaction and answers each.
+/// Executes commits in one transaction and sends each its result.
 async fn run_batch(writer: &mut Writer, batch: Vec<Waiting>) {
     let mut outcomes = Vec::with_capacity(batch.len());
     let done = run_all(writer, &batch, &mut outcomes).await;
@@ -264,14 +266,14 @@ async fn run_batch(writer: &mut Writer, batch: Vec<Waiting>) {
             Err(error) => Some(Err(failure_of_batch(error))),
         };
         if let Some(outcome) = outcome {
-            // The caller may be gone; the commit stands all the same.
+            // The caller may have been cancelled; the commit is valid nevertheless.
             let _ = waiting.answer.send(outcome);
         }
     }
 }
 
-/// Runs commits in one transaction; after an error none of them is known to have
-/// landed.
+/// Executes commits in one transaction; after an error, none of them is known to be
+/// committed.
 async fn run_all(
     writer: &mut Writer,
     batch: &[Waiting],
@@ -281,12 +283,12 @@ async fn run_all(
     for waiting in batch {
         let outcome = run_one(connection, waiting.tenant_id, &waiting.commit).await;
         if let Err(error @ (IndexError::DiskFull(_) | IndexError::DiskFailed(_))) = outcome {
-            // SQLite may have rolled back the whole transaction: the next commit
-            // would then run in a transaction without the ones before it.
+            // SQLite may have rolled back the whole transaction. The next commit would
+            // then run in a transaction without the previous commits.
             return Err(error);
         }
         if outcome.is_err() {
-            // Fails where the savepoint was never made; then nothing is to undo.
+            // Fails if the savepoint was not created; then there is nothing to undo.
             let _ = sqlx::query("ROLLBACK TO one_commit; RELEASE one_commit")
                 .execute(&mut *connection)
                 .await;
@@ -296,7 +298,7 @@ async fn run_all(
     writer.commit().await
 }
 
-/// The error that each commit of a failed transaction gets.
+/// The error for each commit of a failed transaction.
 fn failure_of_batch(error: &IndexError) -> IndexError {
     match error {
         IndexError::DiskFull(text) => IndexError::DiskFull(text.clone()),
@@ -311,7 +313,7 @@ fn failure_of_batch(error: &IndexError) -> IndexError {
     }
 }
 
-/// Makes a commit within the transaction that is open.
+/// Executes a commit in the open transaction.
 pub(super) async fn run_one(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -396,7 +398,7 @@ pub(super) async fn run_one(
     })
 }
 
-/// Whether a commit must be refused, from what the gate read.
+/// Decides from the gate's result whether a commit is refused.
 async fn decide(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -458,7 +460,7 @@ async fn memory_at(
     Ok(MemoryId::from_uuid(memory_id))
 }
 
-/// A change as the statements above index it.
+/// A change, in the form that the statements above read.
 fn change_row(change: &Change) -> Option<Value> {
     let path = change.path()?;
     let after = change.after.as_ref();
@@ -478,8 +480,8 @@ fn change_row(change: &Change) -> Option<Value> {
     ]))
 }
 
-/// The search terms that changes bring, apart from them: each column of a
-/// change costs as much as the change is long.
+/// The search terms of changes, separately: the cost of each column of a change
+/// grows with the length of the change.
 fn search_rows(changes: &[Change]) -> String {
     let rows = changes.iter().filter_map(|change| {
         let after = change.after.as_ref()?;
@@ -517,13 +519,13 @@ fn new_version_bytes(changes: &[Change]) -> i64 {
     i64::try_from(brought.sum::<u64>()).unwrap_or(i64::MAX)
 }
 
-/// The directory rows there are, of the gate's JSON: `[[path, files]…]`.
+/// The existing directory rows in the gate's JSON: `[[path, files]…]`.
 fn existing_directories(json: &str) -> BTreeMap<String, i64> {
     let rows: Vec<(String, i64)> = serde_json::from_str(json).unwrap_or_default();
     rows.into_iter().collect()
 }
 
-/// Directories that move, as the statements that write them index them.
+/// Changed directories, in the form that the statements read.
 pub(super) fn moved_rows(directories: &Directories) -> String {
     let rows = directories.moved.iter().map(|(directory, delta)| {
         let parent = directory.parent().unwrap_or_else(DirPath::root);
@@ -539,7 +541,7 @@ pub(super) fn moved_rows(directories: &Directories) -> String {
     rows.collect::<Value>().to_string()
 }
 
-/// The paths of directories that go, as JSON.
+/// The paths of removed directories, as JSON.
 pub(super) fn emptied_paths(directories: &Directories) -> String {
     let paths = directories
         .emptied
@@ -555,8 +557,8 @@ mod tests {
     use super::{GATE, SqliteConnection, WRITE};
     use crate::migrations;
 
-    /// Without statistics SQLite takes a store for a handful of rows, and would
-    /// rather read all of it than start from the changes.
+    /// Without statistics, SQLite assumes that a store has few rows, and prefers
+    /// reading all of it to starting from the changes.
     #[tokio::test]
     async fn commit_finds_rows_by_their_whole_keys() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();

@@ -28,27 +28,28 @@ use crate::statements::{
 use crate::{ErasureIndex, IndexError};
 use step::Step;
 
-/// Stores of a tenant that have all these pairs of metadata.
+/// Selects a tenant's stores that have all of these metadata pairs.
 const STORES_WITH: &str = "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND NOT EXISTS ( \
     SELECT 1 FROM json_each($2) wanted WHERE NOT EXISTS (SELECT 1 FROM json_each(s.metadata) pair \
         WHERE pair.key = wanted.key AND pair.type = wanted.type AND pair.atom = wanted.atom)) ORDER BY s.store_id";
 
-/// Erasures of a tenant, newest first, of all or of some stores.
+/// Selects erasures of a tenant, newest first, for all or some stores.
 const LIST_ERASURES: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, \
     attempts, error FROM erasure WHERE tenant_id = $1 AND id < $2 \
     AND ($3 IS NULL OR store_id IN (SELECT unhex(value) FROM json_each($3))) ORDER BY id DESC LIMIT $4";
 
-/// An erasure that has not ended, for the one who works on it.
+/// Selects an open erasure for its worker.
 const LOCK_ERASURE: &str = "SELECT selector, cursor, counts FROM erasure \
     WHERE tenant_id = $1 AND id = $2 AND ended_at IS NULL";
 
-/// Whether a blob waits for its removal that this erasure has queued, or another
-/// one in the same stores.
+/// Whether this erasure, or another one in the same stores, has queued blobs that
+/// are not deleted yet.
 const HAS_BLOBS_LEFT: &str = "SELECT EXISTS (SELECT 1 FROM blob_deletion WHERE erasure_id = $2) \
     OR EXISTS (SELECT 1 FROM blob_deletion WHERE tenant_id = $1 AND erasure_id IS NOT NULL \
         AND store_id IN (SELECT unhex(value) FROM json_each($3)))";
 
-/// Those of a store's blobs that no version names and that are not queued.
+/// Selects the blobs of a store, out of the given ones, that are neither referenced
+/// by a version nor queued.
 const FORGOTTEN_BLOBS: &str = "SELECT unhex(b.value) FROM json_each($3) b \
     WHERE NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
             AND v.version_id = unhex(b.value) AND v.blob_id = v.version_id) \
@@ -253,10 +254,10 @@ impl ErasureIndex for SqliteIndex {
         Ok(forgotten.into_iter().map(VersionId::from_uuid).collect())
     }
 
-    /// Writes the file anew.
+    /// Rewrites the file.
     ///
-    /// What is deleted is overwritten at once, but for copies that stay in the
-    /// unused part of a page when its rows move to another one.
+    /// Deleted content is overwritten immediately, except for copies in the unused part
+    /// of a page after its rows moved to another page.
     async fn overwrite_deleted(&self) -> Result<(), IndexError> {
         let mut writer = self.writer.lock().await;
         sqlx::query("VACUUM").execute(writer.idle().await).await?;
@@ -335,7 +336,8 @@ impl ErasureIndex for SqliteIndex {
     }
 }
 
-/// What is to go by a request, and where its work begins; `None`: no such store.
+/// The selection of a request, and the cursor at the start of its work; `None`: the
+/// store does not exist.
 async fn settle(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,

@@ -1,4 +1,4 @@
-//! Expiry of what nobody uses.
+//! Expiry of unused memories.
 
 use async_trait::async_trait;
 use keepsake_core::limits::LimitOverrides;
@@ -21,7 +21,7 @@ use crate::statements::expiry::{
 };
 use crate::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
 
-/// Live memories by their ids, with their last signs of life.
+/// Selects live memories by id, with their last signs of life.
 pub(super) const HEADS: &str = "SELECT m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, \
     m.claimed_by, m.claimed_until, m.pinned, m.updated_at, \
     (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
@@ -142,7 +142,7 @@ impl ExpiryIndex for SqliteIndex {
     }
 }
 
-/// The period that holds in a store; `None`: there is no such store.
+/// The effective period of a store; `None`: the store does not exist.
 async fn period(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -197,8 +197,8 @@ async fn heads(
         .collect()
 }
 
-/// Reads a life whose columns begin at `first`: pinned, last write, last sign
-/// beside a read.
+/// Reads a life from the columns that begin at `first`: pinned, last write, last
+/// sign of life recorded with a read.
 fn life_of(row: &SqliteRow, memory_id: MemoryId, first: usize) -> Result<Life, IndexError> {
     let (written_at, active_at): (i64, Option<i64>) = (row.try_get(first + 1)?, row.try_get(first + 2)?);
     Ok(Life {

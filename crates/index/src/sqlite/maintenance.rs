@@ -11,8 +11,9 @@ use crate::model::{AccessRow, DeletionReason, DueDeletion, KeyUse, RunFence};
 use crate::statements::upkeep::{DELETION_FAILED, DUE_DELETIONS};
 use crate::{IndexError, MaintenanceIndex};
 
-/// Queues a blob that no version names: the one that brought it, or one that
-/// shares it, asked for by a range as in `statements.rs`.
+/// Queues a blob that no version references: neither the version that introduced
+/// it, nor one that shares it. Uses a range, for the reason given in
+/// `statements.rs`.
 pub(super) const CONDEMN_ORPHAN: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
     SELECT $1, $2, $3, $4, 0, 'orphan' WHERE NOT EXISTS ( \
         SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3 \
@@ -92,8 +93,8 @@ impl MaintenanceIndex for SqliteIndex {
 
     async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
         let mut writer = self.writer.lock().await;
-        // The one write connection is the store's lock here: a commit that
-        // names the blob has landed before, or comes later and is refused.
+        // The single write connection serves as the store's lock: a commit that
+        // references the blob either has landed, or comes later and is refused.
         let connection = writer.begin().await?;
         let condemned = sqlx::query(CONDEMN_ORPHAN)
             .bind(key.tenant_id.uuid())
@@ -159,7 +160,8 @@ impl MaintenanceIndex for SqliteIndex {
                 return Ok(false);
             }
         }
-        // Those that are not orphans go first; the orphans then become `gone`.
+        // The other blobs are deleted from the queue first; then the orphans become
+        // `gone`.
         sqlx::query(
             "DELETE FROM blob_deletion WHERE reason <> 'orphan' AND (tenant_id, store_id, blob_id, reason) IN \
                  (SELECT unhex(k.value ->> 0), unhex(k.value ->> 1), unhex(k.value ->> 2), k.value ->> 3 \

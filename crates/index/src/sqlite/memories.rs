@@ -16,7 +16,7 @@ use crate::model::{
     StoreState,
 };
 
-/// The store, and a memory of it by its id.
+/// Selects the store, and one of its memories by id.
 const MEMORY: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \
     m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, m.claimed_by, \
     m.claimed_until, m.pinned, m.created_at, m.updated_at, a.last_read_at, a.active_at, m.deleted_at \
@@ -25,8 +25,8 @@ const MEMORY: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires
     LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = $3 \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
-/// The store, and memories of it in the order of their paths: `$3` to `$4`,
-/// both exclusive, `$5` at most.
+/// Selects the store, and its memories ordered by path, between `$3` and `$4` (both
+/// exclusive), at most `$5`.
 const ALL_BELOW: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \
     i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, i.sha256, i.claimed_by, \
     i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at, i.first_line \
@@ -38,10 +38,10 @@ const ALL_BELOW: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expi
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path";
 
-/// The store, and what is directly in the directory `$6`: memories by name
-/// after `$4`, directories by path after `$3`, `$5` of both at most. Each is a
-/// range of an index that stops at the limit; by name, directories would come
-/// in another order, since a path ends in `/`.
+/// Selects the store, and the direct children of the directory `$6`: memories by
+/// name after `$4`, directories by path after `$3`, at most `$5` of both. Each part
+/// is a range of an index that stops at the limit. Directories are not ordered by
+/// name, because a path ends in `/` and therefore sorts differently.
 const CHILDREN: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \
     i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, i.sha256, i.claimed_by, \
     i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at, i.first_line \
@@ -59,7 +59,7 @@ const CHILDREN: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expir
     ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path";
 
-/// The store, and the head of a memory, before its pin is set.
+/// Selects the store, and the head of a memory, before a change of its pin.
 const PIN_GATE: &str = "SELECT s.archived_at IS NOT NULL, m.head_seq FROM store s \
     LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = $3 AND m.version_id = $4 \
         AND m.deleted_at IS NULL \
@@ -188,7 +188,7 @@ impl SqliteIndex {
     }
 }
 
-/// The store's state, which leads the rows of several queries.
+/// Reads the store's state from the first columns of several queries.
 pub(super) fn store_state_of(row: &SqliteRow) -> Result<StoreState, IndexError> {
     Ok(StoreState {
         is_archived: row.try_get(0)?,
@@ -196,7 +196,7 @@ pub(super) fn store_state_of(row: &SqliteRow) -> Result<StoreState, IndexError> 
     })
 }
 
-/// Reads when memories of a store expire, from two columns that begin at `first`.
+/// Reads the expiry of a store's memories from two columns that begin at `first`.
 pub(super) fn expiry_of(row: &SqliteRow, first: usize) -> Result<Expiry, IndexError> {
     Ok(Expiry {
         unused_after_secs: row.try_get::<Option<i64>, _>(first)?.map(unsigned),
@@ -217,7 +217,7 @@ fn memory_of(row: &SqliteRow) -> Result<Memory, IndexError> {
     })
 }
 
-/// Reads an item; `None`: the row tells of the store alone.
+/// Reads an item; `None`: the row has only the store.
 fn item_of(row: &SqliteRow) -> Result<Option<MemoryItem>, IndexError> {
     let memory_id: Option<Uuid> = row.try_get(6)?;
     if memory_id.is_some() {

@@ -1,10 +1,9 @@
 //! The index on SQLite: one process, one file.
 //!
-//! Writes go through one connection under `BEGIN IMMEDIATE`; reads through a
-//! pool of their own, which WAL lets run beside it. Commits that wait for the
-//! write connection share one transaction, and so one flush of the disk, with
-//! a savepoint each. A second process is kept off the file by the lock that
-//! the data folder's owner holds.
+//! Writes use one connection with `BEGIN IMMEDIATE`. Reads use a separate pool, and
+//! in WAL mode they run beside a write. Commits that wait for the write connection
+//! share one transaction with a savepoint for each, and so share one flush of the
+//! disk. The lock on the data folder keeps a second process from opening the file.
 
 mod audit;
 mod commit;
@@ -39,14 +38,16 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{IndexError, IndexMethods, migrations};
 
-/// Connections that read.
+/// Connections for reads.
 const READERS: u32 = 4;
-/// Rows that a reader's thread may be ahead of who takes them: where a store is
-/// read whole for a search, the two would otherwise wake each other all the time.
-/// A row of terms has some kilobytes, of the largest memories some tens.
+/// Rows that a reader's thread may prefetch. When a search reads a whole store, the
+/// thread and its consumer would otherwise wake each other for each row. A row of
+/// terms has some kilobytes; for the largest memories it has some tens of
+/// kilobytes.
 const ROWS_AHEAD: usize = 200;
-/// Bytes of the file that readers see without a system call for each page. What
-/// the disk then cannot read ends the process, not a query alone.
+/// Bytes of the file that readers map into memory, which avoids a system call per
+/// page. A disk error in the mapped part ends the process instead of failing one
+/// query.
 const MAPPED_BYTES: &str = "1073741824";
 
 /// The index on SQLite.
@@ -57,16 +58,16 @@ pub struct SqliteIndex {
     waiting: Arc<commit::Queue>,
 }
 
-/// The one connection that writes.
+/// The single write connection.
 #[derive(Debug)]
 pub(crate) struct Writer {
     connection: SqliteConnection,
-    /// Whether a transaction was begun and not seen to its end.
+    /// Whether a transaction has begun and has not finished.
     is_open: bool,
 }
 
 impl Writer {
-    /// Begins a transaction; one that an abandoned task left open is undone.
+    /// Begins a transaction; rolls back one that an abandoned task left open.
     async fn begin(&mut self) -> Result<&mut SqliteConnection, IndexError> {
         self.idle().await;
         self.is_open = true;
@@ -76,16 +77,16 @@ impl Writer {
         Ok(&mut self.connection)
     }
 
-    /// The connection with no transaction open.
+    /// The connection, without an open transaction.
     async fn idle(&mut self) -> &mut SqliteConnection {
         if std::mem::take(&mut self.is_open) {
-            // Fails where SQLite has already rolled back by itself.
+            // Fails if SQLite has already rolled back.
             let _ = sqlx::query("ROLLBACK").execute(&mut self.connection).await;
         }
         &mut self.connection
     }
 
-    /// The connection, inside the transaction that was begun.
+    /// The connection, inside the open transaction.
     pub(crate) const fn connection(&mut self) -> &mut SqliteConnection {
         &mut self.connection
     }
@@ -98,19 +99,19 @@ impl Writer {
 }
 
 impl SqliteIndex {
-    /// Opens the file, making and migrating it where needed.
+    /// Opens the file; creates and migrates it if necessary.
     ///
     /// # Errors
-    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
-    /// [`IndexError::Migration`].
+    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], [`IndexError::Migration`].
     pub async fn open(url: &str) -> Result<Self, IndexError> {
         let options = parse(url)?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
-            // A commit that was acknowledged survives a power cut.
+            // An acknowledged commit survives a power failure.
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(Duration::from_secs(5))
-            // What is deleted is overwritten, so that erasure reaches the file.
+            // Deleted content is overwritten, so that an erasure also erases the file's
+            // content.
             .pragma("secure_delete", "ON")
             .foreign_keys(false);
         let mut connection = options.connect().await?;
@@ -138,12 +139,12 @@ impl SqliteIndex {
         })
     }
 
-    /// Looks whether a file is an index that this binary can use; a server may have
-    /// it open.
+    /// Checks that a file is an index that this binary can use; a server may have it
+    /// open.
     ///
     /// # Errors
-    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`],
-    /// [`IndexError::SchemaTooOld`], also where it has no schema at all.
+    /// [`IndexError::BadUrl`], [`IndexError::Unavailable`], and
+    /// [`IndexError::SchemaTooOld`], also for a file without a schema.
     pub async fn look(url: &str) -> Result<(), IndexError> {
         let mut connection = parse(url)?.read_only(true).connect().await?;
         let looked = check_schema(&mut connection).await;
@@ -151,24 +152,24 @@ impl SqliteIndex {
         looked
     }
 
-    /// Takes a connection that reads.
+    /// Acquires a connection for reads.
     pub(crate) async fn reader(&self) -> Result<PoolConnection<Sqlite>, IndexError> {
         Ok(self.readers.acquire().await?)
     }
 
-    /// Begins a transaction that reads one snapshot.
+    /// Begins a read transaction on one snapshot.
     pub(crate) async fn snapshot(&self) -> Result<Transaction<'static, Sqlite>, IndexError> {
         Ok(self.readers.begin().await?)
     }
 
-    /// Waits for the connection that writes, and begins a transaction on it.
+    /// Waits for the write connection, and begins a transaction on it.
     pub(crate) async fn begin_write(&self) -> Result<OwnedMutexGuard<Writer>, IndexError> {
         let mut writer = Arc::clone(&self.writer).lock_owned().await;
         writer.begin().await?;
         Ok(writer)
     }
 
-    /// Limits the pages of the file, so that tests can fill it.
+    /// Limits the pages of the file, so that tests can fill it up.
     ///
     /// # Errors
     /// [`IndexError::Database`].
@@ -179,14 +180,14 @@ impl SqliteIndex {
         Ok(())
     }
 
-    /// The pool that reads, for tests that look from its side.
+    /// The pool for reads, for tests of its behaviour.
     pub fn reader_pool(&self) -> &SqlitePool {
         &self.readers
     }
 }
 
 fn parse(url: &str) -> Result<SqliteConnectOptions, IndexError> {
-    // The parser takes any scheme for a file's name.
+    // The parser accepts any scheme as a file name.
     let options = SqliteConnectOptions::from_str(url)
         .ok()
         .filter(|_| url.starts_with("sqlite:"))
@@ -194,7 +195,7 @@ fn parse(url: &str) -> Result<SqliteConnectOptions, IndexError> {
     Ok(options.disable_statement_logging())
 }
 
-/// Refuses a schema that is older than this binary needs.
+/// Refuses a schema that is older than this binary requires.
 async fn check_schema(executor: impl SqliteExecutor<'_>) -> Result<(), IndexError> {
     let found: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
         .fetch_one(executor)
@@ -226,7 +227,7 @@ impl IndexMethods for SqliteIndex {
             writer.is_open = false;
             let _ = sqlx::query("ROLLBACK").execute(&mut writer.connection).await;
         }
-        // Leaves a file without a WAL beside it where nobody else has it open.
+        // Removes the WAL's content, unless another process has the file open.
         let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .execute(&mut writer.connection)
             .await;

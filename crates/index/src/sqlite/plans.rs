@@ -1,4 +1,4 @@
-//! How SQLite means to run statements, on a database without statistics.
+//! Query plans of SQLite, on a database without statistics.
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
@@ -11,7 +11,7 @@ use crate::statements::{
     BLOB_IS_LIVE, BLOB_IS_NAMED, DELETED_STORES, FORGET_PATH, PURGE, QUEUE_PURGED, REDACT, STORE,
 };
 
-/// The steps of a statement's plan.
+/// The steps of a statement's query plan.
 pub(super) async fn steps_of(statement: &str) -> Vec<String> {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
     migrations::sqlite().run(&mut connection).await.unwrap();
@@ -76,7 +76,7 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
         );
         let is_sorted = |step: &String| step.contains("TEMP B-TREE");
         assert!(!steps.iter().any(is_sorted), "{statement}\n{steps:#?}");
-        // What is asked for one by one has its whole key.
+        // Subqueries per row use their whole key.
         let reads_memories = |step: &String| reads_whole_store(step) && !step.starts_with("SEARCH s ");
         assert!(!steps.iter().any(reads_memories), "{statement}\n{steps:#?}");
     }

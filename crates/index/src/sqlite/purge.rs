@@ -1,4 +1,4 @@
-//! What removes history: redaction, and the end of stores.
+//! Removal of history: redaction, and the purge of deleted stores.
 
 use async_trait::async_trait;
 use keepsake_core::{Actor, MemoryId, StoreId, TenantId, Timestamp, VersionId};
@@ -20,7 +20,7 @@ use crate::statements::{
 };
 use crate::{IndexError, PurgeIndex};
 
-/// A store that is there, and what its tenant granted it.
+/// Selects the grant of an existing store.
 const GRANTED_BYTES: &str = "SELECT granted_bytes FROM store \
     WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
 
@@ -122,7 +122,8 @@ impl PurgeIndex for SqliteIndex {
     }
 }
 
-/// Makes a store gone for every reader; `false`: there is none that is not.
+/// Marks a store as deleted, which hides it from every reader; `false`: no such
+/// store, or already deleted.
 pub(super) async fn end_store(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -147,7 +148,7 @@ pub(super) async fn end_store(
     Ok(true)
 }
 
-/// Takes a batch of rows off a deleted store, and queues their blobs.
+/// Deletes a batch of a deleted store's rows, and queues their blobs.
 pub(super) async fn purge_batch(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -211,7 +212,7 @@ async fn granted_bytes(
         .await?)
 }
 
-/// Removes a version's content from its row, and a deleted memory's path.
+/// Removes a version's content from its row, and the path of a deleted memory.
 async fn remove_content(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -239,7 +240,7 @@ async fn remove_content(
     Ok(())
 }
 
-/// Queues the blob that no row names any more, and counts the removal.
+/// Queues the unreferenced blob, and counts the removal.
 async fn condemn(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,

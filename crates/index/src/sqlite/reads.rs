@@ -12,7 +12,7 @@ use crate::listing::end_of;
 use crate::model::{Claim, Directory, Entry, Head, Lookup, Replayed, StoreState, Target};
 use crate::statements::EARLIER_CALL;
 
-/// The store, and the memory or the directory at a path, in one query.
+/// Selects the store, and the memory or directory at a path, in one query.
 const HEAD: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, \
     m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, m.sha256, \
     m.claimed_by, m.claimed_until, d.files, d.bytes, d.visible_children \
@@ -21,15 +21,15 @@ const HEAD: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, \
     LEFT JOIN directory d ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = $4 \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
-/// How many entries the directories one level down add to a listing.
+/// The number of entries that the subdirectories add to a listing.
 const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM directory \
     WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
     AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
 
-/// The visible children of one directory by name, as one JSON array, merged
-/// from two index ranges that each stop at the limit. One row for all: each row
-/// would cross from SQLite's thread by itself. A file's path is its parent and
-/// its name, so that the index alone answers.
+/// The visible children of one directory by name, as one JSON array, merged from
+/// two index ranges that each stop at the limit. One row holds all of them, because
+/// each row is a separate message from SQLite's thread. A file's path is computed
+/// from its parent and name, so that the index covers the query.
 const CHILDREN: &str = "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
     SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
         WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND deleted_at IS NULL \
@@ -60,7 +60,7 @@ impl SqliteIndex {
         if max_entries == 0 {
             return Ok(found);
         }
-        // The listing takes several queries: again, in one snapshot.
+        // The listing needs several queries, so it repeats the lookup in one snapshot.
         let mut snapshot = connection.begin().await?;
         let mut found = lookup(&mut snapshot, tenant_id, store_id, path).await?;
         if let Some(Lookup {
@@ -126,7 +126,7 @@ impl SqliteIndex {
     }
 }
 
-/// What the call of this name recorded when it was made before.
+/// The record of an earlier call with the same key.
 pub(super) async fn earlier_call(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -240,7 +240,7 @@ async fn children(
     Ok(children.0.into_iter().map(entry).collect())
 }
 
-/// The hash that an idempotent call recorded of its request.
+/// The request hash in the record of an idempotent call.
 fn request_hash_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
     bytes.try_into().map_err(|_| IndexError::Corrupt {
         table: "idempotency",
@@ -248,8 +248,8 @@ fn request_hash_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
     })
 }
 
-/// Reads a head whose columns begin at `first`: path, size, memory, version,
-/// seq, blob, hash, claimant, claim's end.
+/// Reads a head from the columns that begin at `first`: path, size, memory,
+/// version, seq, blob, hash, claimant, the claim's end.
 pub(super) fn head_of(row: &SqliteRow, first: usize) -> Result<Head, IndexError> {
     let claimant: Option<Uuid> = row.try_get(first + 7)?;
     let until: Option<i64> = row.try_get(first + 8)?;

@@ -17,8 +17,8 @@ use crate::retention::{
 };
 use crate::statements::expiry::COUNT_OUTDATED;
 
-/// Stores with a history, after one, and the first deletion in it that was not
-/// seen to yet. SQLite has to be told the index of what it asks for one by one.
+/// Selects stores with a history, after a given one, and each store's first
+/// unprocessed deletion. SQLite needs `INDEXED BY` for the subquery per store.
 pub(super) const HISTORIES: &str = "SELECT s.tenant_id, s.store_id, t.limits, s.retention_seq, \
     (SELECT v.created_at FROM version v INDEXED BY version_op WHERE v.tenant_id = s.tenant_id \
         AND v.store_id = s.store_id AND v.op = 'deleted' AND v.op <> 'modified' AND v.seq > s.retention_seq \
@@ -27,15 +27,16 @@ pub(super) const HISTORIES: &str = "SELECT s.tenant_id, s.store_id, t.limits, s.
     WHERE s.deleted_at IS NULL AND t.status <> 'deleting' AND s.version_count > 0 \
     AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3";
 
-/// Deletions of a store after a place, and whether the memory is deleted by it
-/// still.
+/// Selects deletions of a store after a sequence number, and whether the memory is
+/// still deleted by that version.
 pub(super) const DELETIONS: &str = "SELECT v.seq, v.memory_id, v.created_at, \
     coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
         AND m.memory_id = v.memory_id) = v.seq, FALSE) \
     FROM version v INDEXED BY version_op WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.op = 'deleted' \
     AND v.op <> 'modified' AND v.seq > $3 ORDER BY v.seq LIMIT $4";
 
-/// Versions of a store after a place, up to the first that was made too late.
+/// Selects versions of a store after a sequence number, up to the first one that
+/// was created too late.
 pub(super) const PAST: &str = "SELECT v.seq, v.created_at, \
     (SELECT n.created_at FROM version n INDEXED BY version_memory WHERE n.tenant_id = $1 AND n.store_id = $2 \
         AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1), \
@@ -46,7 +47,7 @@ pub(super) const PAST: &str = "SELECT v.seq, v.created_at, \
     FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
         ORDER BY seq LIMIT $6) v WHERE v.created_at <= $4 ORDER BY v.seq";
 
-/// A store that is not deleted.
+/// Whether a store exists and is not deleted.
 const STORE_IS_THERE: &str =
     "SELECT EXISTS (SELECT 1 FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL)";
 
@@ -56,15 +57,15 @@ const PLACES_OF: &str = "SELECT v.seq, v.memory_id FROM version v \
 const TAKE: &str = "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN (SELECT value FROM json_each($3)) \
     RETURNING blob_id, size_bytes";
 
-/// Deleted memories, and what is known of them beside.
+/// Deletes memories and their related rows.
 const FORGET: [&str; 3] = [
     "DELETE FROM memory WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(value) FROM json_each($3)) AND deleted_at IS NOT NULL",
     "DELETE FROM memory_access WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(value) FROM json_each($3))",
     "DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(value) FROM json_each($3))",
 ];
 
-/// Queues blobs that no version names any more: the one that brought it, or one
-/// that shares it.
+/// Queues blobs that no version references any longer: neither the version that
+/// introduced it, nor one that shares it.
 const CONDEMN: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
     SELECT $1, $2, unhex(b.value), $4, 0, 'expired' FROM json_each($3) b \
     WHERE NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
@@ -125,7 +126,7 @@ impl RetentionIndex for SqliteIndex {
     }
 }
 
-/// The write connection in a batch.
+/// The write connection during a batch.
 struct Open<'a> {
     connection: &'a mut SqliteConnection,
     tenant_id: TenantId,
@@ -237,7 +238,7 @@ impl Archive for Open<'_> {
     }
 }
 
-/// Ids as the statements take them.
+/// Ids in the form that the statements read.
 fn hexes(ids: &[Uuid]) -> String {
     let ids = ids.iter().map(|id| json!(id.simple().to_string()));
     ids.collect::<serde_json::Value>().to_string()

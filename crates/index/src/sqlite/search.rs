@@ -1,4 +1,4 @@
-//! Search terms: what changed in a store, and what the job writes.
+//! Search terms: changes of a store, and writes of the indexing job.
 
 use std::sync::Arc;
 
@@ -19,23 +19,24 @@ use crate::search::{
 };
 use crate::statements::search::{PUT_TERMS, UNINDEXED};
 
-/// How far a store has come, the version there, and the one at `$3`.
+/// Selects a store's last sequence number and its version, and the version at `$3`.
 const STORE: &str = "SELECT s.seq, s.purge_epoch, \
         (SELECT v.version_id FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq = s.seq), \
         (SELECT v.version_id FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq = $3) \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
-/// A store that is there.
+/// Whether a store exists and is not deleted.
 const STORE_IS_THERE: &str =
     "SELECT EXISTS (SELECT 1 FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL)";
 
-/// Every memory of a store with the terms of its content.
+/// Selects every memory of a store with the terms of its content.
 pub(super) const WHOLE: &str = "SELECT m.memory_id, m.path, m.blob_id, m.sha256, m.updated_at, d.terms \
     FROM memory m LEFT JOIN search_doc d ON d.tenant_id = $1 AND d.store_id = $2 AND d.memory_id = m.memory_id \
         AND d.blob_id = m.blob_id AND d.analyser = $3 \
     WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL";
 
-/// The memories that have versions after a place, and those in `$5`.
+/// Selects the memories with versions after a sequence number, and the memories in
+/// `$5`.
 pub(super) const SINCE: &str = "SELECT c.memory_id, m.path, m.blob_id, m.sha256, m.updated_at, d.terms \
     FROM (SELECT v.memory_id FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq > $4 \
         UNION SELECT unhex(value) FROM json_each($5)) c \
@@ -52,7 +53,8 @@ impl SearchIndex for SqliteIndex {
         store_id: StoreId,
         since: &SearchSince,
     ) -> Result<Option<SearchChanges>, IndexError> {
-        // The place first: what is committed in between is told again then.
+        // Reads the position first: commits between the two queries are returned again
+        // by the next call.
         let place: Option<(i64, i64, Option<Uuid>, Option<Uuid>)> = sqlx::query_as(STORE)
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())
@@ -191,7 +193,7 @@ impl SearchUpkeepIndex for SqliteIndex {
     }
 }
 
-/// Ids as the statement takes them.
+/// Ids in the form that the statement reads.
 fn hexes(ids: &[MemoryId]) -> String {
     let ids = ids.iter().map(|id| json!(id.uuid().simple().to_string()));
     ids.collect::<Value>().to_string()

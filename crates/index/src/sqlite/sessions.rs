@@ -26,28 +26,29 @@ use crate::statements::sessions::{
 };
 use crate::{IndexError, SessionIndex};
 
-/// Sessions by their ids, with the columns of [`SESSION`].
+/// Selects sessions by id, with the columns of [`SESSION`].
 const SESSIONS: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
     s.created_at, s.updated_at, s.archived_at, s.last_used_at \
     FROM json_each($2) c CROSS JOIN session s ON s.tenant_id = $1 AND s.session_id = unhex(c.value) \
     WHERE s.deleted_at IS NULL";
 
-/// Attachments of sessions to stores that are there.
+/// Selects the attachments of sessions to existing stores.
 const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.store_id, r.position, r.slug, r.access, \
     r.instructions, r.name, r.description, r.created_at, r.updated_at \
     FROM json_each($2) c CROSS JOIN session_resource r ON r.tenant_id = $1 AND r.session_id = unhex(c.value) \
     WHERE EXISTS (SELECT 1 FROM store t WHERE t.tenant_id = $1 AND t.store_id = r.store_id AND t.deleted_at IS NULL)";
 
-/// That a session has stores, and none but some.
+/// The condition that a session has stores, and that all of them are among the
+/// given ones.
 const ONLY: &str = "$10 IS NULL OR (SELECT min(o.store_id IN (SELECT unhex(value) FROM json_each($10))) \
     FROM session_resource o JOIN store t \
     ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
     WHERE o.tenant_id = $1 AND o.session_id = s.session_id)";
 
-/// That an event led into some stores alone.
+/// The condition that an event is in one of the given stores.
 const ONLY_EVENTS: &str = "$8 IS NULL OR store_id IN (SELECT unhex(value) FROM json_each($8))";
 
-/// Events, each once; not those of what was deleted or erased meanwhile.
+/// Inserts events, each one once, except events of deleted or erased objects.
 const FLUSH_EVENTS: &str = "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, \
         name, input) \
     SELECT e.tenant_id, e.session_id, e.at, e.event_id, e.store_id, e.path, e.new_path, e.name, e.input FROM ( \
@@ -62,7 +63,7 @@ const FLUSH_EVENTS: &str = "INSERT INTO session_event (tenant_id, session_id, at
             AND x.created_at >= e.at) \
     ON CONFLICT (tenant_id, session_id, at, event_id) DO NOTHING";
 
-/// When sessions were used.
+/// Updates the last uses of sessions.
 const FLUSH_USE: &str = "UPDATE session SET last_used_at = u.used_at FROM ( \
         SELECT unhex(r.value ->> 0) AS t, unhex(r.value ->> 1) AS id, max(r.value ->> 2) AS used_at \
         FROM json_each($1) r GROUP BY 1, 2 \
@@ -323,7 +324,7 @@ async fn find(
     Ok(found.pop())
 }
 
-/// Gives sessions their attachments.
+/// Adds the attachments to sessions.
 async fn furnish(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -534,7 +535,7 @@ fn event_of(row: &SqliteRow, tenant_id: TenantId, session_id: SessionId) -> Resu
     })
 }
 
-/// Reads a JSON object that is kept as its text.
+/// Reads a JSON object from its text.
 fn object(text: &str, table: &'static str) -> Result<Map<String, Value>, IndexError> {
     serde_json::from_str(text).map_err(|_| IndexError::Corrupt {
         table,

@@ -1,4 +1,4 @@
-//! Stores of a tenant: rare operations, each in a transaction.
+//! Stores of a tenant: infrequent operations, each in a transaction.
 
 use async_trait::async_trait;
 use keepsake_core::{SensitiveDataPolicy, StoreId, TenantId, Timestamp};
@@ -19,10 +19,10 @@ use crate::statements::{INSERT_ROOT, INSERT_STORE, RECORD_CALL, STORE, UPDATE_ST
 use crate::updates::StoreRow;
 use crate::{IndexError, StoreIndex, grants};
 
-/// How many stores a tenant has; nothing of one that is about to go.
+/// A tenant's number of stores; no row for a tenant that is being deleted.
 const COUNT: &str = "SELECT store_count FROM tenant WHERE tenant_id = $1 AND status <> 'deleting'";
 
-/// Stores of a tenant, newest first, after a time and an id.
+/// Selects stores of a tenant, newest first, after a creation time and an id.
 const LIST_STORES: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
     memory_count, live_bytes, created_at, updated_at, archived_at, period_set_at FROM store INDEXED BY store_created \
     WHERE tenant_id = $1 AND created_at >= $2 AND created_at <= $3 AND (created_at, store_id) < ($4, $5) \
@@ -205,7 +205,8 @@ impl StoreIndex for SqliteIndex {
             account.others = recall(connection, tenant_id, store_id).await?;
         }
         let new_grant = account.grant(needed_bytes, tenant_limit_bytes);
-        // What was recalled stays recalled even where the answer is no: it was unused.
+        // A recalled grant stays recalled even if the new grant is refused, because it
+        // was unused.
         account.own = new_grant.unwrap_or(account.own);
         sqlx::query(
             "UPDATE store SET granted_bytes = $3 WHERE tenant_id = $1 AND store_id = $2; \
@@ -227,7 +228,8 @@ impl StoreIndex for SqliteIndex {
     }
 }
 
-/// Takes back what other stores do not use; answers what they keep together.
+/// Recalls the unused grants of the tenant's other stores; returns the sum of their
+/// remaining grants.
 async fn recall(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -294,7 +296,8 @@ async fn insert_store(
     Ok(())
 }
 
-/// Writes what differs of a store, and tells of it; nothing where nothing does.
+/// Writes the changed fields of a store, the audit entry and the change feed;
+/// writes nothing if no field changed.
 async fn replace_store(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -322,8 +325,7 @@ async fn replace_store(
     tell(connection, "store", tenant_id, Some(store.store_id.uuid()), now).await
 }
 
-/// Remembers a call that made or changed something, where it is to be sent again
-/// safely.
+/// Records a call that created or changed an object, if the call is idempotent.
 pub(super) async fn record_call(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -373,7 +375,7 @@ pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Writes the change feed, in the transaction of what it tells of.
+/// Writes an entry of the change feed, in the transaction of the change.
 pub(super) async fn tell(
     connection: &mut SqliteConnection,
     kind: &str,

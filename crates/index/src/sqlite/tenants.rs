@@ -1,4 +1,4 @@
-//! Tenants: rare operations, each in a transaction.
+//! Tenants: infrequent operations, each in a transaction.
 
 use keepsake_core::TenantId;
 use sqlx::sqlite::SqliteConnection;
@@ -6,10 +6,10 @@ use sqlx::sqlite::SqliteConnection;
 use crate::IndexError;
 use crate::model::TenantStatus;
 
-/// The status of a tenant.
+/// Selects the status of a tenant.
 const STATUS: &str = "SELECT status FROM tenant WHERE tenant_id = $1";
 
-/// Whether a tenant is there, and not about to go.
+/// Whether a tenant exists and is not being deleted.
 pub(super) async fn stays(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,

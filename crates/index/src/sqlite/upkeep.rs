@@ -1,4 +1,4 @@
-//! Upkeep: names of blobs, recounts, and the end of old rows.
+//! Upkeep: blob references, recounts, and removal of old rows.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ impl UpkeepIndex for SqliteIndex {
         mends: bool,
     ) -> Result<Option<StoreCount>, IndexError> {
         if !mends {
-            // A transaction that reads sees one state from its first query on.
+            // A read transaction sees one snapshot from its first query on.
             let mut reader = self.readers.acquire().await?;
             let mut transaction = reader.begin().await?;
             let counted = count_store(&mut transaction, tenant_id, store_id).await?;
@@ -101,7 +101,7 @@ impl UpkeepIndex for SqliteIndex {
             return Ok(counted.map(|(count, _)| count));
         }
         let mut writer = self.writer.lock().await;
-        // The one write connection is every lock here.
+        // The single write connection serves as every lock.
         let connection = writer.begin().await?;
         let Some((count, wrong)) = count_store(connection, tenant_id, store_id).await? else {
             return Ok(None);
@@ -242,7 +242,7 @@ fn scope_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
     })
 }
 
-/// Counts a tenant's stores and grants, in one statement.
+/// Counts a tenant's stores and grants in one statement.
 async fn count_tenant(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -266,7 +266,7 @@ async fn count_tenant(
     }))
 }
 
-/// Counts what a store holds; also what its wrong directories must be.
+/// Counts a store's data; also returns the correct rows of wrong directories.
 async fn count_store(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
@@ -348,7 +348,7 @@ async fn count_memories(
     }
 }
 
-/// Writes what was counted.
+/// Writes the counts.
 async fn mend_store(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,

@@ -1,4 +1,5 @@
-//! The history of a store: versions by place and by id, and lists of them.
+//! The history of a store: versions by sequence number and by id, and lists of
+//! them.
 
 use async_trait::async_trait;
 use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
@@ -21,13 +22,13 @@ const VERSION_AT: &str = "SELECT v.seq, v.version_id, v.prev_seq, v.memory_id, v
     FROM store s JOIN version v ON v.tenant_id = $1 AND v.store_id = $2 AND v.seq = $3 \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
-/// When the last version at or before a place was made.
+/// When the last version at or before a sequence number was created.
 const MADE_AT: &str = "SELECT created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq <= $3 \
     ORDER BY seq DESC LIMIT 1";
 
-/// Versions before `$3` and after `$4`, `$5` at most, by the index of the first
-/// filter given among memory (`$6`), actor (`$8`, `$9`) and operation (`$7`),
-/// else by the primary key; the others are conditions.
+/// Selects versions before `$3` and after `$4`, at most `$5`. The query uses the
+/// index of the first given filter among memory (`$6`), actor (`$8`, `$9`) and
+/// operation (`$7`), or else the primary key; the other filters are conditions.
 const OF_MEMORY: &str = "SELECT seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
     actor_type, actor_id, redacted_at, redacted_by_type, redacted_by FROM version INDEXED BY version_memory \
     WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $6 AND seq < $3 AND seq > $4 \
@@ -166,9 +167,10 @@ async fn store_row(
     Ok(row.fetch_optional(snapshot).await?)
 }
 
-/// The least place from which on versions date from `at` or later, up to `high`.
+/// The lowest sequence number, up to `high`, of the versions created at `at` or
+/// later.
 ///
-/// `created_at` never decreases along `seq`, so that halving finds it.
+/// `created_at` never decreases with `seq`, so a binary search finds it.
 async fn seq_at(
     snapshot: &mut SqliteConnection,
     tenant_id: TenantId,

@@ -1,4 +1,4 @@
-//! What a step of an erasure does in its transaction.
+//! The database operations of a step of an erasure.
 
 use std::collections::BTreeMap;
 
@@ -20,29 +20,29 @@ use crate::listing::end_of;
 use crate::statements::sessions::TAKE_EVENTS_BELOW;
 use crate::statements::{CALLS_THROUGH, CLAIM_BLOBS, COUNT_ERASED, FORGET_REQUEST, HISTORY_BELOW};
 
-/// The memories of a batch, and what they tell beside.
+/// Deletes a batch of memories, and returns the fields that the step needs.
 const TAKE_MEMORIES: &str = "DELETE FROM memory WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(value) FROM json_each($3)) \
     RETURNING path, size_bytes, deleted_at IS NULL";
 
-/// What is known of memories beside: when they were read, what they are found by.
+/// Deletes the memories' related rows: access times and search documents.
 const TAKE_BESIDE: [&str; 2] = [
     "DELETE FROM memory_access WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(value) FROM json_each($3))",
     "DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN (SELECT unhex(value) FROM json_each($3))",
 ];
 
-/// A batch of the versions of some memories.
+/// Deletes a batch of the versions of some memories.
 const TAKE_VERSIONS: &str = "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN ( \
     SELECT v.seq FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN (SELECT unhex(value) FROM json_each($3)) LIMIT $4) \
     RETURNING blob_id, size_bytes";
 
-/// Events that name where versions of some memories stood.
+/// Deletes events that contain paths of the versions of some memories.
 const TAKE_EVENTS_OF: &str = "DELETE FROM session_event WHERE tenant_id = $1 AND (session_id, at, event_id) IN ( \
     SELECT e.session_id, e.at, e.event_id FROM (SELECT DISTINCT v.path FROM version v \
         WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN (SELECT unhex(value) FROM json_each($3)) AND v.path IS NOT NULL) p \
     JOIN session_event e ON e.tenant_id = $1 AND e.store_id = $2 AND (e.path = p.path OR e.new_path = p.path) LIMIT $4)";
 
-/// Queues blobs that no version names any more: the one that brought it, or one
-/// that shares it.
+/// Queues blobs that no version references any longer: neither the version that
+/// introduced it, nor one that shares it.
 const CONDEMN: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason, erasure_id) \
     SELECT $1, $2, unhex(b.value), $5, 0, 'erased', $4 FROM json_each($3) b \
     WHERE NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
@@ -52,7 +52,7 @@ const CONDEMN: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, 
     ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET reason = excluded.reason, \
         erasure_id = excluded.erasure_id, not_before = excluded.not_before RETURNING blob_id";
 
-/// Records of calls about memories, or stores, that are gone.
+/// Deletes call records about deleted memories or stores.
 const TAKE_CALLS: &str = "DELETE FROM idempotency AS i WHERE i.tenant_id = $1 AND i.scope_sha256 > $2 \
     AND ($3 IS NULL OR i.scope_sha256 <= $3) AND i.store_id IN (SELECT unhex(value) FROM json_each($4)) \
     AND CASE WHEN i.version_seq IS NULL \
@@ -60,7 +60,7 @@ const TAKE_CALLS: &str = "DELETE FROM idempotency AS i WHERE i.tenant_id = $1 AN
         ELSE NOT EXISTS (SELECT 1 FROM memory m WHERE m.tenant_id = $1 AND m.store_id = i.store_id \
             AND m.memory_id = i.object_id) END";
 
-/// The write connection in a step.
+/// The write connection during a step.
 pub(super) struct Step<'a> {
     pub(super) connection: &'a mut SqliteConnection,
     pub(super) tenant_id: TenantId,
