@@ -1,4 +1,4 @@
-//! The change feed: what replicas must drop from their caches.
+//! The change feed: announces changes to replicas, which drop their cache entries.
 
 use keepsake_core::{TenantId, Timestamp};
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use crate::database::Tx;
 
 const INSERT: &str = "INSERT INTO change_feed (at, kind, tenant_id, object_id) VALUES ($1, $2, $3, $4)";
 
-/// Announces a change in its transaction.
+/// Announces a change, in the transaction of the change.
 pub(crate) async fn announce(
     tx: &mut Tx,
     kind: &str,

@@ -1,29 +1,28 @@
-//! What can go wrong in the index.
+//! Errors of the index.
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use crate::postgres::{Failure, is_connection_lost};
 
-/// A failure of the index; a refusal or an absence is not one.
+/// A failure of the index; a refusal or an absence is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The database could not be reached, or refused for the moment. Nothing
-    /// was changed.
+    /// The database could not be reached, or is temporarily unavailable. Nothing was
+    /// changed.
     #[error("the database is not available: {0}")]
     Unavailable(#[source] sqlx::Error),
-    /// The connection was lost, or the answer did not come in time: a change
-    /// may or may not have landed.
+    /// The connection was lost or the response timed out: a change may or may not be
+    /// committed.
     #[error("the database did not answer: {0}")]
     OutcomeUnknown(#[source] sqlx::Error),
-    /// The database's disk is full or read-only; the change was not made.
+    /// The database's disk is full or read-only; nothing was changed.
     #[error("the database's disk takes no writes: {0}")]
     DiskFull(String),
-    /// The database's disk failed under a write, which may or may not have
-    /// landed.
+    /// The database's disk failed during a write, which may or may not be committed.
     #[error("the database's disk failed: {0}")]
     DiskFailed(String),
-    /// The schema is older than this binary needs.
+    /// The schema is older than this binary requires.
     #[error("the database schema is at version {found}, this binary needs {needed}: run `keepsake migrate`")]
     SchemaTooOld {
         /// The newest migration that has been applied.
@@ -31,33 +30,33 @@ pub enum IndexError {
         /// The newest migration this binary knows.
         needed: i64,
     },
-    /// A migration could not be applied.
+    /// A migration failed.
     #[error("migration failed: {0}")]
     Migration(#[from] sqlx::migrate::MigrateError),
-    /// The URL is not one of a database of this kind.
+    /// The URL does not name a database of this kind.
     #[error("{0}")]
     BadUrl(String),
-    /// A row holds what no version of this code writes.
+    /// A row contains a value that no version of this code writes.
     #[error("a row of `{table}` does not make sense: {what}")]
     Corrupt {
         /// The table.
         table: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
-    /// Any other answer of the database.
+    /// Any other error of the database.
     #[error("the database refused: {0}")]
     Database(#[source] sqlx::Error),
 }
 
 impl IndexError {
-    /// The error of a call that was given up after `limit`.
+    /// The error of a call that was abandoned after `limit`.
     pub fn timed_out(limit: Duration) -> Self {
         Self::OutcomeUnknown(no_answer_within(limit))
     }
 
-    /// Whether the same call may succeed later: the database is away, or its
-    /// disk takes no writes.
+    /// Whether the same call may succeed later: the database is unavailable, or its
+    /// disk refuses writes.
     pub const fn is_passing(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::OutcomeUnknown(_) | Self::DiskFull(_) | Self::DiskFailed(_) => true,
@@ -74,20 +73,20 @@ impl IndexError {
         matches!(self, Self::Database(sqlx::Error::Database(answer)) if answer.is_unique_violation())
     }
 
-    /// Whether a lost connection was the cause, so that another one may serve.
+    /// Whether a lost connection was the cause, so that another connection may work.
     pub(crate) fn is_connection_lost(&self) -> bool {
         let (Self::Unavailable(cause) | Self::OutcomeUnknown(cause)) = self else {
             return false;
         };
-        // A call that used up its time, for an answer or for a connection, is not
-        // given that time again.
+        // A call that used up its time limit, for a response or for a connection, is
+        // not repeated.
         let has_waited = matches!(cause, sqlx::Error::Io(error)
             if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::NotConnected));
         is_connection_lost(cause) && !has_waited
     }
 
-    /// The same error of a call that changes nothing, whose outcome is never
-    /// unknown.
+    /// The same error for a call that changes nothing and therefore never has an
+    /// unknown outcome.
     pub(crate) fn of_read(self) -> Self {
         match self {
             Self::OutcomeUnknown(cause) => Self::Unavailable(cause),
@@ -97,7 +96,7 @@ impl IndexError {
     }
 }
 
-/// The driver's error for a call that got no answer within `limit`.
+/// The driver's error for a call without a response within `limit`.
 pub(crate) fn no_answer_within(limit: Duration) -> sqlx::Error {
     let message = format!("no answer from the database within {limit:?}");
     sqlx::Error::Io(std::io::Error::new(ErrorKind::TimedOut, message))
@@ -127,14 +126,14 @@ impl From<sqlx::Error> for IndexError {
     }
 }
 
-/// What an error code of a database means for the caller.
+/// The meaning of a database's error code for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
-    /// Try again later.
+    /// The call may succeed later.
     NotNow,
-    /// No room for a write, or a read-only file system.
+    /// There is no room for a write, or the file system is read-only.
     DiskFull,
-    /// An I/O error under a write.
+    /// An I/O error during a write.
     DiskFailed,
     /// Any other error.
     Refusal,
@@ -142,7 +141,8 @@ enum Meaning {
 
 /// The meaning of an error code of either database.
 ///
-/// A SQLSTATE has five characters, an extended code of SQLite at most four digits.
+/// A SQLSTATE has five characters; an extended code of SQLite has at most four
+/// digits.
 fn meaning_of(code: &str) -> Meaning {
     let is_sqlstate = code.len() == 5;
     if is_sqlstate {
@@ -151,9 +151,9 @@ fn meaning_of(code: &str) -> Meaning {
     code.parse().map_or(Meaning::Refusal, meaning_of_sqlite)
 }
 
-/// "Not now" are insufficient resources (53), serialization and deadlock (40),
-/// read-only after a failover (25006), the time-outs for locks (55P03) and
-/// statements (57014).
+/// "Not now" covers insufficient resources (53), serialization failures and
+/// deadlocks (40), read-only after a failover (25006), and the timeouts of locks
+/// (55P03) and statements (57014).
 fn meaning_of_sqlstate(code: &str) -> Meaning {
     match code {
         // disk_full and io_error.
@@ -176,9 +176,9 @@ const fn meaning_of_sqlite(code: u32) -> Meaning {
     match (code & 0xff, code) {
         // SQLITE_BUSY, SQLITE_LOCKED.
         (5 | 6, _) | (_, IOERR_READ | IOERR_SHORT_READ) => Meaning::NotNow,
-        // SQLITE_READONLY, SQLITE_FULL: a commit that met them was rolled back.
+        // SQLITE_READONLY, SQLITE_FULL: the failed commit was rolled back.
         (8 | 13, _) => Meaning::DiskFull,
-        // SQLITE_IOERR: after a failed flush the commit may be found in the WAL.
+        // SQLITE_IOERR: after a failed flush, the commit may still be in the WAL.
         (10, _) => Meaning::DiskFailed,
         _ => Meaning::Refusal,
     }

@@ -1,28 +1,29 @@
-//! How a tenant's bytes are granted to its stores: the arithmetic.
+//! Grants: the arithmetic of granting a tenant's bytes to its stores.
 //!
-//! A commit never touches the tenant's row. Each store holds a grant, in
-//! chunks, and Σ live ≤ Σ granted ≤ limit holds at every moment, so that the
-//! tenant's limit is exact at its edge without one row that every write locks.
+//! A commit never writes the tenant's row. Each store holds a grant, in chunks, and
+//! Σ live ≤ Σ granted ≤ limit always holds. So the tenant's limit is exact, without
+//! one row that every write locks.
 
-/// Bytes granted beyond what is asked for, so that most commits need no grant.
+/// Bytes granted beyond the request, so that most commits need no new grant.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// A tenant's grants, as its row and its stores' rows say under their locks.
+/// A tenant's grants, read from the rows of the tenant and its stores under their
+/// locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// Granted to the store that asks.
+    /// The grant of the requesting store.
     pub(crate) own: u64,
-    /// Granted to the tenant's other stores together.
+    /// The sum of the grants of the tenant's other stores.
     pub(crate) others: u64,
 }
 
 impl Account {
-    /// Whether the limit has no room unless other stores give back.
+    /// Whether the limit has no room unless other stores return unused grants.
     pub(crate) const fn must_recall(&self, needed_bytes: u64, limit_bytes: u64) -> bool {
         self.others.saturating_add(needed_bytes) > limit_bytes
     }
 
-    /// The store's new grant: a chunk more than needed where there is room.
+    /// The store's new grant: a chunk more than needed if there is room.
     pub(crate) fn grant(&self, needed_bytes: u64, limit_bytes: u64) -> Option<u64> {
         let room = limit_bytes.checked_sub(self.others)?;
         if needed_bytes > room {
@@ -31,7 +32,7 @@ impl Account {
         Some(needed_bytes.saturating_add(CHUNK_BYTES).min(room).max(self.own))
     }
 
-    /// All grants of the tenant.
+    /// The sum of all grants of the tenant.
     pub(crate) const fn total(&self) -> u64 {
         self.own.saturating_add(self.others)
     }

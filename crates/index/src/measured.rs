@@ -1,7 +1,7 @@
-//! An index around another that tells how long its calls take.
+//! An index decorator that measures the duration of calls.
 //!
-//! The one place where calls are measured and become spans: a method that is new
-//! in a trait is not there for the engine before it has its line here.
+//! Calls are measured and become spans only here. A new method of a trait is
+//! available to the engine only after it is listed here.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,7 +30,7 @@ use crate::{
     VersionsTaken,
 };
 
-/// Measures every call of the index that it passes on.
+/// Measures every call and passes it to the inner index.
 #[derive(Debug)]
 pub(crate) struct MeasuredIndex {
     inner: Arc<dyn IndexMethods>,
@@ -39,13 +39,13 @@ pub(crate) struct MeasuredIndex {
 }
 
 impl MeasuredIndex {
-    /// Puts itself around an index.
+    /// Wraps an index.
     pub(crate) fn new(inner: Arc<dyn IndexMethods>, metrics: Metrics, disk: Arc<DiskState>) -> Self {
         Self { inner, metrics, disk }
     }
 }
 
-/// Passes a call on in a span of its own, and records it.
+/// Passes a call to the inner index in a separate span, and records it.
 macro_rules! pass_on {
     ($index:ident, $effect:expr, $method:ident($($argument:ident),*)) => {{
         let began_at = Instant::now();
@@ -65,9 +65,8 @@ macro_rules! pass_on {
     }};
 }
 
-/// Implements a trait by the inner index; each method is marked as a read or a
-/// write and named with what it takes, and what it answers beside an
-/// [`IndexError`].
+/// Implements a trait by the inner index. Each method is marked as a read or a
+/// write, with its parameters and its result type (without the [`IndexError`]).
 macro_rules! measured {
     (@effect read) => { Effect::Read };
     (@effect write) => { Effect::Write };
@@ -81,10 +80,10 @@ macro_rules! measured {
     };
 }
 
-/// Names every trait of [`Index`] with its methods: calls `$implement!` with each.
+/// Lists every trait of [`Index`] with its methods: calls `$implement!` with each.
 ///
-/// For whoever puts itself around an index, as [`MeasuredIndex`] does. The types
-/// must be in scope there.
+/// For decorators of an index, such as [`MeasuredIndex`]. The types must be in
+/// scope at the call.
 #[macro_export]
 macro_rules! for_each_index_trait {
     ($implement:ident) => {

@@ -61,7 +61,8 @@ fn migrator(list: &'static List) -> Migrator {
         )
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
-    // A newer binary may already have migrated; this binary works on that schema.
+    // A newer binary may have migrated the schema; this binary works with the newer
+    // schema.
     migrator.set_ignore_missing(true);
     migrator
 }

@@ -1,11 +1,12 @@
-//! Numbers between the databases, which have signed ones, and the domain.
+//! Conversions between the signed integers of the databases and the unsigned ones
+//! of the domain.
 
-/// A count or size, which is never negative in a row.
+/// Converts a count or size from a row, which is never negative.
 pub(crate) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// A count or size as a row stores it.
+/// Converts a count or size to a row's value.
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

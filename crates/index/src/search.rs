@@ -1,8 +1,7 @@
-//! Search terms of memories: what a commit writes of a content, what a replica
-//! reads of a store to search it, and what the job writes of older memories.
+//! Search terms of memories: written by commits, read by replicas for searches, and
+//! added to older memories by a job.
 //!
-//! The index does not look into the terms: it keeps them beside the content
-//! that they are of.
+//! The index does not interpret the terms; it stores them with their content.
 
 use std::sync::Arc;
 
@@ -14,73 +13,73 @@ use crate::IndexError;
 /// The search terms of one content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchRow {
-    /// The analyser that made them: higher is newer.
+    /// The version of the analyser that made them; higher is newer.
     pub analyser: u32,
-    /// How long the content is, as that analyser counts.
+    /// The length of the content, as that analyser counts it.
     pub length: u32,
-    /// The terms, as that analyser writes them.
+    /// The terms, encoded by that analyser.
     pub terms: Vec<u8>,
 }
 
-/// How far a store's history was read.
+/// The position up to which a store's history was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchPlace {
-    /// The place of the last version.
+    /// The sequence number of the last version.
     pub seq: i64,
-    /// The purge epoch of then.
+    /// The purge epoch at that time.
     pub purge_epoch: i64,
-    /// The version at that place; `None`: retention removed it. A restored database
-    /// has another version there, or none.
+    /// The version with that sequence number; `None`: retention removed it. A restored
+    /// database has another version there, or none.
     pub version_id: Option<VersionId>,
 }
 
 impl SearchPlace {
-    /// Its rank among the places of one history.
+    /// Its order among the positions of one history.
     pub const fn order(&self) -> (i64, i64) {
         (self.purge_epoch, self.seq)
     }
 }
 
-/// What a replica knows of a store, and asks for the rest.
+/// The state of a replica's search index, to request later changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchSince {
-    /// How far it knows it; `None`: not at all.
+    /// The position up to which it is current; `None`: it is empty.
     pub place: Option<SearchPlace>,
-    /// The analyser whose terms it can read.
+    /// The version of the analyser whose terms the replica can read.
     pub analyser: u32,
-    /// Memories that had no terms when they were read; looked at again.
+    /// Memories that had no terms at the last read, and are read again.
     pub unindexed: Vec<MemoryId>,
-    /// Whether all memories may be told. Where they would have to be, and may
-    /// not, that alone is told.
+    /// Whether the reply may contain all memories. If it is `false` and a complete
+    /// reply is needed, the reply says only that.
     pub may_be_whole: bool,
 }
 
-/// What changed in a store.
+/// The changes of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchChanges {
-    /// How far the changes go. Content may be read under its purge epoch.
+    /// The position of the changes. Content may be read under its purge epoch.
     pub place: SearchPlace,
-    /// Whether these are all memories of the store, and others are gone: where
-    /// nothing was known of it, where history was removed since, and where the
-    /// database was restored since.
+    /// Whether these are all memories of the store, so that others must be dropped: the
+    /// request had no position, history was removed since, or the database was restored
+    /// since.
     pub is_whole: bool,
-    /// What became of the memories, in no order.
+    /// The changed memories, unordered.
     pub memories: Vec<SearchChange>,
 }
 
-/// What became of one memory.
+/// The change of one memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchChange {
     /// The memory.
     pub memory_id: MemoryId,
-    /// What it is now; `None`: it is not there any more.
+    /// The memory's current state; `None`: it no longer exists.
     pub head: Option<SearchHead>,
 }
 
-/// A memory as search finds it.
+/// The state of a memory that search needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchHead {
-    /// Where it is.
+    /// Its path.
     pub path: MemoryPath,
     /// The blob that holds its content.
     pub blob_id: VersionId,
@@ -88,29 +87,29 @@ pub struct SearchHead {
     pub sha256: ContentHash,
     /// When it was last changed.
     pub updated_at: Timestamp,
-    /// The terms of this content; `None`: it has none, or none that the
-    /// analyser asked for made.
+    /// The terms of this content; `None`: it has none, or only those of another
+    /// analyser.
     pub terms: Option<Arc<[u8]>>,
 }
 
-/// A memory in the order in which the job looks at them.
+/// A memory's position in the order in which the job reads memories.
 pub type MemoryPlace = (TenantId, StoreId, MemoryId);
 
-/// Memories that were looked at.
+/// A page of memories, read by the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnindexedPage {
-    /// How many were looked at.
+    /// The number of memories read.
     pub looked_at: u64,
-    /// The last of them; `None`: there is none left.
+    /// The last of these memories; `None`: none is left.
     pub last: Option<MemoryPlace>,
-    /// Those whose content has no terms, or terms of an older analyser.
+    /// Memories whose content has no terms, or terms of an older analyser.
     pub unindexed: Vec<Unindexed>,
 }
 
-/// A memory whose content is to be analysed.
+/// A memory whose content needs analysis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unindexed {
-    /// Where it is.
+    /// Its position.
     pub place: MemoryPlace,
     /// The blob that holds its content.
     pub blob_id: VersionId,
@@ -120,14 +119,14 @@ pub struct Unindexed {
     pub purge_epoch: i64,
 }
 
-/// What search reads of a store.
+/// The reads of a search.
 #[async_trait]
 pub trait SearchIndex: Send + Sync {
-    /// Tells what changed in a store since a place, in one query, or all of the
-    /// store, in one more; `None`: no such store.
+    /// Returns the changes of a store since a position, in one query, or the whole
+    /// store, in one more; `None`: the store does not exist.
     ///
-    /// Costs as much as there is to tell. What is told may be newer than the
-    /// place and the purge epoch told with it, and is told once more later.
+    /// The cost grows with the size of the result. The result may include changes after
+    /// the returned position and purge epoch; a later call returns those again.
     async fn search_changes(
         &self,
         tenant_id: TenantId,
@@ -136,10 +135,10 @@ pub trait SearchIndex: Send + Sync {
     ) -> Result<Option<SearchChanges>, IndexError>;
 }
 
-/// How memories get search terms that their commit did not write.
+/// Adds search terms to memories whose commit did not write them.
 #[async_trait]
 pub trait SearchUpkeepIndex: Send + Sync {
-    /// Looks at the next `limit` live memories of any tenant after a place.
+    /// Reads the next `limit` live memories of all tenants after a position.
     async fn unindexed_memories(
         &self,
         after: Option<MemoryPlace>,
@@ -147,11 +146,11 @@ pub trait SearchUpkeepIndex: Send + Sync {
         limit: u32,
     ) -> Result<UnindexedPage, IndexError>;
 
-    /// Writes the terms of memories of one store, under its lock; answers of
-    /// how many.
+    /// Writes the terms of memories of one store, under its lock; returns the number of
+    /// memories written.
     ///
-    /// Those whose content is another by now, and those that have terms of it
-    /// by an analyser that is no older, are left as they are.
+    /// Skips a memory if its content has changed, or if it already has terms by the
+    /// same or a newer analyser.
     async fn put_search_rows(
         &self,
         tenant_id: TenantId,

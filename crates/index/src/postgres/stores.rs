@@ -350,8 +350,8 @@ async fn lock_store(
     row.map(|row| store_of(&row)).transpose()
 }
 
-/// Writes the changed fields of a store, the audit entry and the change feed;
-/// writes nothing if no field changed.
+/// Writes the changed fields of a store, and an entry of the change feed; writes
+/// nothing if no field changed.
 async fn replace_store(
     transaction: &mut Tx,
     tenant_id: TenantId,

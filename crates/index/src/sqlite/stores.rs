@@ -296,8 +296,8 @@ async fn insert_store(
     Ok(())
 }
 
-/// Writes the changed fields of a store, the audit entry and the change feed;
-/// writes nothing if no field changed.
+/// Writes the changed fields of a store, and an entry of the change feed; writes
+/// nothing if no field changed.
 async fn replace_store(
     connection: &mut SqliteConnection,
     tenant_id: TenantId,
