@@ -37,6 +37,8 @@ pub(crate) enum Connection {
     /// Outside any transaction.
     SqliteStatement(PoolConnection<Sqlite>),
     SqliteWriter(OwnedMutexGuard<Writer>),
+    /// Given back, before another one is taken.
+    Released,
 }
 
 /// How a query of Postgres locks the rows it finds.
@@ -131,7 +133,9 @@ impl Tx {
                 Connection::Postgres(tx) => Ok(tx.commit().await?),
                 Connection::SqliteSnapshot(tx) => Ok(tx.commit().await?),
                 Connection::SqliteWriter(mut writer) => writer.commit().await,
-                Connection::PostgresStatement(_) | Connection::SqliteStatement(_) => Ok(()),
+                Connection::PostgresStatement(_) | Connection::SqliteStatement(_) | Connection::Released => {
+                    Ok(())
+                }
             }
         };
         let committed: BoxFuture<'_, _> = Box::pin(call.run(commit));
@@ -141,7 +145,7 @@ impl Tx {
     /// Sends a statement. The first one is sent once more, on another connection,
     /// where its connection was broken and it has changed nothing.
     async fn send(&mut self, statement: Statement, fetch: Fetch) -> Result<Fetched, IndexError> {
-        let again = (!self.is_used).then(|| statement.clone());
+        let again = (!self.is_used && self.is_postgres()).then(|| statement.clone());
         self.is_used = true;
         let span = self.call.span.clone();
         let sent = self
@@ -151,6 +155,9 @@ impl Tx {
             .await;
         let sent = match (sent, again) {
             (Err(error), Some(statement)) if self.call.is_repeatable(&error) => {
+                // Given back first: requests that each held one connection and waited
+                // for another would use up the pool.
+                self.connection = Connection::Released;
                 self.connection = self.call.connect().await?;
                 self.connection.send(statement, fetch).instrument(span).await
             }
