@@ -136,7 +136,8 @@ impl Engine {
             let (index, tenant_id) = (&engine.0.index, owner.tenant_id);
             let limits = session_limits(&owner);
             match index
-                .create_session(tenant_id, &new, &limits, idempotency.as_ref(), &audited)
+                .sessions
+                .create(tenant_id, &new, &limits, idempotency.as_ref(), &audited)
                 .await?
             {
                 SessionCreation::Created(session) => Ok(MadeSession {
@@ -210,7 +211,7 @@ impl Engine {
             max_agent_bytes: PAGE_AGENT_BYTES,
         };
         let _slot = self.0.large_pages.take(principal.tenant_id).await?;
-        let page = self.0.index.list_sessions(principal.tenant_id, &listing).await?;
+        let page = self.0.index.sessions.list(principal.tenant_id, &listing).await?;
         charge(BYTES_PER_SESSION_BYTE * page.sessions.iter().map(bytes_of).sum::<usize>())?;
         let next = match page.next {
             Some((at, id)) => Some(self.seal(identity, &position(at, id.uuid())).await?),
@@ -282,7 +283,7 @@ impl Engine {
         let audited = self.audited_by(principal);
         self.run_to_end(async move {
             let index = &engine.0.index;
-            let is_gone = index.delete_session(tenant_id, session_id, &audited).await?;
+            let is_gone = index.sessions.delete(tenant_id, session_id, &audited).await?;
             engine.0.attached.forget(tenant_id, session_id).await;
             is_gone.then_some(()).ok_or(EngineError::SessionNotFound)
         })
@@ -381,7 +382,12 @@ impl Engine {
         principal: &Principal,
         session_id: SessionId,
     ) -> Result<Session, EngineError> {
-        let found = self.0.index.session(principal.tenant_id, session_id).await?;
+        let found = self
+            .0
+            .index
+            .sessions
+            .find(principal.tenant_id, session_id)
+            .await?;
         let mut session = found.ok_or(EngineError::SessionNotFound)?;
         match principal.session_id() {
             Some(own) if own == session_id => principal.narrow(&mut session),
@@ -410,7 +416,8 @@ impl Engine {
         self.run_to_end(async move {
             let index = &engine.0.index;
             let changed = index
-                .change_session(tenant_id, session_id, &change, idempotency.as_ref())
+                .sessions
+                .change(tenant_id, session_id, &change, idempotency.as_ref())
                 .await;
             // Also when the outcome is unknown: the change may have been
             // committed.

@@ -89,7 +89,7 @@ pub use secrets::{ServerSecret, ServerSecrets};
 pub use sessions::{
     Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace,
     MOST_ATTACHMENTS, NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
-    SessionIndex, SessionLimits, SessionListing, SessionPage, SessionRefusal, SessionUpdate, SessionUse,
+    SessionLimits, SessionListing, SessionPage, SessionRefusal, SessionUpdate, SessionUse, Sessions,
     sees_session_of,
 };
 pub use sqlite::SqliteIndex;
@@ -411,6 +411,8 @@ pub struct Index {
     pub replicas: Replicas,
     /// Secrets of the server itself.
     pub secrets: ServerSecrets,
+    /// Sessions, their attachments and events.
+    pub sessions: Sessions,
     /// The deletion of tenants.
     pub tenant_deletions: TenantDeletions,
     /// Tenants, for the operator.
@@ -444,6 +446,7 @@ impl Index {
             job_runs: JobRuns::new(database.clone()),
             replicas: Replicas::new(database.clone()),
             secrets: ServerSecrets::new(database.clone()),
+            sessions: Sessions::new(database.clone()),
             tenant_deletions: TenantDeletions::new(database.clone()),
             tenants: Tenants::new(database.clone()),
             usage: Usage::new(database.clone()),
@@ -494,7 +497,6 @@ pub trait IndexMethods:
     + PurgeIndex
     + ErasureIndex
     + StoreIndex
-    + SessionIndex
     + MaintenanceIndex
     + UpkeepIndex
     + ExpiryIndex

@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use keepsake_core::{
-    BlobKey, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, SessionId, StoreId, TenantId, Timestamp,
-    VersionId,
+    BlobKey, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
 };
 use keepsake_telemetry::{Metrics, Outcome};
 use tracing::Instrument;
@@ -18,16 +17,14 @@ use uuid::Uuid;
 use crate::database::{DiskState, Effect, is_repeated, outcome_of};
 use crate::{
     AccessFlush, AccessRow, Audited, CallKey, Commit, CommitOutcome, Directory, DueDeletion, ErasedBlobs,
-    Erasure, ErasureCreation, ErasureIndex, ErasureListing, EventListing, Expiration, ExpiryIndex,
-    FoundMemory, FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, IndexError,
-    IndexMethods, KeyUse, Life, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing, MemoryPage,
-    MemoryPlace, NamedBlob, NewErasure, NewSession, NewStore, Pin, PinOutcome, Prunable, PrunedCalls,
-    PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex, RowsErased, RunFence, SearchChanges,
-    SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex, Session, SessionChange, SessionCreation,
-    SessionEvent, SessionIndex, SessionLimits, SessionListing, SessionPage, SessionUpdate, SessionUse, Store,
-    StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing, StorePurge, StoreUpdate, TenantCount,
-    UnindexedPage, UpkeepIndex, Version, VersionBatch, VersionIndex, VersionListing, VersionPage,
-    VersionsTaken,
+    Erasure, ErasureCreation, ErasureIndex, ErasureListing, Expiration, ExpiryIndex, FoundMemory,
+    FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, IndexError, IndexMethods, KeyUse,
+    Life, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing, MemoryPage, MemoryPlace, NamedBlob,
+    NewErasure, NewStore, Pin, PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction, RedactionOutcome,
+    Replayed, RetentionIndex, RowsErased, RunFence, SearchChanges, SearchIndex, SearchRow, SearchSince,
+    SearchUpkeepIndex, Store, StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing, StorePurge,
+    StoreUpdate, TenantCount, UnindexedPage, UpkeepIndex, Version, VersionBatch, VersionIndex,
+    VersionListing, VersionPage, VersionsTaken,
 };
 
 /// Measures every call and passes it to the inner index.
@@ -136,25 +133,6 @@ $implement! {
     write archive_store(tenant_id: TenantId, store_id: StoreId, audited: &Audited) -> Option<Store>;
     read store(tenant_id: TenantId, store_id: StoreId) -> Option<Store>;
     write grant_bytes(tenant_id: TenantId, store_id: StoreId, needed_bytes: u64, tenant_limit_bytes: u64) -> Grant;
-}
-
-$implement! {
-    SessionIndex:
-    write create_session(
-        tenant_id: TenantId, session: &NewSession, limits: &SessionLimits, idempotency: Option<&Idempotency>,
-        audited: &Audited
-    ) -> SessionCreation;
-    read session(tenant_id: TenantId, session_id: SessionId) -> Option<Session>;
-    read list_sessions(tenant_id: TenantId, listing: &SessionListing) -> SessionPage;
-    write change_session(
-        tenant_id: TenantId, session_id: SessionId, change: &SessionChange, idempotency: Option<&Idempotency>
-    ) -> SessionUpdate;
-    write delete_session(tenant_id: TenantId, session_id: SessionId, audited: &Audited) -> bool;
-    read list_session_events(
-        tenant_id: TenantId, session_id: SessionId, listing: &EventListing
-    ) -> Vec<SessionEvent>;
-    write flush_session_events(events: &[SessionEvent]) -> ();
-    write flush_session_use(uses: &[SessionUse]) -> ();
 }
 
 $implement! {

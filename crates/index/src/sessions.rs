@@ -4,20 +4,18 @@
 //! moment its store is deleted.
 
 mod change;
+mod queries;
 
-use async_trait::async_trait;
 use keepsake_core::{EventId, JsonText, ResourceId, SessionId, StoreId, TenantId, Timestamp};
 use serde_json::{Map, Value};
 
-use crate::IndexError;
-use crate::commit::Idempotency;
-use crate::model::{Audited, OverQuota};
+use crate::model::OverQuota;
 
-pub(crate) use change::StoreToAttach;
 pub use change::{
     AttachmentName, AttachmentRefusal, Detail, MOST_ATTACHMENTS, SessionChange, SessionRefusal,
     sees_session_of,
 };
+pub use queries::Sessions;
 
 /// The access of a session to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -395,70 +393,4 @@ impl EventListing {
             && self.from.is_none_or(|from| event.at >= from)
             && self.to.is_none_or(|to| event.at <= to)
     }
-}
-
-/// Sessions of one tenant.
-#[async_trait]
-pub trait SessionIndex: Send + Sync {
-    /// Creates a session with its attachments atomically.
-    async fn create_session(
-        &self,
-        tenant_id: TenantId,
-        session: &NewSession,
-        limits: &SessionLimits,
-        idempotency: Option<&Idempotency>,
-        audited: &Audited,
-    ) -> Result<SessionCreation, IndexError>;
-
-    /// Finds a session that is not deleted.
-    async fn session(
-        &self,
-        tenant_id: TenantId,
-        session_id: SessionId,
-    ) -> Result<Option<Session>, IndexError>;
-
-    /// Lists sessions that are not deleted, ordered by creation time.
-    async fn list_sessions(
-        &self,
-        tenant_id: TenantId,
-        listing: &SessionListing,
-    ) -> Result<SessionPage, IndexError>;
-
-    /// Changes a session or one of its attachments.
-    async fn change_session(
-        &self,
-        tenant_id: TenantId,
-        session_id: SessionId,
-        change: &SessionChange,
-        idempotency: Option<&Idempotency>,
-    ) -> Result<SessionUpdate, IndexError>;
-
-    /// Marks a session as deleted, which hides it from every reader; `false`: it does
-    /// not exist.
-    ///
-    /// The prune job deletes its rows later.
-    async fn delete_session(
-        &self,
-        tenant_id: TenantId,
-        session_id: SessionId,
-        audited: &Audited,
-    ) -> Result<bool, IndexError>;
-
-    /// Lists the events of a session in order of time.
-    async fn list_session_events(
-        &self,
-        tenant_id: TenantId,
-        session_id: SessionId,
-        listing: &EventListing,
-    ) -> Result<Vec<SessionEvent>, IndexError>;
-
-    /// Writes events of any tenants in one transaction, each event once.
-    ///
-    /// Drops events of sessions and stores that were deleted in the meantime, and
-    /// events from before an erasure of their store.
-    async fn flush_session_events(&self, events: &[SessionEvent]) -> Result<(), IndexError>;
-
-    /// Writes the last uses of sessions of any tenants in one transaction; never moves
-    /// a time back.
-    async fn flush_session_use(&self, uses: &[SessionUse]) -> Result<(), IndexError>;
 }

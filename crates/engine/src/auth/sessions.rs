@@ -144,7 +144,7 @@ impl Engine {
                 if entry.is_some_and(|entry| is_fresh(entry.value())) {
                     return Ok(Op::Nop);
                 }
-                let state = match self.0.index.session(tenant_id, session_id).await? {
+                let state = match self.0.index.sessions.find(tenant_id, session_id).await? {
                     None => return Ok(Op::Remove),
                     Some(session) if session.archived_at.is_some() => State::Archived,
                     Some(session) => State::Live(Arc::new(Attached::from(&session))),

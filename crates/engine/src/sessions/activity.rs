@@ -216,7 +216,7 @@ impl Engine {
         };
         while !taken.uses.is_empty() {
             let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
-            self.0.index.flush_session_use(&taken.uses[batch..]).await?;
+            self.0.index.sessions.flush_use(&taken.uses[batch..]).await?;
             taken.uses.truncate(batch);
         }
         Ok(())
@@ -235,7 +235,7 @@ impl Engine {
             if first.is_empty() {
                 break; // they were forgotten meanwhile
             }
-            match self.0.index.flush_session_events(&first).await {
+            match self.0.index.sessions.flush_events(&first).await {
                 Ok(()) => {}
                 Err(error) if error.is_passing() => return Err(error),
                 Err(_) => self.write_one_by_one(&first).await?,
@@ -251,7 +251,8 @@ impl Engine {
             match self
                 .0
                 .index
-                .flush_session_events(std::slice::from_ref(event))
+                .sessions
+                .flush_events(std::slice::from_ref(event))
                 .await
             {
                 Ok(()) => {}

@@ -111,7 +111,10 @@ impl Engine {
         // twice rather than not at all. Duplicates are removed below.
         let noted = self.0.sessions.noted(tenant_id, session_id);
         let index = &self.0.index;
-        let mut items = index.list_session_events(tenant_id, session_id, &listing).await?;
+        let mut items = index
+            .sessions
+            .list_events(tenant_id, session_id, &listing)
+            .await?;
         items.extend(noted.into_iter().filter(|event| listing.asks_for(event)));
         items.sort_by_key(|event| (event.at, event.event_id));
         items.dedup_by_key(|event| event.event_id);

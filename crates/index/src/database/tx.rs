@@ -10,6 +10,7 @@ use sqlx::{
 };
 use tokio::sync::OwnedMutexGuard;
 use tracing::Instrument;
+use uuid::Uuid;
 
 use super::Call;
 use crate::IndexError;
@@ -48,6 +49,8 @@ pub(crate) enum RowLock {
     Update,
     /// Against other changes, but not against rows that refer to this one.
     NoKeyUpdate,
+    /// Against changes, but not against other shared locks.
+    Share,
 }
 
 /// A row that either database can fill.
@@ -100,11 +103,28 @@ impl Tx {
             let lock = match lock {
                 RowLock::Update => " FOR UPDATE",
                 RowLock::NoKeyUpdate => " FOR NO KEY UPDATE",
+                RowLock::Share => " FOR SHARE",
             };
             self.query(AssertSqlSafe([sql, lock].concat()))
         } else {
             self.query(sql)
         }
+    }
+
+    /// A statement in which `column IN_IDS($n)` compares with the ids that
+    /// [`Query::bind_ids`] binds to `$n`.
+    pub(crate) fn query_with_ids(&mut self, sql: &str) -> Query<'_> {
+        let mut parts = sql.split("IN_IDS(");
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (parameter, rest) = part.split_once(')').unwrap_or((part, ""));
+            if self.is_postgres() {
+                text.extend(["= ANY(", parameter, "::uuid[])", rest]);
+            } else {
+                text.extend(["IN (SELECT unhex(value) FROM json_each(", parameter, "))", rest]);
+            }
+        }
+        self.query(AssertSqlSafe(text))
     }
 
     pub(crate) const fn is_postgres(&self) -> bool {
@@ -266,6 +286,22 @@ impl Query<'_> {
         let bound = match &mut self.statement {
             Statement::Postgres(_, arguments) => arguments.add(value),
             Statement::Sqlite(_, arguments) => arguments.add(value),
+        };
+        self.failure = self.failure.or(bound.err());
+        self
+    }
+
+    /// Binds a list of ids, for a statement of [`Tx::query_with_ids`].
+    pub(crate) fn bind_ids(mut self, ids: Option<Vec<Uuid>>) -> Self {
+        let bound = match &mut self.statement {
+            Statement::Postgres(_, arguments) => arguments.add(ids),
+            Statement::Sqlite(_, arguments) => {
+                let hex = |ids: Vec<Uuid>| {
+                    let ids: Vec<_> = ids.iter().map(|id| id.simple().to_string()).collect();
+                    serde_json::Value::from(ids).to_string()
+                };
+                arguments.add(ids.map(hex))
+            }
         };
         self.failure = self.failure.or(bound.err());
         self

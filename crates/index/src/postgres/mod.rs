@@ -18,7 +18,6 @@ mod put;
 mod reads;
 mod retention;
 mod search;
-mod sessions;
 mod stores;
 mod tenants;
 mod upkeep;

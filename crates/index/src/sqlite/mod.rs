@@ -17,7 +17,6 @@ mod purge;
 mod reads;
 mod retention;
 mod search;
-mod sessions;
 mod stores;
 mod tenants;
 mod upkeep;

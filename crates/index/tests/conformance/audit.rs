@@ -111,7 +111,8 @@ pub(crate) async fn changes_of_sessions_are_in_the_audit(subject: &Subject) {
     let new = new_session(&[place.store_id], NOW);
     let (index, tenant_id, session_id) = (&place.index, place.tenant_id, new.session_id);
     let made = index
-        .create_session(tenant_id, &new, &UNLIMITED, None, &by_tenant(NOW))
+        .sessions
+        .create(tenant_id, &new, &UNLIMITED, None, &by_tenant(NOW))
         .await;
     made.unwrap();
     let title = |title: &str| Detail::Describe {
@@ -141,7 +142,10 @@ pub(crate) async fn changes_of_sessions_are_in_the_audit(subject: &Subject) {
         assert!(matches!(changed, SessionUpdate::Done(_)), "{changed:?}");
     }
     for is_there in [true, false] {
-        let deleted = index.delete_session(tenant_id, session_id, &by_tenant(NOW)).await;
+        let deleted = index
+            .sessions
+            .delete(tenant_id, session_id, &by_tenant(NOW))
+            .await;
         assert_eq!(deleted.unwrap(), is_there);
     }
     let session = session_id.uuid();
@@ -201,7 +205,8 @@ pub(crate) async fn change_that_changes_nothing_is_not_in_the_audit(subject: &Su
     let session = SessionId::from_uuid(next_uuid());
     assert!(
         !index
-            .delete_session(tenant_id, session, &by_tenant(NOW))
+            .sessions
+            .delete(tenant_id, session, &by_tenant(NOW))
             .await
             .unwrap()
     );

@@ -20,7 +20,8 @@ async fn create(place: &Place, limits: &SessionLimits, new: &NewSession) -> Sess
     let by = by_tenant(NOW);
     let made = place
         .index
-        .create_session(place.tenant_id, new, limits, None, &by);
+        .sessions
+        .create(place.tenant_id, new, limits, None, &by);
     made.await.unwrap()
 }
 
@@ -78,7 +79,7 @@ pub(crate) async fn session_that_is_deleted_makes_room_and_one_that_is_archived_
     let (index, tenant_id) = (&place.index, place.tenant_id);
     for is_there in [true, false] {
         let by = by_tenant(NOW);
-        let deleted = index.delete_session(tenant_id, news[1].session_id, &by).await;
+        let deleted = index.sessions.delete(tenant_id, news[1].session_id, &by).await;
         assert_eq!(deleted.unwrap(), is_there);
     }
     assert!(!is_refused(&news[3]).await);
@@ -105,7 +106,8 @@ pub(crate) async fn pruned_sessions_are_counted_no_more(subject: &Subject) {
     change_within(&place, news[0].session_id, Detail::Archive, UNLIMITED).await;
     let (index, by) = (&place.index, by_tenant(NOW));
     let deleted = index
-        .delete_session(place.tenant_id, news[1].session_id, &by)
+        .sessions
+        .delete(place.tenant_id, news[1].session_id, &by)
         .await;
     assert!(deleted.unwrap());
     let long_after = after_seconds(100);
@@ -243,7 +245,8 @@ pub(crate) async fn what_ends_something_is_done_when_the_day_is_used_up(subject:
     };
     let new = new_session(&[], NOW);
     let refused = index
-        .create_session(tenant_id, &new, &UNLIMITED, None, &again())
+        .sessions
+        .create(tenant_id, &new, &UNLIMITED, None, &again())
         .await;
     assert!(matches!(
         refused.unwrap(),
@@ -261,7 +264,8 @@ pub(crate) async fn what_ends_something_is_done_when_the_day_is_used_up(subject:
     assert!(revoked.unwrap().unwrap().revoked_at.is_some());
     assert!(
         index
-            .delete_session(tenant_id, second.session_id, &again())
+            .sessions
+            .delete(tenant_id, second.session_id, &again())
             .await
             .unwrap()
     );

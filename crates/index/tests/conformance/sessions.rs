@@ -53,7 +53,8 @@ pub(crate) fn new_session(stores: &[StoreId], created_at: Timestamp) -> NewSessi
 async fn make(place: &Place, new: &NewSession) -> Session {
     match place
         .index
-        .create_session(place.tenant_id, new, &UNLIMITED, None, &by_tenant(NOW))
+        .sessions
+        .create(place.tenant_id, new, &UNLIMITED, None, &by_tenant(NOW))
         .await
         .unwrap()
     {
@@ -67,7 +68,12 @@ async fn open(place: &Place) -> Session {
 }
 
 async fn found(place: &Place, session_id: SessionId) -> Option<Session> {
-    place.index.session(place.tenant_id, session_id).await.unwrap()
+    place
+        .index
+        .sessions
+        .find(place.tenant_id, session_id)
+        .await
+        .unwrap()
 }
 
 pub(crate) async fn change(place: &Place, session_id: SessionId, detail: Detail) -> SessionUpdate {
@@ -88,7 +94,8 @@ pub(crate) async fn change_within(
     };
     let changed = place
         .index
-        .change_session(place.tenant_id, session_id, &change, None);
+        .sessions
+        .change(place.tenant_id, session_id, &change, None);
     changed.await.unwrap()
 }
 
@@ -110,7 +117,7 @@ fn listing() -> SessionListing {
 }
 
 async fn listed(place: &Place, listing: &SessionListing) -> Vec<SessionId> {
-    let page = place.index.list_sessions(place.tenant_id, listing).await.unwrap();
+    let page = place.index.sessions.list(place.tenant_id, listing).await.unwrap();
     page.sessions.iter().map(|session| session.session_id).collect()
 }
 
@@ -135,7 +142,8 @@ fn event(place: &Place, session_id: SessionId, seconds: i64, paths: &[&str]) -> 
 async fn events(place: &Place, session_id: SessionId, listing: &EventListing) -> Vec<String> {
     let events = place
         .index
-        .list_session_events(place.tenant_id, session_id, listing)
+        .sessions
+        .list_events(place.tenant_id, session_id, listing)
         .await
         .unwrap();
     let named = |event: &SessionEvent| {
@@ -165,11 +173,12 @@ pub(crate) async fn session_is_found_as_it_was_made_by_its_tenant_alone(subject:
         SessionUpdate::NoSession
     );
     let by = by_tenant(NOW);
-    let deleted = mine.index.delete_session(mine.tenant_id, made.session_id, &by);
+    let deleted = mine.index.sessions.delete(mine.tenant_id, made.session_id, &by);
     assert!(!deleted.await.unwrap());
     let called = event(&theirs, made.session_id, 1, &["/a"]);
     mine.index
-        .flush_session_events(std::slice::from_ref(&called))
+        .sessions
+        .flush_events(std::slice::from_ref(&called))
         .await
         .unwrap();
     assert_eq!(events(&mine, made.session_id, &ALL).await, [""; 0]);
@@ -178,7 +187,8 @@ pub(crate) async fn session_is_found_as_it_was_made_by_its_tenant_alone(subject:
     let foreign = new_session(&[theirs.store_id], NOW);
     let refused = mine
         .index
-        .create_session(mine.tenant_id, &foreign, &UNLIMITED, None, &by_tenant(NOW))
+        .sessions
+        .create(mine.tenant_id, &foreign, &UNLIMITED, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(refused, SessionCreation::Refused(AttachmentRefusal::NoStore));
@@ -213,7 +223,7 @@ pub(crate) async fn sessions_made_at_one_moment_are_paged_once_each(subject: &Su
             };
             let mut seen = Vec::new();
             loop {
-                let page = place.index.list_sessions(place.tenant_id, &asked).await.unwrap();
+                let page = place.index.sessions.list(place.tenant_id, &asked).await.unwrap();
                 assert!((1..=page_len).contains(&page.sessions.len()), "{page:?}");
                 seen.extend(page.sessions.iter().map(|session| session.session_id));
                 asked.after = page.next;
@@ -261,7 +271,7 @@ pub(crate) async fn bound_credential_sees_sessions_of_its_own_stores_only(subjec
             audited: by_tenant(after_seconds(1)),
         };
         let (tenant_id, session_id) = (place.tenant_id, hidden.session_id);
-        let outcome = place.index.change_session(tenant_id, session_id, &change, None);
+        let outcome = place.index.sessions.change(tenant_id, session_id, &change, None);
         assert_eq!(outcome.await.unwrap(), SessionUpdate::NoSession);
         assert_eq!(found(&place, session_id).await, Some(hidden));
     }
@@ -305,7 +315,7 @@ pub(crate) async fn store_that_is_deleted_is_attached_no_longer(subject: &Subjec
         event(&place, session.session_id, 1, &["/a"]),
         event(&other, session.session_id, 2, &["/b"]),
     ];
-    place.index.flush_session_events(&called).await.unwrap();
+    place.index.sessions.flush_events(&called).await.unwrap();
     let index = &place.index;
     assert!(
         index
@@ -322,7 +332,7 @@ pub(crate) async fn store_that_is_deleted_is_attached_no_longer(subject: &Subjec
     assert_eq!(listed(&place, &of_store).await, []);
     // What is noted still of it is dropped, and the purge takes what is written.
     let late = [event(&other, session.session_id, 3, &["/late"])];
-    index.flush_session_events(&late).await.unwrap();
+    index.sessions.flush_events(&late).await.unwrap();
     while !index
         .purge_store(place.tenant_id, other.store_id, NOW, 1)
         .await
@@ -345,7 +355,7 @@ pub(crate) async fn events_are_kept_once_in_their_order(subject: &Subject) {
         event(&place, session_id, 2, &[]),
     ];
     for _ in 0..2 {
-        place.index.flush_session_events(&called).await.unwrap();
+        place.index.sessions.flush_events(&called).await.unwrap();
     }
     assert_eq!(events(&place, session_id, &ALL).await, ["/a", "", "/c /d"]);
     let newest = EventListing {
@@ -367,10 +377,10 @@ pub(crate) async fn events_are_kept_once_in_their_order(subject: &Subject) {
     assert_eq!(events(&place, session_id, &middle).await, [""]);
     // A session that is gone takes no more of them.
     let by = by_tenant(NOW);
-    let deleted = place.index.delete_session(place.tenant_id, session_id, &by);
+    let deleted = place.index.sessions.delete(place.tenant_id, session_id, &by);
     assert!(deleted.await.unwrap());
     let late = [event(&place, session_id, 4, &["/late"])];
-    place.index.flush_session_events(&late).await.unwrap();
+    place.index.sessions.flush_events(&late).await.unwrap();
     let count = "SELECT count(*) FROM session_event WHERE tenant_id = $1";
     let rows = place.raw.numbers(count, &place.ids()[..1]).await;
     assert_eq!(rows, [[3]]);
@@ -393,7 +403,7 @@ pub(crate) async fn erasure_takes_the_events_that_name_what_goes(subject: &Subje
         event(&place, session_id, 8, &[]),
         event(&place, session_id, 9, &[""]),
     ];
-    place.index.flush_session_events(&called).await.unwrap();
+    place.index.sessions.flush_events(&called).await.unwrap();
     let erasure = erase(&place, below(&place, "/p/"), 1).await;
     assert_eq!(erasure.receipt.session_events, 5);
     assert_eq!(erasure.receipt.session_resources, 0);
@@ -409,7 +419,7 @@ pub(crate) async fn event_from_before_an_erasure_comes_too_late(subject: &Subjec
     while !step(&place, erasure_id, 100).await {}
     end(&place, erasure_id).await;
     let after = event(&place, session_id, 60, &["/p/b"]);
-    place.index.flush_session_events(&[before, after]).await.unwrap();
+    place.index.sessions.flush_events(&[before, after]).await.unwrap();
     assert_eq!(events(&place, session_id, &ALL).await, ["/p/b"]);
 }
 
@@ -421,7 +431,7 @@ pub(crate) async fn erased_store_leaves_no_attachment_and_no_event(subject: &Sub
         event(&place, session.session_id, 1, &["/a"]),
         event(&other, session.session_id, 2, &["/b"]),
     ];
-    place.index.flush_session_events(&called).await.unwrap();
+    place.index.sessions.flush_events(&called).await.unwrap();
     let erasure = erase(&place, Selector::Store(place.store_id), 1).await;
     let receipt = &erasure.receipt;
     assert_eq!((receipt.session_resources, receipt.session_events), (1, 1));
@@ -436,7 +446,7 @@ async fn use_at(place: &Place, session_id: SessionId, seconds: i64) {
         session_id,
         used_at: after_seconds(seconds),
     };
-    place.index.flush_session_use(&[used]).await.unwrap();
+    place.index.sessions.flush_use(&[used]).await.unwrap();
 }
 
 pub(crate) async fn last_use_of_a_session_never_moves_back(subject: &Subject) {
@@ -490,13 +500,14 @@ pub(crate) async fn ended_sessions_are_pruned_with_what_belongs_to_them(subject:
     let (live, archived, deleted) = (open(&place).await, open(&place).await, open(&place).await);
     for session in [&live, &archived, &deleted] {
         let called = [1, 50].map(|seconds| event(&place, session.session_id, seconds, &["/a"]));
-        place.index.flush_session_events(&called).await.unwrap();
+        place.index.sessions.flush_events(&called).await.unwrap();
     }
     change(&place, archived.session_id, Detail::Archive).await;
     let index = &place.index;
     assert!(
         index
-            .delete_session(place.tenant_id, deleted.session_id, &by_tenant(NOW))
+            .sessions
+            .delete(place.tenant_id, deleted.session_id, &by_tenant(NOW))
             .await
             .unwrap()
     );

@@ -1,0 +1,609 @@
+//! Sessions of a tenant in the database, with their attachments and events.
+
+mod texts;
+
+use keepsake_core::{EventId, JsonText, ResourceId, SessionId, StoreId, TenantId, Timestamp};
+use serde_json::{Map, Value, json};
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::change::StoreToAttach;
+use super::{
+    Access, Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCounters,
+    SessionCreation, SessionEvent, SessionLimits, SessionListing, SessionPage, SessionUpdate, SessionUse,
+};
+use crate::calls::{earlier_call, record_call};
+use crate::commit::{CallMade, Idempotency};
+use crate::database::{Database, Query, Role, RowLock, Tx};
+use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
+use crate::numbers::{signed, unsigned};
+use crate::tenants::lock_live_tenant;
+use crate::{IndexError, audit};
+
+/// Sessions of one tenant.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    database: Database,
+}
+
+#[derive(sqlx::FromRow)]
+struct SessionRow {
+    session_id: Uuid,
+    agent: String,
+    environment_id: String,
+    title: Option<String>,
+    metadata: Json<Map<String, Value>>,
+    vault_ids: Json<Vec<String>>,
+    created_at: i64,
+    updated_at: i64,
+    archived_at: Option<i64>,
+    last_used_at: Option<i64>,
+}
+
+#[derive(sqlx::FromRow)]
+struct FoundRow {
+    session_id: Uuid,
+    created_at: i64,
+    agent_bytes: i64,
+}
+
+#[derive(sqlx::FromRow)]
+struct AttachmentRow {
+    session_id: Uuid,
+    resource_id: Uuid,
+    store_id: Uuid,
+    position: i64,
+    slug: String,
+    access: String,
+    instructions: Option<String>,
+    name: String,
+    description: String,
+    created_at: i64,
+    updated_at: i64,
+}
+
+#[derive(sqlx::FromRow)]
+struct EventRow {
+    event_id: Uuid,
+    at: i64,
+    name: String,
+    input: String,
+}
+
+impl Sessions {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Creates a session with its attachments, or nothing.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn create(
+        &self,
+        tenant_id: TenantId,
+        session: &NewSession,
+        limits: &SessionLimits,
+        idempotency: Option<&Idempotency>,
+        audited: &Audited,
+    ) -> Result<SessionCreation, IndexError> {
+        let mut tx = self
+            .database
+            .write("create_session", Role::Tenant(tenant_id))
+            .await?;
+        if !lock_live_tenant(&mut tx, tenant_id).await? {
+            return Ok(SessionCreation::NoTenant);
+        }
+        if let Some(call) = idempotency
+            && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_session(call) {
+                Some(session_id) => SessionCreation::Replayed { session_id },
+                None => SessionCreation::KeyReused,
+            });
+        }
+        let mut made = session.bare();
+        for new in &session.attachments {
+            let store = store_to_attach(&mut tx, tenant_id, new.store_id).await?;
+            if let Err(refusal) = made.attach(new, store, session.created_at) {
+                return Ok(SessionCreation::Refused(refusal));
+            }
+        }
+        let call = CallMade::object(session.session_id.uuid());
+        record_call(&mut tx, tenant_id, call, idempotency, session.created_at).await?;
+        insert(&mut tx, tenant_id, session, made.description_bytes()).await?;
+        for attachment in &made.attachments {
+            put_attachment(&mut tx, tenant_id, &made, attachment).await?;
+        }
+        if let Err(refusal) = limits.check_creation(counters(&mut tx, tenant_id).await?) {
+            return Ok(SessionCreation::OverQuota(refusal));
+        }
+        let object = AuditObject::new(session.session_id.uuid());
+        let action = AuditAction::SessionCreated;
+        if let Err(refusal) = audit::record_within_quota(&mut tx, tenant_id, audited, action, object).await? {
+            return Ok(SessionCreation::OverQuota(refusal));
+        }
+        tx.commit().await?;
+        Ok(SessionCreation::Created(Box::new(made)))
+    }
+
+    /// Finds a session that is not deleted.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn find(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+    ) -> Result<Option<Session>, IndexError> {
+        let mut tx = self.database.read("session", Role::Tenant(tenant_id)).await?;
+        let query = tx.query(texts::SESSION);
+        let row = query
+            .bind(tenant_id.uuid())
+            .bind(session_id.uuid())
+            .optional()
+            .await?;
+        let found = with_attachments(&mut tx, tenant_id, row).await?;
+        tx.commit().await?;
+        Ok(found)
+    }
+
+    /// Lists sessions that are not deleted, by their time of creation.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn list(
+        &self,
+        tenant_id: TenantId,
+        listing: &SessionListing,
+    ) -> Result<SessionPage, IndexError> {
+        let mut tx = self
+            .database
+            .read("list_sessions", Role::Tenant(tenant_id))
+            .await?;
+        let mut found = find_page(&mut tx, tenant_id, listing).await?;
+        let next = listing.fit(&mut found);
+        let ids = found.iter().map(|found| found.session_id.uuid()).collect();
+        let query = tx.query_with_ids(texts::SESSIONS).bind(tenant_id.uuid());
+        let rows: Vec<SessionRow> = query.bind_ids(Some(ids)).all().await?;
+        let mut sessions: Vec<Session> = rows.into_iter().map(Session::from).collect();
+        add_attachments(&mut tx, tenant_id, &mut sessions).await?;
+        tx.commit().await?;
+        Ok(SessionPage::of(&found, sessions, next))
+    }
+
+    /// Changes a session or one of its attachments.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn change(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+        change: &SessionChange,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<SessionUpdate, IndexError> {
+        let mut tx = self
+            .database
+            .write("change_session", Role::Tenant(tenant_id))
+            .await?;
+        let query = tx.query_locking(texts::SESSION, RowLock::NoKeyUpdate);
+        let row = query
+            .bind(tenant_id.uuid())
+            .bind(session_id.uuid())
+            .optional()
+            .await?;
+        let Some(before) = with_attachments(&mut tx, tenant_id, row).await? else {
+            return Ok(SessionUpdate::NoSession);
+        };
+        if !before.is_within(change.only.as_deref()) {
+            return Ok(SessionUpdate::NoSession);
+        }
+        if let Some(call) = idempotency
+            && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_session(call) {
+                Some(same) if same == session_id => SessionUpdate::Replayed(Box::new(before)),
+                _ => SessionUpdate::KeyReused,
+            });
+        }
+        let store = match change.store_id() {
+            Some(store_id) => store_to_attach(&mut tx, tenant_id, store_id).await?,
+            None => None,
+        };
+        let after = match before.changed(change, store) {
+            Ok(after) => after,
+            Err(refusal) => return Ok(SessionUpdate::Refused(refusal)),
+        };
+        let call = CallMade::object(session_id.uuid());
+        record_call(&mut tx, tenant_id, call, idempotency, change.audited.at).await?;
+        if let Err(refusal) = replace(&mut tx, tenant_id, &before, &after, change).await? {
+            return Ok(SessionUpdate::OverQuota(refusal));
+        }
+        tx.commit().await?;
+        Ok(SessionUpdate::Done(Box::new(after)))
+    }
+
+    /// Deletes a session for every reader; `false`: there is no such session.
+    ///
+    /// The job `prune` removes its rows later.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn delete(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+        audited: &Audited,
+    ) -> Result<bool, IndexError> {
+        let mut tx = self
+            .database
+            .write("delete_session", Role::Tenant(tenant_id))
+            .await?;
+        let query = tx
+            .query(texts::DELETE)
+            .bind(tenant_id.uuid())
+            .bind(session_id.uuid());
+        if query.bind(audited.at.as_micros()).execute().await? == 0 {
+            return Ok(false);
+        }
+        let (action, object) = (AuditAction::SessionDeleted, AuditObject::new(session_id.uuid()));
+        audit::record(&mut tx, tenant_id, audited, action, object).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    /// Lists the events of a session in the order of their times.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn list_events(
+        &self,
+        tenant_id: TenantId,
+        session_id: SessionId,
+        listing: &EventListing,
+    ) -> Result<Vec<SessionEvent>, IndexError> {
+        let (at, id) = match listing.after {
+            Some((at, event_id)) => (at.as_micros(), event_id.uuid()),
+            None if listing.newest_first => (i64::MAX, Uuid::max()),
+            None => (i64::MIN, Uuid::nil()),
+        };
+        let mut tx = self
+            .database
+            .read("list_session_events", Role::Tenant(tenant_id))
+            .await?;
+        let rows: Vec<EventRow> = tx
+            .query_with_ids(&texts::list_events(listing.newest_first))
+            .bind(tenant_id.uuid())
+            .bind(session_id.uuid())
+            .bind(listing.from.map_or(i64::MIN, Timestamp::as_micros))
+            .bind(listing.to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(at)
+            .bind(id)
+            .bind(i64::from(listing.limit))
+            .bind_ids(listing.only.as_deref().map(uuids))
+            .all()
+            .await?;
+        tx.commit().await?;
+        let events = rows.into_iter().map(|row| row.into_event(tenant_id, session_id));
+        events.collect()
+    }
+
+    /// Writes events of any tenant, in one transaction, each event once.
+    ///
+    /// Drops events of a session or a store that was deleted, and events from before
+    /// an erasure of their store.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn flush_events(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
+        let rows: Value = events.iter().map(row_of_event).collect();
+        self.flush("flush_session_events", texts::FLUSH_EVENTS, &rows)
+            .await
+    }
+
+    /// Writes when sessions of any tenant were used, in one transaction; a time never
+    /// moves back.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn flush_use(&self, uses: &[SessionUse]) -> Result<(), IndexError> {
+        let row = |used: &SessionUse| {
+            json!({
+                "tenant_id": hex(used.tenant_id.uuid()),
+                "session_id": hex(used.session_id.uuid()),
+                "used_at": used.used_at.as_micros(),
+            })
+        };
+        let rows: Value = uses.iter().map(row).collect();
+        self.flush("flush_session_use", texts::FLUSH_USE, &rows).await
+    }
+
+    async fn flush(
+        &self,
+        call: &'static str,
+        texts: [&'static str; 2],
+        rows: &Value,
+    ) -> Result<(), IndexError> {
+        let mut tx = self.database.write_one(call, Role::Shared(None)).await?;
+        let [postgres, sqlite] = texts;
+        let text = tx.choose(postgres, sqlite);
+        tx.query(text).bind(rows.to_string()).execute().await?;
+        tx.commit().await
+    }
+}
+
+/// The sessions of a page, in its order.
+async fn find_page(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    listing: &SessionListing,
+) -> Result<Vec<FoundSession>, IndexError> {
+    let (at, id) = match listing.after {
+        Some((at, session_id)) => (at.as_micros(), session_id.uuid()),
+        None if listing.oldest_first => (i64::MIN, Uuid::nil()),
+        None => (i64::MAX, Uuid::max()),
+    };
+    let mut query = tx
+        .query_with_ids(&texts::find_sessions(listing))
+        .bind(tenant_id.uuid())
+        .bind(listing.created_from.map_or(i64::MIN, Timestamp::as_micros))
+        .bind(listing.created_to.map_or(i64::MAX, Timestamp::as_micros))
+        .bind(at)
+        .bind(id)
+        .bind(listing.live)
+        .bind(listing.archived)
+        .bind(listing.agent_version)
+        .bind(listing.agent_id.as_deref())
+        .bind_ids(listing.only.as_deref().map(uuids))
+        .bind(i64::from(listing.limit) + 1);
+    if let Some(store_id) = listing.store_id {
+        query = query.bind(store_id.uuid());
+    }
+    let rows: Vec<FoundRow> = query.all().await?;
+    let found = rows.into_iter().map(|row| FoundSession {
+        session_id: SessionId::from_uuid(row.session_id),
+        created_at: Timestamp::from_micros(row.created_at),
+        agent_bytes: unsigned(row.agent_bytes),
+    });
+    Ok(found.collect())
+}
+
+async fn with_attachments(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    row: Option<SessionRow>,
+) -> Result<Option<Session>, IndexError> {
+    let mut found: Vec<_> = row.into_iter().map(Session::from).collect();
+    add_attachments(tx, tenant_id, &mut found).await?;
+    Ok(found.pop())
+}
+
+/// Adds the attachments whose stores are not deleted.
+async fn add_attachments(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    sessions: &mut [Session],
+) -> Result<(), IndexError> {
+    if sessions.is_empty() {
+        return Ok(());
+    }
+    let ids = sessions.iter().map(|session| session.session_id.uuid()).collect();
+    let query = tx.query_with_ids(texts::ATTACHMENTS).bind(tenant_id.uuid());
+    let rows: Vec<AttachmentRow> = query.bind_ids(Some(ids)).all().await?;
+    for row in rows {
+        let of = SessionId::from_uuid(row.session_id);
+        if let Some(session) = sessions.iter_mut().find(|session| session.session_id == of) {
+            session.attachments.push(row.into_attachment()?);
+        }
+    }
+    for session in sessions {
+        session.attachments.sort_by_key(|attachment| attachment.position);
+    }
+    Ok(())
+}
+
+/// The store that is to be attached. Locked until the end of the transaction, so that
+/// a deletion of the store comes before or after it.
+async fn store_to_attach(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<StoreToAttach>, IndexError> {
+    let query = tx.query_locking(texts::STORE_TO_ATTACH, RowLock::Share);
+    let row: Option<(String, String, bool)> = query
+        .bind(tenant_id.uuid())
+        .bind(store_id.uuid())
+        .optional()
+        .await?;
+    Ok(row.map(|(name, description, is_archived)| StoreToAttach {
+        name,
+        description,
+        is_archived,
+    }))
+}
+
+async fn insert(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    session: &NewSession,
+    description_bytes: u64,
+) -> Result<(), IndexError> {
+    tx.query(texts::INSERT)
+        .bind(tenant_id.uuid())
+        .bind(session.session_id.uuid())
+        .bind(session.agent.as_str())
+        .bind(&session.agent_id)
+        .bind(session.agent_version)
+        .bind(&session.environment_id)
+        .bind(session.title.as_deref())
+        .bind(Json(&session.metadata))
+        .bind(Json(&session.vault_ids))
+        .bind(session.created_at.as_micros())
+        .bind(signed(description_bytes))
+        .execute()
+        .await?;
+    Ok(())
+}
+
+async fn put_attachment(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    session: &Session,
+    attachment: &Attachment,
+) -> Result<(), IndexError> {
+    tx.query(texts::PUT_ATTACHMENT)
+        .bind(tenant_id.uuid())
+        .bind(session.session_id.uuid())
+        .bind(attachment.resource_id.uuid())
+        .bind(attachment.position)
+        .bind(attachment.store_id.uuid())
+        .bind(session.created_at.as_micros())
+        .bind(&attachment.slug)
+        .bind(attachment.access.name())
+        .bind(attachment.instructions.as_deref())
+        .bind(&attachment.name)
+        .bind(&attachment.description)
+        .bind(attachment.created_at.as_micros())
+        .bind(attachment.updated_at.as_micros())
+        .execute()
+        .await?;
+    Ok(())
+}
+
+/// Reads the tenant's session counters. This transaction holds the lock of their
+/// row, since it has inserted or changed a session.
+async fn counters(tx: &mut Tx, tenant_id: TenantId) -> Result<SessionCounters, IndexError> {
+    let (sessions, session_bytes) = tx.query(texts::COUNTERS).bind(tenant_id.uuid()).one().await?;
+    Ok(SessionCounters {
+        sessions: unsigned(sessions),
+        session_bytes: unsigned(session_bytes),
+    })
+}
+
+/// Writes the fields of a session that changed, and the audit entry; writes nothing
+/// if no field changed.
+async fn replace(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    before: &Session,
+    after: &Session,
+    change: &SessionChange,
+) -> Result<Result<(), OverQuota>, IndexError> {
+    if before == after {
+        return Ok(Ok(()));
+    }
+    update(tx, tenant_id, after).execute().await?;
+    for attachment in after.attached_since(before) {
+        put_attachment(tx, tenant_id, after, attachment).await?;
+    }
+    for gone in before.detached_by(after) {
+        let query = tx.query(texts::DROP_ATTACHMENT).bind(tenant_id.uuid());
+        query
+            .bind(after.session_id.uuid())
+            .bind(gone.uuid())
+            .execute()
+            .await?;
+    }
+    let (action, object) = change.audited_as(before);
+    if change.ends_something() {
+        audit::record(tx, tenant_id, &change.audited, action, object).await?;
+        return Ok(Ok(()));
+    }
+    if after.description_bytes() > before.description_bytes() {
+        let counters = counters(tx, tenant_id).await?;
+        if let Err(refusal) = change.limits.check_bytes(counters) {
+            return Ok(Err(refusal));
+        }
+    }
+    audit::record_within_quota(tx, tenant_id, &change.audited, action, object).await
+}
+
+fn update<'t>(tx: &'t mut Tx, tenant_id: TenantId, session: &Session) -> Query<'t> {
+    tx.query(texts::UPDATE)
+        .bind(tenant_id.uuid())
+        .bind(session.session_id.uuid())
+        .bind(session.title.as_deref())
+        .bind(Json(&session.metadata))
+        .bind(session.updated_at.as_micros())
+        .bind(session.archived_at.map(Timestamp::as_micros))
+        .bind(signed(session.description_bytes()))
+}
+
+impl From<SessionRow> for Session {
+    fn from(row: SessionRow) -> Self {
+        Self {
+            session_id: SessionId::from_uuid(row.session_id),
+            agent: JsonText::from_trusted(&row.agent),
+            environment_id: row.environment_id,
+            title: row.title,
+            metadata: row.metadata.0,
+            vault_ids: row.vault_ids.0,
+            attachments: Vec::new(),
+            created_at: Timestamp::from_micros(row.created_at),
+            updated_at: Timestamp::from_micros(row.updated_at),
+            archived_at: row.archived_at.map(Timestamp::from_micros),
+            last_used_at: row.last_used_at.map(Timestamp::from_micros),
+        }
+    }
+}
+
+impl AttachmentRow {
+    fn into_attachment(self) -> Result<Attachment, IndexError> {
+        Ok(Attachment {
+            resource_id: ResourceId::from_uuid(self.resource_id),
+            store_id: StoreId::from_uuid(self.store_id),
+            position: self.position,
+            slug: self.slug,
+            access: Access::parse(&self.access).ok_or(IndexError::Corrupt {
+                table: "session_resource",
+                what: "unknown access",
+            })?,
+            instructions: self.instructions,
+            name: self.name,
+            description: self.description,
+            created_at: Timestamp::from_micros(self.created_at),
+            updated_at: Timestamp::from_micros(self.updated_at),
+        })
+    }
+}
+
+impl EventRow {
+    fn into_event(self, tenant_id: TenantId, session_id: SessionId) -> Result<SessionEvent, IndexError> {
+        Ok(SessionEvent {
+            tenant_id,
+            session_id,
+            event_id: EventId::from_uuid(self.event_id),
+            at: Timestamp::from_micros(self.at),
+            name: self.name,
+            input: serde_json::from_str(&self.input).map_err(|_| IndexError::Corrupt {
+                table: "session_event",
+                what: "text that is not a JSON object",
+            })?,
+            place: None,
+        })
+    }
+}
+
+fn row_of_event(event: &SessionEvent) -> Value {
+    let place = event.place.as_ref();
+    json!({
+        "tenant_id": hex(event.tenant_id.uuid()),
+        "session_id": hex(event.session_id.uuid()),
+        "at": event.at.as_micros(),
+        "event_id": hex(event.event_id.uuid()),
+        "store_id": place.map(|place| hex(place.store_id.uuid())),
+        "path": place.map(|place| &place.path),
+        "new_path": place.and_then(|place| place.new_path.as_deref()),
+        "name": event.name,
+        "input": Value::Object(event.input.clone()).to_string(),
+    })
+}
+
+fn uuids(ids: &[StoreId]) -> Vec<Uuid> {
+    ids.iter().map(|id| id.uuid()).collect()
+}
+
+fn hex(uuid: Uuid) -> String {
+    uuid.simple().to_string()
+}

@@ -1,0 +1,146 @@
+//! The texts of the statements of sessions.
+
+use crate::sessions::SessionListing;
+
+pub(super) const SESSION: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
+    s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM session s \
+    WHERE s.tenant_id = $1 AND s.session_id = $2 AND s.deleted_at IS NULL";
+
+pub(super) const INSERT: &str = "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_version, \
+    environment_id, title, metadata, vault_ids, created_at, updated_at, description_bytes) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11)";
+
+pub(super) const UPDATE: &str = "UPDATE session SET title = $3, metadata = $4, updated_at = $5, \
+    archived_at = $6, description_bytes = $7 WHERE tenant_id = $1 AND session_id = $2";
+
+/// Triggers maintain the counters.
+pub(super) const COUNTERS: &str = "SELECT sessions, session_bytes FROM tenant_counter WHERE tenant_id = $1";
+
+pub(super) const DELETE: &str =
+    "UPDATE session SET deleted_at = $3 WHERE tenant_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+
+pub(super) const STORE_TO_ATTACH: &str = "SELECT name, description, archived_at IS NOT NULL FROM store \
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+
+/// Inserts an attachment, or changes it.
+pub(super) const PUT_ATTACHMENT: &str = "INSERT INTO session_resource (tenant_id, session_id, resource_id, position, \
+    store_id, session_created_at, slug, access, instructions, name, description, created_at, updated_at) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
+    ON CONFLICT (tenant_id, session_id, resource_id) DO UPDATE \
+    SET access = excluded.access, instructions = excluded.instructions, updated_at = excluded.updated_at";
+
+pub(super) const DROP_ATTACHMENT: &str =
+    "DELETE FROM session_resource WHERE tenant_id = $1 AND session_id = $2 AND resource_id = $3";
+
+pub(super) const SESSIONS: &str = "SELECT s.session_id, s.agent, s.environment_id, s.title, s.metadata, s.vault_ids, \
+    s.created_at, s.updated_at, s.archived_at, s.last_used_at FROM session s \
+    WHERE s.tenant_id = $1 AND s.session_id IN_IDS($2) AND s.deleted_at IS NULL";
+
+/// Attachments of sessions to stores that are not deleted.
+pub(super) const ATTACHMENTS: &str = "SELECT r.session_id, r.resource_id, r.store_id, \
+    CAST(r.position AS bigint) AS position, r.slug, r.access, r.instructions, r.name, r.description, \
+    r.created_at, r.updated_at FROM session_resource r \
+    WHERE r.tenant_id = $1 AND r.session_id IN_IDS($2) AND EXISTS (SELECT 1 FROM store t \
+        WHERE t.tenant_id = $1 AND t.store_id = r.store_id AND t.deleted_at IS NULL)";
+
+/// Whether a session has stores, and only stores of a list. A credential that is bound
+/// to stores sees only such sessions.
+const HAS_ONLY: &str = "$10 IS NULL OR (EXISTS (SELECT 1 FROM session_resource o JOIN store t \
+        ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
+        WHERE o.tenant_id = $1 AND o.session_id = s.session_id) \
+    AND NOT EXISTS (SELECT 1 FROM session_resource o JOIN store t \
+        ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
+        WHERE o.tenant_id = $1 AND o.session_id = s.session_id AND NOT (o.store_id IN_IDS($10))))";
+
+/// Inserts each event once. Leaves out what was deleted or erased meanwhile.
+pub(super) const FLUSH_EVENTS: [&str; 2] = [
+    "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, name, input) \
+    SELECT e.* FROM jsonb_to_recordset($1::jsonb) AS e(tenant_id uuid, session_id uuid, at bigint, event_id uuid, \
+        store_id uuid, path text, new_path text, name text, input text) \
+    WHERE EXISTS (SELECT 1 FROM session s WHERE s.tenant_id = e.tenant_id AND s.session_id = e.session_id \
+            AND s.deleted_at IS NULL) \
+        AND (e.store_id IS NULL OR EXISTS (SELECT 1 FROM store t WHERE t.tenant_id = e.tenant_id \
+            AND t.store_id = e.store_id AND t.deleted_at IS NULL)) \
+        AND NOT EXISTS (SELECT 1 FROM erasure x WHERE x.tenant_id = e.tenant_id AND x.store_id = e.store_id \
+            AND x.created_at >= e.at) \
+    ON CONFLICT (tenant_id, session_id, at, event_id) DO NOTHING",
+    "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, name, input) \
+    SELECT e.tenant_id, e.session_id, e.at, e.event_id, e.store_id, e.path, e.new_path, e.name, e.input FROM ( \
+        SELECT unhex(r.value ->> 'tenant_id') AS tenant_id, unhex(r.value ->> 'session_id') AS session_id, \
+            r.value ->> 'at' AS at, unhex(r.value ->> 'event_id') AS event_id, \
+            unhex(r.value ->> 'store_id') AS store_id, r.value ->> 'path' AS path, \
+            r.value ->> 'new_path' AS new_path, r.value ->> 'name' AS name, r.value ->> 'input' AS input \
+        FROM json_each($1) r) e \
+    WHERE EXISTS (SELECT 1 FROM session s WHERE s.tenant_id = e.tenant_id AND s.session_id = e.session_id \
+            AND s.deleted_at IS NULL) \
+        AND (e.store_id IS NULL OR EXISTS (SELECT 1 FROM store t WHERE t.tenant_id = e.tenant_id \
+            AND t.store_id = e.store_id AND t.deleted_at IS NULL)) \
+        AND NOT EXISTS (SELECT 1 FROM erasure x WHERE x.tenant_id = e.tenant_id AND x.store_id = e.store_id \
+            AND x.created_at >= e.at) \
+    ON CONFLICT (tenant_id, session_id, at, event_id) DO NOTHING",
+];
+
+/// On Postgres every replica locks the sessions in one order, and sees under the lock
+/// what another replica wrote.
+pub(super) const FLUSH_USE: [&str; 2] = [
+    "WITH u AS (SELECT r.tenant_id, r.session_id, max(r.used_at) AS at FROM jsonb_to_recordset($1::jsonb) \
+        AS r(tenant_id uuid, session_id uuid, used_at bigint) GROUP BY r.tenant_id, r.session_id), \
+    locked AS (SELECT s.tenant_id, s.session_id, u.at FROM session s \
+        JOIN u ON s.tenant_id = u.tenant_id AND s.session_id = u.session_id \
+        WHERE s.last_used_at IS NULL OR s.last_used_at < u.at \
+        ORDER BY s.tenant_id, s.session_id FOR NO KEY UPDATE OF s) \
+    UPDATE session s SET last_used_at = l.at FROM locked l \
+    WHERE s.tenant_id = l.tenant_id AND s.session_id = l.session_id",
+    "UPDATE session SET last_used_at = u.used_at FROM ( \
+        SELECT unhex(r.value ->> 'tenant_id') AS t, unhex(r.value ->> 'session_id') AS id, \
+            max(r.value ->> 'used_at') AS used_at FROM json_each($1) r GROUP BY 1, 2 \
+    ) u WHERE tenant_id = u.t AND session_id = u.id AND (last_used_at IS NULL OR last_used_at < u.used_at)",
+];
+
+/// Sessions by their time of creation, from the index that the listing needs: that of
+/// a store, of an agent, or of all sessions.
+///
+/// Agents may be large: the query counts their bytes and does not read them.
+pub(super) fn find_sessions(listing: &SessionListing) -> String {
+    let (from, time, id) = if listing.store_id.is_some() {
+        (
+            "session_resource r CROSS JOIN session s WHERE r.tenant_id = $1 AND r.store_id = $12 \
+             AND s.tenant_id = $1 AND s.session_id = r.session_id AND EXISTS (SELECT 1 FROM store t \
+             WHERE t.tenant_id = $1 AND t.store_id = $12 AND t.deleted_at IS NULL)",
+            "r.session_created_at",
+            "r.session_id",
+        )
+    } else {
+        ("session s WHERE s.tenant_id = $1", "s.created_at", "s.session_id")
+    };
+    // One text for both cases could not use the index of agents.
+    let of_agent = if listing.agent_id.is_some() {
+        "s.agent_id = $9"
+    } else {
+        "$9 IS NULL"
+    };
+    let (order, is_after) = if listing.oldest_first {
+        ("ASC", ">")
+    } else {
+        ("DESC", "<")
+    };
+    format!(
+        "SELECT s.session_id, s.created_at, CAST(octet_length(s.agent) AS bigint) AS agent_bytes FROM {from} \
+         AND {time} >= $2 AND {time} <= $3 AND ({time}, {id}) {is_after} ($4, $5) AND s.deleted_at IS NULL \
+         AND (($6 AND s.archived_at IS NULL) OR ($7 AND s.archived_at IS NOT NULL)) \
+         AND ($8 IS NULL OR s.agent_version = $8) AND {of_agent} AND ({HAS_ONLY}) \
+         ORDER BY {time} {order}, {id} {order} LIMIT $11"
+    )
+}
+
+/// Events of a session by their times. A credential that is bound to stores sees only
+/// events of these stores, and events of no store.
+pub(super) fn list_events(newest_first: bool) -> String {
+    let (order, is_after) = if newest_first { ("DESC", "<") } else { ("ASC", ">") };
+    format!(
+        "SELECT event_id, at, name, input FROM session_event WHERE tenant_id = $1 AND session_id = $2 \
+         AND at >= $3 AND at <= $4 AND (at, event_id) {is_after} ($5, $6) \
+         AND (store_id IS NULL OR $8 IS NULL OR store_id IN_IDS($8)) \
+         ORDER BY at {order}, event_id {order} LIMIT $7"
+    )
+}
