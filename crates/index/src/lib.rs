@@ -1,11 +1,14 @@
-//! Metadata: which memory stands where, in which version, under which blob.
+//! Metadata: which memory is at which path, in which version, under which blob.
 //!
-//! The [`Index`] is split by capability into small traits; [`postgres`] and
-//! [`sqlite`] implement each of them, and one conformance suite runs against
-//! both. Every method of the request path takes the tenant first and sees that
-//! tenant alone; what crosses tenants ([`OperatorIndex`], [`TenantDeletionIndex`],
-//! [`MaintenanceIndex`], [`UpkeepIndex`], [`ExpiryIndex`], [`RetentionIndex`],
-//! [`SearchUpkeepIndex`], [`JobIndex`]) is for the operator and the jobs.
+//! [`Index`] has a part for each kind of object. Each query and its row stand once
+//! for both databases; the traits of [`IndexMethods`] are what [`postgres`] and
+//! [`sqlite`] still implement each by itself. One conformance suite runs on both.
+//!
+//! Every method of the request path takes the tenant first and sees only that
+//! tenant. What crosses tenants is for the operator and the jobs: [`Tenants`],
+//! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`],
+//! [`MaintenanceIndex`], [`UpkeepIndex`], [`ExpiryIndex`], [`RetentionIndex`] and
+//! [`SearchUpkeepIndex`].
 
 mod audit;
 mod calls;

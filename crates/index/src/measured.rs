@@ -77,10 +77,10 @@ macro_rules! measured {
     };
 }
 
-/// Lists every trait of [`Index`] with its methods: calls `$implement!` with each.
+/// Calls `$implement!` with every trait of [`IndexMethods`] and its methods.
 ///
-/// For decorators of an index, such as [`MeasuredIndex`]. The types must be in
-/// scope at the call.
+/// For a wrapper around an index, such as a test that plants a bug. The types must
+/// be in scope there.
 #[macro_export]
 macro_rules! for_each_index_trait {
     ($implement:ident) => {
