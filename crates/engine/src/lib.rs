@@ -103,7 +103,7 @@ pub struct EngineOptions {
     pub role: &'static str,
     /// The issuers whose tokens are accepted besides the server's own tokens.
     pub issuers: Arc<Issuers>,
-    /// Encrypts the secrets stored in the index.
+    /// Wraps the secrets stored in the index.
     pub vault: Vault,
     /// How long a key signs tokens before it is replaced.
     pub token_key_period: Duration,

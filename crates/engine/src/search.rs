@@ -28,11 +28,11 @@ use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
 pub(crate) use cache::Cache;
 
-/// Default number of hits of a page; the maximum follows.
+/// Number of hits of a page: the default and the maximum.
 const DEFAULT_LIMIT: u64 = 10;
 const MAX_LIMIT: u64 = 50;
 
-/// Stores searched concurrently for one search; contents fetched likewise.
+/// Concurrency of one search: stores searched, and contents fetched.
 const STORES_AT_ONCE: usize = 4;
 const FETCHES_AT_ONCE: usize = 10;
 

@@ -1,4 +1,4 @@
-//! Secrets that all replicas share: created by the first, stored encrypted.
+//! Secrets shared by all replicas: the first creates them, the vault wraps them.
 
 use aws_lc_rs::aead::NONCE_LEN;
 use keepsake_core::Timestamp;
@@ -11,7 +11,7 @@ impl Engine {
     /// Creates or reads every secret, so that none is missing later.
     ///
     /// # Errors
-    /// [`EngineError::Secret`] when one cannot be decrypted,
+    /// [`EngineError::Secret`] when one cannot be unwrapped,
     /// [`EngineError::Index`].
     #[tracing::instrument(name = "engine.prepare_secrets", level = "debug", skip_all)]
     pub async fn prepare_secrets(&self) -> Result<(), EngineError> {
@@ -65,14 +65,14 @@ impl Engine {
         })
     }
 
-    /// Decrypts a stored secret. When it is encrypted under an old key,
-    /// encrypts it again under the current key and stores that.
+    /// Unwraps a stored secret. When it is not wrapped as a new secret would
+    /// be, wraps it again and stores the result.
     pub(crate) async fn open_secret(&self, stored: &ServerSecret) -> Result<Secret, EngineError> {
         let (purpose, kid) = (&stored.purpose, &stored.kid);
         let opened = self.0.vault.open(purpose, kid, &stored.wrapped_key)?;
         if !opened.is_current {
             let sealed = self.seal_secret(purpose, kid, &opened.secret)?;
-            // Another replica may have re-encrypted it already.
+            // Another replica may have wrapped it again already.
             self.0
                 .index
                 .secrets

@@ -1,4 +1,4 @@
-//! Sessions: an agent's stores with access rights, archived independently.
+//! Sessions: memory stores attached for an agent, with a separate lifecycle.
 //!
 //! A session never has more rights than its creator. A credential that attaches
 //! a store or requests a token must itself be able to read each attached store,

@@ -48,7 +48,8 @@ pub struct NewToken {
 /// The reason for a key rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
-    /// Scheduled: tokens that are already signed stay valid until they expire.
+    /// A planned rotation: tokens that are already signed stay valid until they
+    /// expire.
     Planned,
     /// A key may have leaked: all signed tokens become invalid, on this replica
     /// at once, on others within a minute.

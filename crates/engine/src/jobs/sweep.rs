@@ -19,7 +19,8 @@ const GRACE_IN_DEADLINES: u32 = 60;
 const GRACE_AT_LEAST: Duration = DAY;
 /// Blobs processed concurrently.
 const AT_ONCE: usize = 8;
-/// Number of unnamed blobs below which a run is never considered foreign.
+/// Number of unnamed blobs that a scheduled run condemns even if most blobs are
+/// unnamed.
 const UNNAMED_AT_LEAST: u64 = 100;
 /// Maximum number of missing blobs whose keys a run reports.
 const MISSING_TOLD: usize = 20;

@@ -53,7 +53,7 @@ pub(crate) struct Cache {
     loads: FairSlots,
     /// Limits how many stores get missing terms at a time.
     indexings: Arc<Semaphore>,
-    /// At most one search per core runs at a time. More would occupy the
+    /// As many searches run at a time as there are cores. More would occupy the
     /// threads that read contents, and no search would finish earlier. One
     /// tenant may use half of the slots, including its loads of stores.
     pub(super) searches: FairSlots,
@@ -127,7 +127,8 @@ pub(super) struct SearchedStore {
     bytes: AtomicUsize,
     is_loaded: AtomicBool,
     /// Whether there are memories without terms, and whether a task adds them.
-    /// After a failure this stays set, and the job adds the terms.
+    /// After an attempt without success the second flag stays set, and the job
+    /// adds the terms.
     has_unindexed: AtomicBool,
     is_indexing: AtomicBool,
 }
@@ -249,8 +250,8 @@ impl SearchedStore {
         }
         let mut state = self.write();
         // Changes that were already applied are ignored, and so are those of
-        // another epoch. An index loaded after the query began may be ahead of
-        // it; then the changes do not connect to its place.
+        // another epoch. An index that is behind `asked` was reloaded after the
+        // query began; applying the changes would leave a gap.
         let follows = state.place.is_some_and(|known| {
             known.purge_epoch == place.purge_epoch
                 && known.seq <= place.seq

@@ -194,7 +194,7 @@ impl From<FoundDeletion> for TenantDeletion {
     }
 }
 
-/// What is asked of the tenants.
+/// Filters of the tenant listing.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListTenants {
