@@ -192,7 +192,7 @@ impl PostgresIndex {
         Ok(self.app.begin(Some(tenant_id)).await?)
     }
 
-    /// The pool for requests, for tests of its behaviour.
+    /// The pool for requests, for tests that query through it.
     pub fn app_pool(&self) -> &Pool {
         &self.app
     }

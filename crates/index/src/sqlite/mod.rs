@@ -179,7 +179,7 @@ impl SqliteIndex {
         Ok(())
     }
 
-    /// The pool for reads, for tests of its behaviour.
+    /// The pool for reads, for tests that query through it.
     pub fn reader_pool(&self) -> &SqlitePool {
         &self.readers
     }
