@@ -70,7 +70,7 @@ pub struct Finding {
 pub struct Listed<'a>(pub &'a [Finding]);
 
 /// Findings that a list names; the rest are only counted.
-const MOST_LISTED: usize = 10;
+const MAX_LISTED: usize = 10;
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,9 +81,9 @@ impl fmt::Display for Listed<'_> {
 
 /// Formats findings by kind and line, as [`Listed`] does.
 pub(crate) fn list_kinds<'a>(found: impl ExactSizeIterator<Item = (&'a str, usize)>) -> String {
-    let more = found.len().saturating_sub(MOST_LISTED);
+    let more = found.len().saturating_sub(MAX_LISTED);
     let listed: Vec<_> = found
-        .take(MOST_LISTED)
+        .take(MAX_LISTED)
         .map(|(kind, line)| format!("{kind} in line {line}"))
         .collect();
     let listed = listed.join(", ");

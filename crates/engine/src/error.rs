@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
 use keepsake_core::{ContentHash, MemoryId};
-use keepsake_index::{IndexError, MOST_OPEN_ERASURES, OverQuota, Scope};
+use keepsake_index::{IndexError, MAX_OPEN_ERASURES, OverQuota, Scope};
 use keepsake_tokens::{TokenError, VaultError};
 
 /// Why an operation was not carried out.
@@ -120,7 +120,7 @@ pub enum EngineError {
     #[error("the tenant's requests under way use its share of the server's memory")]
     OverMemory,
     /// The tenant has the maximum number of open erasures.
-    #[error("{MOST_OPEN_ERASURES} erasures of the tenant are under way: wait until one is done")]
+    #[error("{MAX_OPEN_ERASURES} erasures of the tenant are under way: wait until one is done")]
     TooManyErasures,
     /// The tenant has the maximum number of stores.
     #[error(

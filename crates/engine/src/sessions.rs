@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use keepsake_core::{Actor, SessionId, StoreId, TenantId, Timestamp};
 use keepsake_index::{
-    Access, Attachment, AttachmentRefusal, AuditAction, AuditObject, Detail, Idempotency, MOST_ATTACHMENTS,
+    Access, Attachment, AttachmentRefusal, AuditAction, AuditObject, Detail, Idempotency, MAX_ATTACHMENTS,
     Scope, Session, SessionChange, SessionCreation, SessionLimits, SessionListing, SessionRefusal,
     SessionUpdate, sees_session_of,
 };
@@ -499,7 +499,7 @@ fn refused(refusal: AttachmentRefusal, field: &'static str) -> EngineError {
         AttachmentRefusal::NoStore => return EngineError::StoreNotFound,
         AttachmentRefusal::StoreArchived => "must not name a memory store that is archived".to_owned(),
         AttachmentRefusal::Attached => "must name a memory store that is attached once".to_owned(),
-        AttachmentRefusal::TooMany => format!("must leave at most {MOST_ATTACHMENTS} memory stores attached"),
+        AttachmentRefusal::TooMany => format!("must leave at most {MAX_ATTACHMENTS} memory stores attached"),
     };
     EngineError::Invalid { field, rule }
 }

@@ -12,6 +12,7 @@ use keepsake_core::{
 use uuid::Uuid;
 
 use crate::model::{Expiry, Head, Operation};
+use crate::numbers::signed;
 use crate::search::SearchRow;
 
 /// Changes of one store that are applied atomically.
@@ -314,8 +315,4 @@ impl CommitPlan {
                 .visible_children += files;
         }
     }
-}
-
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }

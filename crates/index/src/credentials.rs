@@ -60,10 +60,7 @@ impl Credentials {
     /// [`IndexError`].
     pub async fn authenticate(&self, secret_sha256: &[u8; 32]) -> Result<Option<Credential>, IndexError> {
         let mut tx = self.database.read_one("authenticate", Role::Anonymous).await?;
-        let [postgres, sqlite] = AUTHENTICATE;
-        let query = tx
-            .query(tx.choose(postgres, sqlite))
-            .bind(secret_sha256.as_slice());
+        let query = tx.query(tx.choose(AUTHENTICATE)).bind(secret_sha256.as_slice());
         let row = query.optional::<CredentialRow>().await?;
         row.map(|row| {
             Ok(Credential {

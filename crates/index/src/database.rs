@@ -38,8 +38,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The role of whoever is in the audit. What the operator changes is written to
-    /// the operator's audit too, which the role of a tenant does not see.
+    /// The role for an audited change. A change by the operator also writes the
+    /// operator's audit, which the role of a tenant does not see.
     pub(crate) const fn of_auditor(tenant_id: TenantId, by: &Auditor) -> Self {
         if by.is_operator() {
             Self::Shared(Some(tenant_id))
@@ -123,9 +123,25 @@ impl Database {
         let connection = connected.await?;
         Ok(Tx::new(call, connection))
     }
+
+    async fn connect(&self, role: Role, mode: Mode) -> Result<Connection, IndexError> {
+        Ok(match (self.backend(), mode) {
+            (Backend::Postgres(index), Mode::Statement | Mode::WriteStatement) => {
+                Connection::PostgresStatement(index.acquire_as(role).await?)
+            }
+            (Backend::Postgres(index), Mode::Snapshot | Mode::Write) => {
+                Connection::Postgres(index.begin_as(role).await?)
+            }
+            (Backend::Sqlite(index), Mode::Statement) => Connection::SqliteStatement(index.reader().await?),
+            (Backend::Sqlite(index), Mode::Snapshot) => Connection::SqliteSnapshot(index.snapshot().await?),
+            (Backend::Sqlite(index), Mode::Write | Mode::WriteStatement) => {
+                Connection::SqliteWriter(index.begin_write().await?)
+            }
+        })
+    }
 }
 
-/// What a transaction is for.
+/// The kind of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Snapshot,
@@ -193,14 +209,6 @@ impl Call {
         self.run(begin).await.map_err(IndexError::of_read)
     }
 
-    /// Whether the first statement, which failed, is sent again on another
-    /// connection: its own was broken, and it has certainly changed nothing.
-    fn is_repeatable(&self, error: &IndexError) -> bool {
-        let changed_nothing =
-            self.mode.effect() == Effect::Read || matches!(error, IndexError::Unavailable(_));
-        changed_nothing && error.is_connection_lost()
-    }
-
     /// Notes an error, as the metrics and readiness show it.
     fn note(&mut self, error: IndexError) -> IndexError {
         let error = match self.mode.effect() {
@@ -225,24 +233,6 @@ impl Drop for Call {
     }
 }
 
-impl Database {
-    async fn connect(&self, role: Role, mode: Mode) -> Result<Connection, IndexError> {
-        Ok(match (self.backend(), mode) {
-            (Backend::Postgres(index), Mode::Statement | Mode::WriteStatement) => {
-                Connection::PostgresStatement(index.acquire_as(role).await?)
-            }
-            (Backend::Postgres(index), Mode::Snapshot | Mode::Write) => {
-                Connection::Postgres(index.begin_as(role).await?)
-            }
-            (Backend::Sqlite(index), Mode::Statement) => Connection::SqliteStatement(index.reader().await?),
-            (Backend::Sqlite(index), Mode::Snapshot) => Connection::SqliteSnapshot(index.snapshot().await?),
-            (Backend::Sqlite(index), Mode::Write | Mode::WriteStatement) => {
-                Connection::SqliteWriter(index.begin_write().await?)
-            }
-        })
-    }
-}
-
 /// Whether a call can change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
@@ -250,14 +240,13 @@ pub(crate) enum Effect {
     Write,
 }
 
-/// Whether a failed call is repeated: its connection was broken, and it has
-/// certainly changed nothing.
-pub(crate) fn is_repeated<T>(effect: Effect, result: &Result<T, IndexError>) -> bool {
-    let Err(error) = result else {
-        return false;
-    };
-    let changed_nothing = effect == Effect::Read || matches!(error, IndexError::Unavailable(_));
-    changed_nothing && error.is_connection_lost()
+impl Effect {
+    /// Whether a failed call or statement is repeated: its connection was broken, and
+    /// it has certainly changed nothing.
+    pub(crate) fn may_repeat(self, error: &IndexError) -> bool {
+        let changed_nothing = self == Self::Read || matches!(error, IndexError::Unavailable(_));
+        changed_nothing && error.is_connection_lost()
+    }
 }
 
 pub(crate) const fn outcome_of(error: &IndexError) -> Outcome {

@@ -21,7 +21,7 @@ pub(crate) use advance::{Ground, Open, Progress, Purged, TakenMemories, TakenVer
 
 /// Maximum number of open erasures of a tenant. Each one causes background work,
 /// which no rate limit bounds.
-pub const MOST_OPEN_ERASURES: u64 = 20;
+pub const MAX_OPEN_ERASURES: u64 = 20;
 /// The request hash of a record that no longer has one; it matches any request.
 pub(crate) const FORGOTTEN: [u8; 32] = [0; 32];
 
@@ -93,7 +93,7 @@ pub enum ErasureCreation {
     KeyReused,
     /// The store does not exist.
     NoStore,
-    /// The tenant has [`MOST_OPEN_ERASURES`] open erasures.
+    /// The tenant has [`MAX_OPEN_ERASURES`] open erasures.
     TooMany,
     /// The tenant does not exist, or is being deleted.
     NoTenant,

@@ -7,6 +7,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::IndexError;
+use crate::audit;
 use crate::calls::{earlier_call, record_call};
 use crate::change_feed::announce;
 use crate::commit::{CallMade, Idempotency};
@@ -16,7 +17,6 @@ use crate::model::{
 };
 use crate::numbers::unsigned;
 use crate::tenants::lock_live_tenant;
-use crate::{audit, model};
 
 const INSERT: &str = "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -241,7 +241,7 @@ async fn refuse(
     )
 }
 
-async fn insert(tx: &mut Tx, key: &model::ApiKey, secret_sha256: &[u8; 32]) -> Result<(), IndexError> {
+async fn insert(tx: &mut Tx, key: &ApiKey, secret_sha256: &[u8; 32]) -> Result<(), IndexError> {
     let (tenant_id, key_id) = (key.tenant_id, key.api_key_id.uuid());
     tx.query(INSERT)
         .bind(tenant_id.uuid())
@@ -253,8 +253,7 @@ async fn insert(tx: &mut Tx, key: &model::ApiKey, secret_sha256: &[u8; 32]) -> R
         .bind(key.expires_at.map(Timestamp::as_micros))
         .execute()
         .await?;
-    let [postgres, sqlite] = INSERT_CREDENTIAL;
-    tx.query(tx.choose(postgres, sqlite))
+    tx.query(tx.choose(INSERT_CREDENTIAL))
         .bind(secret_sha256.as_slice())
         .bind(tenant_id.uuid())
         .bind(key_id)

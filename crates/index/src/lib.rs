@@ -5,7 +5,7 @@
 //! [`sqlite`] still implement each by itself. One conformance suite runs on both.
 //!
 //! Every method of the request path takes the tenant first and sees only that
-//! tenant. What crosses tenants is for the operator and the jobs: [`Tenants`],
+//! tenant. Only the operator and the jobs use parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`],
 //! [`MaintenanceIndex`], [`UpkeepIndex`], [`ExpiryIndex`], [`RetentionIndex`] and
 //! [`SearchUpkeepIndex`].
@@ -62,7 +62,7 @@ pub use database::DiskState;
 use database::{Backend, Database};
 pub use erasure::{
     ErasedBlobs, Erasure, ErasureCreation, ErasureIndex, ErasureListing, ErasureState, ErasureStep,
-    MOST_OPEN_ERASURES, NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
+    MAX_OPEN_ERASURES, NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
 };
 pub use error::IndexError;
 pub use expiry::{
@@ -90,10 +90,9 @@ pub use search::{
 };
 pub use secrets::{ServerSecret, ServerSecrets};
 pub use sessions::{
-    Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace,
-    MOST_ATTACHMENTS, NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent,
-    SessionLimits, SessionListing, SessionPage, SessionRefusal, SessionUpdate, SessionUse, Sessions,
-    sees_session_of,
+    Access, Attachment, AttachmentName, AttachmentRefusal, Detail, EventListing, EventPlace, MAX_ATTACHMENTS,
+    NewAttachment, NewSession, Session, SessionChange, SessionCreation, SessionEvent, SessionLimits,
+    SessionListing, SessionPage, SessionRefusal, SessionUpdate, SessionUse, Sessions, sees_session_of,
 };
 pub use sqlite::SqliteIndex;
 pub use tenant_deletions::TenantDeletions;

@@ -14,7 +14,7 @@ use keepsake_telemetry::{Metrics, Outcome};
 use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::database::{DiskState, Effect, is_repeated, outcome_of};
+use crate::database::{DiskState, Effect, outcome_of};
 use crate::{
     AccessFlush, AccessRow, Audited, CallKey, Commit, CommitOutcome, Directory, DueDeletion, ErasedBlobs,
     Erasure, ErasureCreation, ErasureIndex, ErasureListing, Expiration, ExpiryIndex, FoundMemory,
@@ -48,7 +48,7 @@ macro_rules! pass_on {
         let began_at = Instant::now();
         let span = tracing::debug_span!(concat!("index.", stringify!($method)), otel.kind = "client");
         let mut result = $index.inner.$method($($argument),*).instrument(span.clone()).await;
-        if is_repeated($effect, &result) {
+        if result.as_ref().is_err_and(|error| $effect.may_repeat(error)) {
             result = $index.inner.$method($($argument),*).instrument(span).await;
         }
         if $effect == Effect::Read {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::model::OverQuota;
 
 pub use change::{
-    AttachmentName, AttachmentRefusal, Detail, MOST_ATTACHMENTS, SessionChange, SessionRefusal,
+    AttachmentName, AttachmentRefusal, Detail, MAX_ATTACHMENTS, SessionChange, SessionRefusal,
     sees_session_of,
 };
 pub use queries::Sessions;

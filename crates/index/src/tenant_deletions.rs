@@ -238,7 +238,7 @@ impl TenantDeletions {
         tx.commit().await
     }
 
-    /// Notes what became of older object versions, replacing what was noted.
+    /// Records the removal of older object versions, replacing the earlier record.
     ///
     /// # Errors
     /// [`IndexError`].

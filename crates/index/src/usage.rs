@@ -15,7 +15,7 @@ const STORE_USAGE: &str = "SELECT s.expires_unused_after, s.period_set_at, s.ver
             AND a.memory_id = m.memory_id)) AS never_read_count \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
-/// The memories of a store that nobody has read, those made first.
+/// The memories of a store that were never read, oldest first.
 const NEVER_READ: &str = "SELECT u.memory_id, u.path, u.size_bytes, u.created_at, u.updated_at, \
     CAST(NULL AS bigint) AS last_read_at, CAST(NULL AS text) AS last_read_by_type, \
     CAST(NULL AS text) AS last_read_by, CAST(NULL AS bigint) AS active_at, v.actor_type, v.actor_id, u.pinned \

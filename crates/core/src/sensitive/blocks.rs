@@ -9,7 +9,7 @@ const LABEL_BYTES: usize = 80;
 /// A shorter body is a mention of a key, not a key.
 const FEWEST_KEY_BYTES: usize = 40;
 /// Maximum number of lines in the private part of a `PuTTY` key.
-const MOST_PUTTY_LINES: usize = 200;
+const MAX_PUTTY_LINES: usize = 200;
 
 /// The private key at `start`, where the text has `-----BEGIN `.
 ///
@@ -92,7 +92,7 @@ pub(super) fn putty_key(text: &str, start: usize) -> Option<Range<usize>> {
     let count: usize = first.trim().parse().ok()?;
     let mut end = text.len() - after.len() + first.len();
     let mut key_bytes = 0;
-    for line in lines.take(count.min(MOST_PUTTY_LINES)) {
+    for line in lines.take(count.min(MAX_PUTTY_LINES)) {
         let part = line.trim();
         if part.len() > LABEL_BYTES
             || !part

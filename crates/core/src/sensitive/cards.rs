@@ -5,7 +5,7 @@ use super::{Candidate, Kind, rules};
 /// The minimum and maximum number of digits. Cards with thirteen digits are no
 /// longer issued, and barcodes have thirteen digits.
 const FEWEST_DIGITS: usize = 14;
-const MOST_DIGITS: usize = 19;
+const MAX_DIGITS: usize = 19;
 /// The minimum number of digits in a card's first group.
 const FIRST_GROUP: usize = 4;
 
@@ -73,7 +73,7 @@ pub(super) fn find(text: &str, found: &mut Vec<Candidate>) {
 
 /// Groups of digits with one kind of separator.
 struct Number {
-    digits: [u8; MOST_DIGITS],
+    digits: [u8; MAX_DIGITS],
     count: usize,
     groups: [usize; 5],
     group_count: usize,
@@ -86,7 +86,7 @@ impl Number {
     /// Reads digits and groups of digits from the first digit on.
     fn read(bytes: &[u8], start: usize) -> Self {
         let mut number = Self {
-            digits: [0; MOST_DIGITS],
+            digits: [0; MAX_DIGITS],
             count: 0,
             groups: [0; 5],
             group_count: 1,
@@ -104,7 +104,7 @@ impl Number {
                     if separator.is_none_or(|separator| separator == sign)
                         && number.groups[0] == FIRST_GROUP
                         && number.group_count < number.groups.len()
-                        && number.count < MOST_DIGITS
+                        && number.count < MAX_DIGITS
                         && bytes.get(number.end + 1).is_some_and(u8::is_ascii_digit) =>
                 {
                     separator = Some(sign);
@@ -140,7 +140,7 @@ impl Number {
     }
 
     fn is_card(&self) -> bool {
-        (FEWEST_DIGITS..=MOST_DIGITS).contains(&self.count)
+        (FEWEST_DIGITS..=MAX_DIGITS).contains(&self.count)
             && self.is_grouped_as_cards_are()
             && self.is_of_an_issuer()
             && self.passes_luhn()

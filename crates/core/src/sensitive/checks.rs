@@ -246,7 +246,7 @@ fn is_uuid(text: &str) -> bool {
 /// lower case and digits at about every second character.
 fn is_words(text: &str) -> bool {
     const LEAST_MEAN_LENGTH: usize = 4;
-    const MOST_DIGITS: usize = 5;
+    const MAX_DIGITS: usize = 5;
     let mut pieces = 0;
     for part in text
         .split(['-', '_', '.', '/', ':'])
@@ -254,7 +254,7 @@ fn is_words(text: &str) -> bool {
     {
         let bytes = part.as_bytes();
         let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
-        if digits > MOST_DIGITS || !bytes.iter().all(u8::is_ascii_alphanumeric) {
+        if digits > MAX_DIGITS || !bytes.iter().all(u8::is_ascii_alphanumeric) {
             return false;
         }
         let changes = bytes.windows(2).filter(|pair| {

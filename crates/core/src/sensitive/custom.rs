@@ -15,7 +15,7 @@ const KIND_LIMIT_BYTES: usize = 64;
 /// Maximum matches of one rule in one text. The last match extends to the end of
 /// the text, because a pattern can be crafted to read the whole rest for each
 /// match.
-const MOST_MATCHES: usize = 1_000;
+const MAX_MATCHES: usize = 1_000;
 
 /// A rule that an operator adds to the built-in rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub(super) fn find(rules: &[Compiled], text: &str, found: &mut Vec<Candidate>) {
 
 fn find_one(rule: &Compiled, position: usize, start: usize, text: &str, found: &mut Vec<Candidate>) {
     for (count, found_at) in rule.pattern.find_iter(text).enumerate() {
-        let is_last = count == MOST_MATCHES;
+        let is_last = count == MAX_MATCHES;
         let end = if is_last { text.len() } else { found_at.end() };
         // `$` and similar patterns can have an empty match.
         if found_at.start() < end {

@@ -1,7 +1,7 @@
 //! Validation of new sessions and of session edits.
 
 use keepsake_core::{JsonText, ResourceId, SessionId, Timestamp};
-use keepsake_index::{Detail, MOST_ATTACHMENTS, NewAttachment, NewSession};
+use keepsake_index::{Detail, MAX_ATTACHMENTS, NewAttachment, NewSession};
 use serde_json::{Map, Value};
 
 use super::agent::Agent;
@@ -54,9 +54,9 @@ impl SessionDraft {
         for vault_id in &self.vault_ids {
             check_foreign_id("vault_ids", vault_id)?;
         }
-        if self.attachments.len() > MOST_ATTACHMENTS {
+        if self.attachments.len() > MAX_ATTACHMENTS {
             let rule = format!(
-                "must be at most {MOST_ATTACHMENTS}, but are {}",
+                "must be at most {MAX_ATTACHMENTS}, but are {}",
                 self.attachments.len()
             );
             return invalid("resources", rule);

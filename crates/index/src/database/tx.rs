@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::Call;
 use crate::IndexError;
+use crate::numbers::hex;
 use crate::postgres::pool;
 use crate::sqlite::Writer;
 
@@ -134,8 +135,8 @@ impl Tx {
         )
     }
 
-    /// Which of two texts this database understands.
-    pub(crate) const fn choose<'a>(&self, postgres: &'a str, sqlite: &'a str) -> &'a str {
+    /// Chooses the text for this database from one for Postgres and one for SQLite.
+    pub(crate) const fn choose(&self, [postgres, sqlite]: [&'static str; 2]) -> &'static str {
         if self.is_postgres() { postgres } else { sqlite }
     }
 
@@ -174,7 +175,7 @@ impl Tx {
             .instrument(span.clone())
             .await;
         let sent = match (sent, again) {
-            (Err(error), Some(statement)) if self.call.is_repeatable(&error) => {
+            (Err(error), Some(statement)) if self.call.mode.effect().may_repeat(&error) => {
                 // Given back first: requests that each held one connection and waited
                 // for another would use up the pool.
                 self.connection = Connection::Released;
@@ -296,11 +297,11 @@ impl Query<'_> {
         let bound = match &mut self.statement {
             Statement::Postgres(_, arguments) => arguments.add(ids),
             Statement::Sqlite(_, arguments) => {
-                let hex = |ids: Vec<Uuid>| {
-                    let ids: Vec<_> = ids.iter().map(|id| id.simple().to_string()).collect();
+                let to_json = |ids: Vec<Uuid>| {
+                    let ids: Vec<_> = ids.into_iter().map(hex).collect();
                     serde_json::Value::from(ids).to_string()
                 };
-                arguments.add(ids.map(hex))
+                arguments.add(ids.map(to_json))
             }
         };
         self.failure = self.failure.or(bound.err());

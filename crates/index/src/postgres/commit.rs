@@ -9,11 +9,11 @@ use uuid::Uuid;
 
 use super::PostgresIndex;
 use super::memories::expiry_of;
-use super::reads::unsigned;
 use crate::commit::{Commit, CommitOutcome, CommitPlan, Refusal};
 use crate::model::{
     Directory, FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed,
 };
+use crate::numbers::unsigned;
 use crate::{IndexError, MemoryIndex};
 
 /// The changes of a commit, as one array per column.

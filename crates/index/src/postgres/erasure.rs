@@ -13,15 +13,16 @@ use super::PostgresIndex;
 use super::audit::audit;
 use super::pool::Tx;
 use super::purge::PLAN_ANEW;
-use super::reads::{earlier_call, unsigned};
+use super::reads::earlier_call;
 use super::stores::record_call;
 use super::tenants::stays;
 use crate::commit::{CallMade, Idempotency};
 use crate::erasure::{
-    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MOST_OPEN_ERASURES, NewErasure,
-    Open, Progress, Receipt, RowsErased, Selector, advance,
+    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure, Open,
+    Progress, Receipt, RowsErased, Selector, advance,
 };
 use crate::model::{AuditAction, AuditObject, Audited};
+use crate::numbers::unsigned;
 use crate::statements::{
     COUNT_ERASURE, COUNT_OPEN_ERASURES, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE,
     OPEN_ERASURES, QUEUED_BLOBS, STORE_TO_ERASE,
@@ -82,7 +83,7 @@ impl ErasureIndex for PostgresIndex {
             .bind(tenant_id.uuid())
             .fetch_one(&mut *transaction)
             .await?;
-        if unsigned(open) >= MOST_OPEN_ERASURES {
+        if unsigned(open) >= MAX_OPEN_ERASURES {
             return Ok(ErasureCreation::TooMany);
         }
         let Some((selector, progress)) = settle(&mut transaction, tenant_id, erasure, idempotency).await?

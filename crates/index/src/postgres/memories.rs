@@ -6,13 +6,14 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use super::reads::{head_of, unsigned};
+use super::reads::head_of;
 use crate::IndexError;
 use crate::listing::Span;
 use crate::model::{
     Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome,
     StoreState,
 };
+use crate::numbers::unsigned;
 
 impl PostgresIndex {
     pub(super) async fn read_memory(

@@ -7,13 +7,13 @@ use sqlx::Row;
 use super::PostgresIndex;
 use super::audit::audit;
 use super::pool::Tx;
-use super::reads::unsigned;
 use super::stores::tell;
 use super::versions::version_of;
 use crate::erasure::Purged;
 use crate::model::{
     AuditAction, AuditObject, Audited, Operation, Redaction, RedactionOutcome, StorePurge, Version,
 };
+use crate::numbers::unsigned;
 use crate::statements::{
     BLOB_IS_LIVE, BLOB_IS_NAMED, BYTES_PURGED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH,
     FREE_TENANT, PURGE, PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,

@@ -4,10 +4,10 @@
 use keepsake_core::{Actor, DirPath, SensitiveDataPolicy, TenantId, Timestamp};
 
 use super::PostgresIndex;
-use super::reads::unsigned;
 use crate::IndexError;
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange};
 use crate::model::Expiry;
+use crate::numbers::unsigned;
 
 /// The change of a commit that only writes new content at one path, for a new
 /// memory or for one that keeps its path.

@@ -9,6 +9,7 @@ use super::PostgresIndex;
 use crate::IndexError;
 use crate::listing::end_of;
 use crate::model::{Claim, Directory, Entry, Head, Lookup, Replayed, StoreState, Target};
+use crate::numbers::unsigned;
 use crate::statements::EARLIER_CALL;
 
 impl PostgresIndex {
@@ -201,8 +202,4 @@ fn request_hash_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
         table: "idempotency",
         what: "a hash that is not 32 bytes",
     })
-}
-
-pub(super) fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or_default()
 }

@@ -10,13 +10,14 @@ use uuid::Uuid;
 use super::PostgresIndex;
 use super::audit::{audit, audit_within_quota};
 use super::pool::Tx;
-use super::reads::{earlier_call, unsigned};
+use super::reads::earlier_call;
 use crate::commit::{CallMade, Idempotency};
 use crate::database::Role;
 use crate::model::{
     AuditAction, AuditObject, Audited, Grant, NewStore, Store, StoreChange, StoreCreation, StoreListing,
     StoreUpdate,
 };
+use crate::numbers::{signed, unsigned};
 use crate::statements::{INSERT_ROOT, INSERT_STORE, RECORD_CALL, STORE, UPDATE_STORE};
 use crate::updates::StoreRow;
 use crate::{IndexError, StoreIndex, grants};
@@ -423,10 +424,6 @@ fn store_of(row: &PgRow) -> Result<StoreRow, IndexError> {
     };
     let period_set_at = row.try_get::<Option<i64>, _>(11)?.map(Timestamp::from_micros);
     Ok(StoreRow { store, period_set_at })
-}
-
-pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Writes an entry of the change feed, in the transaction of the change.

@@ -9,9 +9,10 @@ use sqlx::Row;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use super::reads::{hash_of, unsigned};
+use super::reads::hash_of;
 use crate::IndexError;
 use crate::commit::DirectoryDelta;
+use crate::numbers::unsigned;
 use crate::statements::operator::{COUNT_OLD_AUDIT, MOVE_AUDIT_HORIZON, PRUNE_AUDIT};
 use crate::statements::sessions::{
     COUNT_ENDED_SESSIONS, COUNT_EVENTS, COUNT_EVENTS_OF_SESSIONS, COUNT_RESOURCES_OF_SESSIONS, PRUNE_EVENTS,

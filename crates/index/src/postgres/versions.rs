@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::PostgresIndex;
 use super::memories::store_state_of;
-use super::reads::{hash_of, unsigned};
+use super::reads::hash_of;
 use crate::model::{FoundVersion, Operation, StoredContent, Version, VersionListing, VersionPage};
+use crate::numbers::unsigned;
 use crate::{IndexError, VersionIndex};
 
 #[async_trait]

@@ -8,7 +8,7 @@ use super::{Access, Attachment, NewAttachment, NewSession, Session, SessionLimit
 use crate::model::{AuditAction, AuditObject, Audited};
 
 /// Maximum number of stores attached to a session.
-pub const MOST_ATTACHMENTS: usize = 8;
+pub const MAX_ATTACHMENTS: usize = 8;
 
 /// A change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub enum AttachmentRefusal {
     StoreArchived,
     /// The store is already attached.
     Attached,
-    /// The session already has [`MOST_ATTACHMENTS`] attachments.
+    /// The session already has [`MAX_ATTACHMENTS`] attachments.
     TooMany,
 }
 
@@ -200,7 +200,7 @@ impl Session {
         if store.is_archived {
             return Err(AttachmentRefusal::StoreArchived);
         }
-        if self.attachments.len() >= MOST_ATTACHMENTS {
+        if self.attachments.len() >= MAX_ATTACHMENTS {
             return Err(AttachmentRefusal::TooMany);
         }
         let taken: Vec<_> = self.attachments.iter().map(|a| a.slug.as_str()).collect();

@@ -16,7 +16,7 @@ use crate::calls::{earlier_call, record_call};
 use crate::commit::{CallMade, Idempotency};
 use crate::database::{Database, Query, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
-use crate::numbers::{signed, unsigned};
+use crate::numbers::{hex, signed, unsigned};
 use crate::tenants::lock_live_tenant;
 use crate::{IndexError, audit};
 
@@ -326,9 +326,10 @@ impl Sessions {
         rows: &Value,
     ) -> Result<(), IndexError> {
         let mut tx = self.database.write_one(call, Role::Shared(None)).await?;
-        let [postgres, sqlite] = texts;
-        let text = tx.choose(postgres, sqlite);
-        tx.query(text).bind(rows.to_string()).execute().await?;
+        tx.query(tx.choose(texts))
+            .bind(rows.to_string())
+            .execute()
+            .await?;
         tx.commit().await
     }
 }
@@ -602,8 +603,4 @@ fn row_of_event(event: &SessionEvent) -> Value {
 
 fn uuids(ids: &[StoreId]) -> Vec<Uuid> {
     ids.iter().map(|id| id.uuid()).collect()
-}
-
-fn hex(uuid: Uuid) -> String {
-    uuid.simple().to_string()
 }

@@ -4,9 +4,9 @@
 use keepsake_core::{StoreId, TenantId};
 use sqlx::sqlite::SqliteConnection;
 
-use super::reads::unsigned;
 use crate::IndexError;
 use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
+use crate::numbers::unsigned;
 use crate::statements::operator::{COUNT_AUDIT, INSERT_AUDIT, INSERT_OPERATOR_AUDIT};
 
 /// Writes the audit entry of an action in its transaction: to the tenant's audit,

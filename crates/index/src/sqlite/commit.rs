@@ -17,13 +17,13 @@ use tokio::sync::oneshot::error::TryRecvError;
 use uuid::Uuid;
 
 use super::memories::expiry_of;
-use super::reads::unsigned;
 use super::{SqliteIndex, Writer};
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Refusal};
 use crate::directories::Directories;
 use crate::model::{
     Directory, FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed,
 };
+use crate::numbers::{hex, unsigned};
 use crate::{IndexError, MemoryIndex};
 
 /// Maximum number of commits in one transaction, which bounds the wait of each.
@@ -505,10 +505,6 @@ fn hex_of(bytes: &[u8]) -> String {
         text.push(char::from(DIGITS[usize::from(byte & 15)]));
     }
     text
-}
-
-fn hex(uuid: Uuid) -> String {
-    uuid.simple().to_string()
 }
 
 fn new_version_bytes(changes: &[Change]) -> i64 {

@@ -12,15 +12,16 @@ use uuid::Uuid;
 
 use super::SqliteIndex;
 use super::audit::audit;
-use super::reads::{earlier_call, unsigned};
+use super::reads::earlier_call;
 use super::stores::record_call;
 use super::tenants::stays;
 use crate::commit::{CallMade, Idempotency};
 use crate::erasure::{
-    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MOST_OPEN_ERASURES, NewErasure,
-    Open, Progress, Receipt, RowsErased, Selector, advance,
+    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure, Open,
+    Progress, Receipt, RowsErased, Selector, advance,
 };
 use crate::model::{AuditAction, AuditObject, Audited};
+use crate::numbers::{hex, unsigned};
 use crate::statements::{
     COUNT_ERASURE, COUNT_OPEN_ERASURES, END_ERASURE, ERASURE, FAIL_ERASURE, INSERT_ERASURE, MOVE_ERASURE,
     OPEN_ERASURES, QUEUED_BLOBS, STORE_TO_ERASE,
@@ -84,7 +85,7 @@ impl ErasureIndex for SqliteIndex {
             .bind(tenant_id.uuid())
             .fetch_one(&mut *connection)
             .await?;
-        if unsigned(open) >= MOST_OPEN_ERASURES {
+        if unsigned(open) >= MAX_OPEN_ERASURES {
             return Ok(ErasureCreation::TooMany);
         }
         let Some((selector, progress)) = settle(connection, tenant_id, erasure, idempotency).await? else {
@@ -460,8 +461,4 @@ fn json_of(ids: &[Uuid]) -> String {
         .map(|id| json!(hex(*id)))
         .collect::<Value>()
         .to_string()
-}
-
-fn hex(uuid: Uuid) -> String {
-    uuid.simple().to_string()
 }

@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp, VersionId};
 use serde_json::{Value, json};
 use sqlx::Row;
-use uuid::Uuid;
 
 use super::SqliteIndex;
 use crate::model::{AccessRow, DeletionReason, DueDeletion, KeyUse, RunFence};
+use crate::numbers::hex;
 use crate::statements::upkeep::{DELETION_FAILED, DUE_DELETIONS};
 use crate::{IndexError, MaintenanceIndex};
 
@@ -199,8 +199,4 @@ impl MaintenanceIndex for SqliteIndex {
             .await?;
         writer.commit().await
     }
-}
-
-fn hex(uuid: Uuid) -> String {
-    uuid.simple().to_string()
 }

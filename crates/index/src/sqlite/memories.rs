@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use super::reads::{earlier_call, head_of, unsigned};
+use super::reads::{earlier_call, head_of};
 use super::stores::record_call;
 use crate::IndexError;
 use crate::commit::CallMade;
@@ -15,6 +15,7 @@ use crate::model::{
     Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Pin, PinOutcome,
     StoreState,
 };
+use crate::numbers::unsigned;
 
 /// Selects the store, and one of its memories by id.
 const MEMORY: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, s.expires_unused_after, s.period_set_at, \

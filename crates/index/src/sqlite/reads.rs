@@ -10,6 +10,7 @@ use super::SqliteIndex;
 use crate::IndexError;
 use crate::listing::end_of;
 use crate::model::{Claim, Directory, Entry, Head, Lookup, Replayed, StoreState, Target};
+use crate::numbers::unsigned;
 use crate::statements::EARLIER_CALL;
 
 /// Selects the store, and the memory or directory at a path, in one query.
@@ -275,8 +276,4 @@ pub(super) fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, 
             table,
             what: "a hash that is not 32 bytes",
         })
-}
-
-pub(super) fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or_default()
 }

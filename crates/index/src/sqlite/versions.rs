@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::SqliteIndex;
 use super::memories::store_state_of;
-use super::reads::{hash_of, unsigned};
+use super::reads::hash_of;
 use crate::model::{FoundVersion, Operation, StoredContent, Version, VersionListing, VersionPage};
+use crate::numbers::unsigned;
 use crate::statements::VERSION;
 use crate::{IndexError, VersionIndex};
 

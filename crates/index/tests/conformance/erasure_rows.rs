@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use keepsake_core::{StoreId, TenantId};
 use keepsake_index::{
-    Auditor, ErasureCreation, ErasureListing, Idempotency, MOST_OPEN_ERASURES, Selector, StoreChange,
+    Auditor, ErasureCreation, ErasureListing, Idempotency, MAX_OPEN_ERASURES, Selector, StoreChange,
 };
 use serde_json::{Map, json};
 
@@ -185,12 +185,12 @@ pub(crate) async fn open_erasures_of_a_tenant_are_bounded(subject: &Subject) {
         let made = place.index.create_erasure(place.tenant_id, &erasure, None).await;
         (erasure.erasure_id, made.unwrap())
     };
-    let many = join_all((0..MOST_OPEN_ERASURES + 12).map(|_| create(&place))).await;
+    let many = join_all((0..MAX_OPEN_ERASURES + 12).map(|_| create(&place))).await;
     let made: Vec<_> = many
         .iter()
         .filter(|(_, made)| *made == ErasureCreation::Created)
         .collect();
-    assert_eq!(made.len() as u64, MOST_OPEN_ERASURES);
+    assert_eq!(made.len() as u64, MAX_OPEN_ERASURES);
     let other = Place::new(subject).await;
     assert_eq!(create(&other).await.1, ErasureCreation::Created);
     while !step(&place, made[0].0, LIMIT).await {}

@@ -52,7 +52,8 @@ const HAS_ONLY: &str = "$10 IS NULL OR (EXISTS (SELECT 1 FROM session_resource o
         ON t.tenant_id = $1 AND t.store_id = o.store_id AND t.deleted_at IS NULL \
         WHERE o.tenant_id = $1 AND o.session_id = s.session_id AND NOT (o.store_id IN_IDS($10))))";
 
-/// Inserts each event once. Leaves out what was deleted or erased meanwhile.
+/// Inserts each event once. Leaves out events of sessions and stores that were deleted,
+/// and events from before an erasure.
 pub(super) const FLUSH_EVENTS: [&str; 2] = [
     "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, name, input) \
     SELECT e.* FROM jsonb_to_recordset($1::jsonb) AS e(tenant_id uuid, session_id uuid, at bigint, event_id uuid, \

@@ -10,13 +10,13 @@ use uuid::Uuid;
 
 use super::super::commit::{emptied_paths, moved_rows};
 use super::super::purge::{end_store, purge_batch};
-use super::super::reads::unsigned;
 use super::{json_of, uuids};
 use crate::IndexError;
 use crate::commit::CommitPlan;
 use crate::directories::Directories;
 use crate::erasure::{FORGOTTEN, Ground, Purged, TakenMemories, TakenVersion};
 use crate::listing::end_of;
+use crate::numbers::unsigned;
 use crate::statements::sessions::TAKE_EVENTS_BELOW;
 use crate::statements::{CALLS_THROUGH, CLAIM_BLOBS, COUNT_ERASED, FORGET_REQUEST, HISTORY_BELOW};
 
