@@ -373,7 +373,8 @@ impl Engine {
             let mut taken = log.take(&*self.0.clock);
             while taken.written < taken.rows.len() {
                 let end = taken.rows.len().min(taken.written + BATCH_ROWS);
-                self.0.index.flush_access(&taken.rows[taken.written..end]).await?;
+                let rows = &taken.rows[taken.written..end];
+                self.0.index.access_times.flush(rows).await?;
                 taken.written = end;
             }
             // The use of a session counts as a read of the memories in its

@@ -48,7 +48,7 @@ impl Engine {
         };
         while !taken.uses.is_empty() {
             let batch = taken.uses.len().saturating_sub(BATCH_ROWS);
-            self.0.index.flush_key_use(&taken.uses[batch..]).await?;
+            self.0.index.keys.flush_use(&taken.uses[batch..]).await?;
             taken.uses.truncate(batch);
         }
         Ok(())

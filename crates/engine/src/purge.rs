@@ -137,7 +137,8 @@ impl Engine {
             attempts: 0,
             reason: DeletionReason::Redacted,
         };
-        if let Err(error) = self.0.index.deletions_done(&[done], self.now(), None).await {
+        let queue = &self.0.index.blob_deletions;
+        if let Err(error) = queue.finish(&[done], self.now(), None).await {
             tracing::warn!(blob.key = %key, error = %error, "index.deletions_done failed; the queue removes it again");
         }
     }

@@ -6,17 +6,16 @@ use keepsake_core::{Actor, ApiKeyId, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::IndexError;
-use crate::audit;
 use crate::calls::{earlier_call, record_call};
 use crate::change_feed::announce;
 use crate::commit::{CallMade, Idempotency};
 use crate::database::{Database, Role, Tx};
 use crate::model::{
-    ApiKey, AuditAction, AuditObject, Audited, Auditor, IssuedKey, KeyCreation, OverQuota, Scope,
+    ApiKey, AuditAction, AuditObject, Audited, Auditor, IssuedKey, KeyCreation, KeyUse, OverQuota, Scope,
 };
 use crate::numbers::unsigned;
 use crate::tenants::lock_live_tenant;
+use crate::{IndexError, audit, last_used};
 
 const INSERT: &str = "INSERT INTO api_key (tenant_id, api_key_id, name, scopes, store_ids, created_at, expires_at) \
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -169,6 +168,19 @@ impl ApiKeys {
             revoked_at: Some(audited.at),
             ..before
         }))
+    }
+
+    /// Writes when keys of any tenant were used, in one transaction; a time never moves
+    /// back.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn flush_use(&self, uses: &[KeyUse]) -> Result<(), IndexError> {
+        let uses = uses
+            .iter()
+            .map(|used| (used.tenant_id, used.api_key_id.uuid(), used.used_at));
+        let table = ["api_key", "api_key_id"];
+        last_used::flush(&self.database, "flush_key_use", table, uses).await
     }
 }
 

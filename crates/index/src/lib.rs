@@ -7,10 +7,12 @@
 //! Every method of the request path takes the tenant first and sees only that
 //! tenant. Only the operator and the jobs use parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`],
-//! [`MaintenanceIndex`], [`UpkeepIndex`], [`ExpiryIndex`], [`RetentionIndex`] and
+//! [`AccessTimes`], [`BlobDeletions`], [`UpkeepIndex`], [`ExpiryIndex`], [`RetentionIndex`] and
 //! [`SearchUpkeepIndex`].
 
+mod access_times;
 mod audit;
+mod blob_deletions;
 mod calls;
 mod change_feed;
 mod commit;
@@ -23,6 +25,7 @@ mod expiry;
 mod grants;
 mod job_runs;
 mod keys;
+mod last_used;
 mod listing;
 mod measured;
 pub mod migrations;
@@ -36,6 +39,7 @@ mod secrets;
 mod sessions;
 pub mod sqlite;
 mod statements;
+mod stores;
 mod tenant_deletions;
 mod tenants;
 mod updates;
@@ -47,13 +51,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keepsake_core::{
-    BlobKey, ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
-};
+use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_telemetry::Metrics;
 use uuid::Uuid;
 
+pub use access_times::AccessTimes;
 pub use audit::AuditLog;
+pub use blob_deletions::BlobDeletions;
 pub use commit::{
     Change, Commit, CommitOutcome, CommitPlan, DirectoryDelta, Guard, HeadChange, Idempotency, Refusal,
 };
@@ -347,64 +351,20 @@ pub trait StoreIndex: Send + Sync {
 /// more and has not ended: longer than a network is away, at most.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
-/// What the jobs do to rows of every tenant.
-#[async_trait]
-pub trait MaintenanceIndex: Send + Sync {
-    /// Writes last-accessed times, in one transaction, never moving one back.
-    ///
-    /// Those of a store that was deleted meanwhile, and of a memory that was
-    /// erased, are dropped.
-    async fn flush_access(&self, rows: &[AccessRow]) -> Result<(), IndexError>;
-
-    /// Writes when API keys were used, in one transaction, never moving a time
-    /// back.
-    ///
-    /// Those of a key that is gone are dropped.
-    async fn flush_key_use(&self, uses: &[KeyUse]) -> Result<(), IndexError>;
-
-    /// Queues a blob for deletion under its store's lock, unless a row names it.
-    ///
-    /// From then on a commit that names the blob is refused. Answers whether
-    /// the blob is condemned now.
-    async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError>;
-
-    /// Blobs queued for deletion whose time has come, oldest first.
-    async fn due_deletions(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError>;
-
-    /// Takes removed blobs off the queue, for the reason for which each was listed:
-    /// an entry that has another reason by now is another removal's.
-    ///
-    /// An orphan stays condemned until `orphans_until`: the slow write that brought
-    /// it may still come to commit, and must find it condemned. Answers `false`,
-    /// changing nothing, when the lease of `fence` was lost; without a fence, the
-    /// caller removed what it queued itself.
-    async fn deletions_done(
-        &self,
-        done: &[DueDeletion],
-        orphans_until: Timestamp,
-        fence: Option<&RunFence>,
-    ) -> Result<bool, IndexError>;
-
-    /// Puts a blob that could not be removed back for a later try; nothing
-    /// changes where its reason is another by now or the lease was lost.
-    async fn deletion_failed(
-        &self,
-        failed: &DueDeletion,
-        not_before: Timestamp,
-        fence: &RunFence,
-    ) -> Result<(), IndexError>;
-}
-
 /// Metadata of every tenant on one of the databases; cheap to clone.
 ///
 /// Each part is for one kind of object. The methods of [`IndexMethods`] are reached
 /// through this struct directly.
 #[derive(Debug, Clone)]
 pub struct Index {
+    /// When memories were last read.
+    pub access_times: AccessTimes,
     /// API keys.
     pub keys: ApiKeys,
     /// The audit.
     pub audit: AuditLog,
+    /// The queue of blobs to delete.
+    pub blob_deletions: BlobDeletions,
     /// Who a credential belongs to.
     pub credentials: Credentials,
     /// Leases and records of scheduled jobs.
@@ -442,8 +402,10 @@ impl From<SqliteIndex> for Index {
 impl Index {
     fn new(methods: Arc<dyn IndexMethods>, database: Database) -> Self {
         Self {
+            access_times: AccessTimes::new(database.clone()),
             keys: ApiKeys::new(database.clone()),
             audit: AuditLog::new(database.clone()),
+            blob_deletions: BlobDeletions::new(database.clone()),
             credentials: Credentials::new(database.clone()),
             job_runs: JobRuns::new(database.clone()),
             replicas: Replicas::new(database.clone()),
@@ -499,7 +461,6 @@ pub trait IndexMethods:
     + PurgeIndex
     + ErasureIndex
     + StoreIndex
-    + MaintenanceIndex
     + UpkeepIndex
     + ExpiryIndex
     + RetentionIndex

@@ -16,15 +16,14 @@ use uuid::Uuid;
 
 use crate::database::{DiskState, Effect, outcome_of};
 use crate::{
-    AccessFlush, AccessRow, Audited, CallKey, Commit, CommitOutcome, Directory, DueDeletion, ErasedBlobs,
-    Erasure, ErasureCreation, ErasureIndex, ErasureListing, Expiration, ExpiryIndex, FoundMemory,
-    FoundVersion, Grant, Head, History, Idempotency, IdleStore, IdleStores, IndexError, IndexMethods, KeyUse,
-    Life, Lookup, MaintenanceIndex, MemoryIndex, MemoryListing, MemoryPage, MemoryPlace, NamedBlob,
-    NewErasure, NewStore, Pin, PinOutcome, Prunable, PrunedCalls, PurgeIndex, Redaction, RedactionOutcome,
-    Replayed, RetentionIndex, RowsErased, RunFence, SearchChanges, SearchIndex, SearchRow, SearchSince,
-    SearchUpkeepIndex, Store, StoreChange, StoreCount, StoreCreation, StoreIndex, StoreListing, StorePurge,
-    StoreUpdate, TenantCount, UnindexedPage, UpkeepIndex, Version, VersionBatch, VersionIndex,
-    VersionListing, VersionPage, VersionsTaken,
+    AccessFlush, Audited, CallKey, Commit, CommitOutcome, Directory, ErasedBlobs, Erasure, ErasureCreation,
+    ErasureIndex, ErasureListing, Expiration, ExpiryIndex, FoundMemory, FoundVersion, Grant, Head, History,
+    Idempotency, IdleStore, IdleStores, IndexError, IndexMethods, Life, Lookup, MemoryIndex, MemoryListing,
+    MemoryPage, MemoryPlace, NamedBlob, NewErasure, NewStore, Pin, PinOutcome, Prunable, PrunedCalls,
+    PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex, RowsErased, SearchChanges,
+    SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex, Store, StoreChange, StoreCount, StoreCreation,
+    StoreIndex, StoreListing, StorePurge, StoreUpdate, TenantCount, UnindexedPage, UpkeepIndex, Version,
+    VersionBatch, VersionIndex, VersionListing, VersionPage, VersionsTaken,
 };
 
 /// Measures every call and passes it to the inner index.
@@ -146,16 +145,6 @@ $implement! {
     write put_search_rows(
         tenant_id: TenantId, store_id: StoreId, rows: &[(MemoryId, VersionId, SearchRow)]
     ) -> u64;
-}
-
-$implement! {
-    MaintenanceIndex:
-    write flush_access(rows: &[AccessRow]) -> ();
-    write flush_key_use(uses: &[KeyUse]) -> ();
-    write condemn_orphan(key: &BlobKey, not_before: Timestamp) -> bool;
-    read due_deletions(now: Timestamp, limit: u32) -> Vec<DueDeletion>;
-    write deletions_done(done: &[DueDeletion], orphans_until: Timestamp, fence: Option<&RunFence>) -> bool;
-    write deletion_failed(failed: &DueDeletion, not_before: Timestamp, fence: &RunFence) -> ();
 }
 
 $implement! {

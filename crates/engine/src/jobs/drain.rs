@@ -43,8 +43,9 @@ impl Job for DrainDeletions {
 
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let (mut removed, mut failed) = (0_u64, 0_u64);
+        let queue = &engine.0.index.blob_deletions;
         loop {
-            let due = engine.0.index.due_deletions(engine.now(), BATCH).await?;
+            let due = queue.due(engine.now(), BATCH).await?;
             if due.is_empty() {
                 break;
             }
@@ -61,10 +62,7 @@ impl Job for DrainDeletions {
             removed += gone.len() as u64;
             failed += many - gone.len() as u64;
             let orphans_until = engine.now().plus(ORPHAN_CONDEMNED_FOR);
-            let index = &engine.0.index;
-            let has_lease = index
-                .deletions_done(&gone, orphans_until, Some(&lease.fence()))
-                .await?;
+            let has_lease = queue.finish(&gone, orphans_until, Some(&lease.fence())).await?;
             if !has_lease || !lease.renew(None).await? {
                 break;
             }
@@ -95,11 +93,9 @@ impl DrainDeletions {
         let wait = FIRST_RETRY
             .saturating_mul(1 << deletion.attempts.min(20))
             .min(LAST_RETRY);
-        engine
-            .0
-            .index
-            .deletion_failed(deletion, engine.now().plus(wait), &lease.fence())
-            .await?;
+        let queue = &engine.0.index.blob_deletions;
+        let not_before = engine.now().plus(wait);
+        queue.postpone(deletion, not_before, &lease.fence()).await?;
         Ok(false)
     }
 }

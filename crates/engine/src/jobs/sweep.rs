@@ -301,8 +301,9 @@ impl Swept {
                 let is_condemned = if is_dry {
                     !engine.0.index.blob_is_named(&blob.key).await?
                 } else {
-                    let from = engine.blobs_go_from(engine.now());
-                    engine.0.index.condemn_orphan(&blob.key, from).await?
+                    let queue = &engine.0.index.blob_deletions;
+                    let not_before = engine.blobs_go_from(engine.now());
+                    queue.condemn_orphan(&blob.key, not_before).await?
                 };
                 Ok::<_, EngineError>(is_condemned.then_some(blob.size_bytes))
             })

@@ -121,9 +121,21 @@ async fn queued_blobs_are_removed_and_failed_removals_tried_again_later(bed: Bed
             .put(orphan, Bytes::from_static(b"orphan"))
             .await
             .unwrap();
-        assert!(bed.index.condemn_orphan(orphan, bed.clock.now()).await.unwrap());
+        assert!(
+            bed.index
+                .blob_deletions
+                .condemn_orphan(orphan, bed.clock.now())
+                .await
+                .unwrap()
+        );
     }
-    assert!(!bed.index.condemn_orphan(&kept, bed.clock.now()).await.unwrap());
+    assert!(
+        !bed.index
+            .blob_deletions
+            .condemn_orphan(&kept, bed.clock.now())
+            .await
+            .unwrap()
+    );
 
     let stubborn = orphans[1];
     bed.blobs.before_delete(move |key| {

@@ -57,7 +57,13 @@ async fn orphan(bed: &Bed) -> BlobKey {
     };
     let bytes = Bytes::from_static(b"a write that lost");
     bed.blobs.inner().put(&key, bytes).await.unwrap();
-    assert!(bed.index.condemn_orphan(&key, bed.engine_now()).await.unwrap());
+    assert!(
+        bed.index
+            .blob_deletions
+            .condemn_orphan(&key, bed.engine_now())
+            .await
+            .unwrap()
+    );
     key
 }
 
@@ -79,7 +85,7 @@ async fn erasure_of_a_directory_leaves_tombstones_of_orphans(bed: Bed) {
     let key = orphan(&bed).await;
     bed.make("/p/a.md", "secret").await;
     erase(&bed, below(&bed, "/p/")).await;
-    let queued = bed.index.due_deletions(bed.engine_now(), 10).await.unwrap();
+    let queued = bed.index.blob_deletions.due(bed.engine_now(), 10).await.unwrap();
     let queued: Vec<_> = queued.iter().map(|entry| (entry.key, entry.reason)).collect();
     assert_eq!(queued, [(key, DeletionReason::Orphan)]);
 }
@@ -111,7 +117,7 @@ async fn drain_that_outlives_its_lease_leaves_tombstones(bed: Bed) {
     assert!(is_begun.load(Ordering::SeqCst));
     assert_eq!(bed.blobs_there().await, []);
     let month_later = bed.engine_now().plus(RETENTION);
-    let queued = bed.index.due_deletions(month_later, 10).await.unwrap();
+    let queued = bed.index.blob_deletions.due(month_later, 10).await.unwrap();
     let queued: Vec<_> = queued.iter().map(|entry| (entry.key, entry.reason)).collect();
     assert_eq!(queued, [(key, DeletionReason::Gone)]);
 }

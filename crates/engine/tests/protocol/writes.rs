@@ -295,7 +295,13 @@ async fn blob_condemned_before_its_commit_is_written_anew(bed: Bed) {
         async move {
             if condemned.fetch_add(1, Ordering::SeqCst) == 0 {
                 use keepsake_engine::Clock;
-                assert!(index.condemn_orphan(&key, clock.now()).await.unwrap());
+                assert!(
+                    index
+                        .blob_deletions
+                        .condemn_orphan(&key, clock.now())
+                        .await
+                        .unwrap()
+                );
             }
             Ok(())
         }
@@ -306,7 +312,11 @@ async fn blob_condemned_before_its_commit_is_written_anew(bed: Bed) {
     assert_eq!(keys.len(), 2);
     assert_eq!(bed.blob_key(&head), keys[1], "the row names the second blob");
     assert!(
-        !bed.index.condemn_orphan(&keys[1], head_time()).await.unwrap(),
+        !bed.index
+            .blob_deletions
+            .condemn_orphan(&keys[1], head_time())
+            .await
+            .unwrap(),
         "which cannot be condemned"
     );
 }

@@ -10,7 +10,6 @@ mod audit;
 mod commit;
 mod erasure;
 mod expiry;
-mod maintenance;
 mod memories;
 pub(crate) mod pool;
 mod purge;

@@ -18,7 +18,7 @@ use crate::database::{Database, Query, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
 use crate::numbers::{hex, signed, unsigned};
 use crate::tenants::lock_live_tenant;
-use crate::{IndexError, audit};
+use crate::{IndexError, audit, last_used};
 
 /// Sessions of one tenant.
 #[derive(Debug, Clone)]
@@ -298,8 +298,13 @@ impl Sessions {
     /// [`IndexError`].
     pub async fn flush_events(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
         let rows: Value = events.iter().map(row_of_event).collect();
-        self.flush("flush_session_events", texts::FLUSH_EVENTS, &rows)
-            .await
+        let mut tx = self
+            .database
+            .write_one("flush_session_events", Role::Shared(None))
+            .await?;
+        let query = tx.query(tx.choose(texts::FLUSH_EVENTS));
+        query.bind(rows.to_string()).execute().await?;
+        tx.commit().await
     }
 
     /// Writes when sessions of any tenant were used, in one transaction; a time never
@@ -308,29 +313,11 @@ impl Sessions {
     /// # Errors
     /// [`IndexError`].
     pub async fn flush_use(&self, uses: &[SessionUse]) -> Result<(), IndexError> {
-        let row = |used: &SessionUse| {
-            json!({
-                "tenant_id": hex(used.tenant_id.uuid()),
-                "session_id": hex(used.session_id.uuid()),
-                "used_at": used.used_at.as_micros(),
-            })
-        };
-        let rows: Value = uses.iter().map(row).collect();
-        self.flush("flush_session_use", texts::FLUSH_USE, &rows).await
-    }
-
-    async fn flush(
-        &self,
-        call: &'static str,
-        texts: [&'static str; 2],
-        rows: &Value,
-    ) -> Result<(), IndexError> {
-        let mut tx = self.database.write_one(call, Role::Shared(None)).await?;
-        tx.query(tx.choose(texts))
-            .bind(rows.to_string())
-            .execute()
-            .await?;
-        tx.commit().await
+        let uses = uses
+            .iter()
+            .map(|used| (used.tenant_id, used.session_id.uuid(), used.used_at));
+        let table = ["session", "session_id"];
+        last_used::flush(&self.database, "flush_session_use", table, uses).await
     }
 }
 

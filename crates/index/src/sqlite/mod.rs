@@ -9,7 +9,6 @@ mod audit;
 mod commit;
 mod erasure;
 mod expiry;
-mod maintenance;
 mod memories;
 #[cfg(test)]
 mod plans;

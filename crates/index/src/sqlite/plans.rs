@@ -3,8 +3,8 @@
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
 use super::expiry::HEADS;
-use super::maintenance::CONDEMN_ORPHAN;
 use super::retention::{DELETIONS, HISTORIES, PAST};
+use crate::blob_deletions::CONDEMN_ORPHAN;
 use crate::migrations;
 use crate::statements::expiry::{IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
 use crate::statements::{

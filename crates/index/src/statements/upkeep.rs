@@ -117,12 +117,3 @@ pub(crate) const COUNT_REPLICAS: &str = "SELECT count(*) FROM replica WHERE hear
 /// Deletes a batch of these replicas.
 pub(crate) const PRUNE_REPLICAS: &str =
     "DELETE FROM replica WHERE id IN (SELECT id FROM replica WHERE heartbeat_at < $1 LIMIT $2)";
-
-/// Selects blobs that are due for deletion, oldest first.
-pub(crate) const DUE_DELETIONS: &str = "SELECT tenant_id, store_id, blob_id, attempts, reason FROM blob_deletion \
-    WHERE not_before <= $1 ORDER BY not_before LIMIT $2";
-
-/// Postpones a failed deletion, while the run holds its lease.
-pub(crate) const DELETION_FAILED: &str = "UPDATE blob_deletion SET attempts = attempts + 1, not_before = $4 \
-    WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 AND reason = $5 \
-        AND EXISTS (SELECT 1 FROM job WHERE name = $6 AND fence = $7 AND owner IS NOT NULL)";

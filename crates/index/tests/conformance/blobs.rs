@@ -12,11 +12,7 @@ fn orphan(place: &Place) -> BlobKey {
 }
 
 async fn due(place: &Place, seconds: i64) -> Vec<DueDeletion> {
-    place
-        .index
-        .due_deletions(after_seconds(seconds), 100)
-        .await
-        .unwrap()
+    place.queue().due(after_seconds(seconds), 100).await.unwrap()
 }
 
 const fn entry(key: BlobKey, attempts: u32, reason: DeletionReason) -> DueDeletion {
@@ -31,7 +27,7 @@ const fn entry(key: BlobKey, attempts: u32, reason: DeletionReason) -> DueDeleti
 async fn done(place: &Place, key: BlobKey, reason: DeletionReason, orphan_until_seconds: i64) {
     let until = after_seconds(orphan_until_seconds);
     let done = entry(key, 0, reason);
-    assert!(place.index.deletions_done(&[done], until, None).await.unwrap());
+    assert!(place.queue().finish(&[done], until, None).await.unwrap());
 }
 
 /// Takes a job's lease, `number` runs after the first of a test.
@@ -64,7 +60,13 @@ async fn queue_purged(place: &Place, key: &BlobKey) {
 pub(crate) async fn orphan_is_condemned_and_due_in_time(subject: &Subject) {
     let place = Place::new(subject).await;
     let key = orphan(&place);
-    assert!(place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
+    assert!(
+        place
+            .queue()
+            .condemn_orphan(&key, after_seconds(60))
+            .await
+            .unwrap()
+    );
     assert_eq!(due(&place, 59).await, []);
     assert_eq!(due(&place, 60).await, [entry(key, 0, Orphan)]);
 }
@@ -72,9 +74,21 @@ pub(crate) async fn orphan_is_condemned_and_due_in_time(subject: &Subject) {
 pub(crate) async fn condemning_twice_changes_nothing(subject: &Subject) {
     let place = Place::new(subject).await;
     let key = orphan(&place);
-    assert!(place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
+    assert!(
+        place
+            .queue()
+            .condemn_orphan(&key, after_seconds(60))
+            .await
+            .unwrap()
+    );
     let before = place.rows().await;
-    assert!(place.index.condemn_orphan(&key, after_seconds(90)).await.unwrap());
+    assert!(
+        place
+            .queue()
+            .condemn_orphan(&key, after_seconds(90))
+            .await
+            .unwrap()
+    );
     assert_eq!(place.rows().await, before);
 }
 
@@ -88,7 +102,7 @@ pub(crate) async fn blob_that_a_version_names_is_not_condemned(subject: &Subject
     for head in [first, second] {
         assert!(
             !place
-                .index
+                .queue()
                 .condemn_orphan(&place.blob(head.blob_id), after_seconds(60))
                 .await
                 .unwrap()
@@ -110,12 +124,18 @@ pub(crate) async fn blob_shared_by_a_rename_is_not_condemned(subject: &Subject) 
         )
         .await;
     let key = place.blob(head.blob_id);
-    assert!(!place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
+    assert!(
+        !place
+            .queue()
+            .condemn_orphan(&key, after_seconds(60))
+            .await
+            .unwrap()
+    );
     // The id of the rename's own version never named a blob.
     let unused = place.memory("/b").await.version_id;
     assert!(
         place
-            .index
+            .queue()
             .condemn_orphan(&place.blob(unused), after_seconds(60))
             .await
             .unwrap()
@@ -127,7 +147,13 @@ pub(crate) async fn blob_shared_by_a_rename_is_not_condemned(subject: &Subject) 
             &place.ids(),
         )
         .await;
-    assert!(place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
+    assert!(
+        place
+            .queue()
+            .condemn_orphan(&key, after_seconds(60))
+            .await
+            .unwrap()
+    );
 }
 
 pub(crate) async fn blob_of_a_redacted_version_is_an_orphan(subject: &Subject) {
@@ -142,7 +168,7 @@ pub(crate) async fn blob_of_a_redacted_version_is_an_orphan(subject: &Subject) {
         .await;
     assert!(
         place
-            .index
+            .queue()
             .condemn_orphan(&place.blob(head.blob_id), after_seconds(60))
             .await
             .unwrap()
@@ -154,14 +180,14 @@ pub(crate) async fn deletions_come_oldest_first_and_limited(subject: &Subject) {
     let keys = [orphan(&place), orphan(&place), orphan(&place)];
     for (key, seconds) in keys.iter().zip([30, 10, 20]) {
         place
-            .index
+            .queue()
             .condemn_orphan(key, after_seconds(seconds))
             .await
             .unwrap();
     }
     let found: Vec<_> = due(&place, 100).await.iter().map(|due| due.key).collect();
     assert_eq!(found, [keys[1], keys[2], keys[0]]);
-    let found = place.index.due_deletions(after_seconds(100), 2).await.unwrap();
+    let found = place.queue().due(after_seconds(100), 2).await.unwrap();
     assert_eq!(
         found.iter().map(|due| due.key).collect::<Vec<_>>(),
         [keys[1], keys[2]]
@@ -172,18 +198,18 @@ pub(crate) async fn failed_deletion_waits_and_counts(subject: &Subject) {
     let place = Place::new(subject).await;
     let (key, other) = (orphan(&place), orphan(&place));
     for key in [&key, &other] {
-        place.index.condemn_orphan(key, after_seconds(0)).await.unwrap();
+        place.queue().condemn_orphan(key, after_seconds(0)).await.unwrap();
     }
     let fence = lease(&place, "failed deletions", 0).await;
     place
-        .index
-        .deletion_failed(&entry(key, 0, Orphan), after_seconds(10), &fence)
+        .queue()
+        .postpone(&entry(key, 0, Orphan), after_seconds(10), &fence)
         .await
         .unwrap();
     assert_eq!(due(&place, 9).await, [entry(other, 0, Orphan)]);
     place
-        .index
-        .deletion_failed(&entry(key, 1, Orphan), after_seconds(40), &fence)
+        .queue()
+        .postpone(&entry(key, 1, Orphan), after_seconds(40), &fence)
         .await
         .unwrap();
     assert_eq!(
@@ -199,7 +225,7 @@ pub(crate) async fn removed_blob_leaves_the_queue(subject: &Subject) {
     queue_purged(&place, &other).await;
     done(&place, key, Redacted, 1000).await;
     assert_eq!(due(&place, 5000).await, [entry(other, 0, Redacted)]);
-    let nothing = place.index.deletions_done(&[], after_seconds(1000), None).await;
+    let nothing = place.queue().finish(&[], after_seconds(1000), None).await;
     assert!(nothing.unwrap());
     assert_eq!(due(&place, 5000).await.len(), 1);
 }
@@ -208,7 +234,11 @@ pub(crate) async fn removed_orphan_stays_condemned_until_its_time(subject: &Subj
     let place = Place::new(subject).await;
     let change = created("/late", 1);
     let key = place.blob(change.version_id);
-    place.index.condemn_orphan(&key, after_seconds(0)).await.unwrap();
+    place
+        .queue()
+        .condemn_orphan(&key, after_seconds(0))
+        .await
+        .unwrap();
     done(&place, key, Orphan, 3600).await;
 
     // The slow write that brought it comes to commit after all.
@@ -226,6 +256,7 @@ pub(crate) async fn queues_of_stores_do_not_mix(subject: &Subject) {
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     let change = created("/a", 1);
     mine.index
+        .blob_deletions
         .condemn_orphan(&mine.blob(change.version_id), after_seconds(0))
         .await
         .unwrap();
@@ -236,7 +267,8 @@ pub(crate) async fn queues_of_stores_do_not_mix(subject: &Subject) {
         entry(theirs.blob(change.version_id), 0, Orphan),
     );
     mine.index
-        .deletion_failed(&other, after_seconds(500), &fence)
+        .blob_deletions
+        .postpone(&other, after_seconds(500), &fence)
         .await
         .unwrap();
     done(&mine, other.key, Orphan, 500).await;
@@ -250,11 +282,15 @@ pub(crate) async fn orphan_removed_by_two_runs_keeps_its_tombstone(subject: &Sub
     let place = Place::new(subject).await;
     let change = created("/late", 1);
     let key = place.blob(change.version_id);
-    place.index.condemn_orphan(&key, after_seconds(0)).await.unwrap();
+    place
+        .queue()
+        .condemn_orphan(&key, after_seconds(0))
+        .await
+        .unwrap();
     let listed = due(&place, 0).await;
     assert_eq!(listed, [entry(key, 0, Orphan)]);
     for until in [3600, 9000] {
-        let done = place.index.deletions_done(&listed, after_seconds(until), None);
+        let done = place.queue().finish(&listed, after_seconds(until), None);
         assert!(done.await.unwrap());
     }
     let refused = CommitOutcome::Refused(Refusal::BlobCondemned);
@@ -268,7 +304,7 @@ pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) 
     let place = Place::new(subject).await;
     let (orphan, redacted) = (orphan(&place), orphan(&place));
     place
-        .index
+        .queue()
         .condemn_orphan(&orphan, after_seconds(0))
         .await
         .unwrap();
@@ -281,14 +317,14 @@ pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) 
 
     let before = place.rows().await;
     let until = after_seconds(3600);
-    let reported = place.index.deletions_done(&listed, until, Some(&late)).await;
+    let reported = place.queue().finish(&listed, until, Some(&late)).await;
     assert!(!reported.unwrap(), "another run has the lease");
     for failed in &listed {
-        place.index.deletion_failed(failed, until, &late).await.unwrap();
+        place.queue().postpone(failed, until, &late).await.unwrap();
     }
     assert_eq!(place.rows().await, before);
 
-    let reported = place.index.deletions_done(&listed, until, Some(&current)).await;
+    let reported = place.queue().finish(&listed, until, Some(&current)).await;
     assert!(reported.unwrap());
     assert_eq!(due(&place, 3600).await, [entry(orphan, 0, Gone)]);
 }
@@ -297,13 +333,17 @@ pub(crate) async fn run_without_its_lease_reports_no_removal(subject: &Subject) 
 pub(crate) async fn failed_removal_leaves_a_tombstone_alone(subject: &Subject) {
     let place = Place::new(subject).await;
     let key = orphan(&place);
-    place.index.condemn_orphan(&key, after_seconds(0)).await.unwrap();
+    place
+        .queue()
+        .condemn_orphan(&key, after_seconds(0))
+        .await
+        .unwrap();
     let listed = due(&place, 0).await;
     let fence = lease(&place, "a slower drain", 0).await;
     done(&place, key, Orphan, 3600).await;
     place
-        .index
-        .deletion_failed(&listed[0], after_seconds(30), &fence)
+        .queue()
+        .postpone(&listed[0], after_seconds(30), &fence)
         .await
         .unwrap();
     assert_eq!(due(&place, 3599).await, []);

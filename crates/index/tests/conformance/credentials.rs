@@ -190,7 +190,7 @@ pub(crate) async fn use_of_a_key_never_moves_back(subject: &Subject) {
         ..used(2, 50)
     };
     let micros = |seconds| Some(after_seconds(seconds).as_micros());
-    let flush = async |uses: &[KeyUse]| index.flush_key_use(uses).await.unwrap();
+    let flush = async |uses: &[KeyUse]| index.keys.flush_use(uses).await.unwrap();
     flush(&[]).await;
     assert_eq!(last_uses(subject).await, [None, None, None]);
     flush(&[used(1, 20), used(0, 10), foreign_use]).await;
@@ -201,7 +201,7 @@ pub(crate) async fn use_of_a_key_never_moves_back(subject: &Subject) {
         let (first, second) = (round % 3, (round + 1) % 3);
         let seconds = 100 + i64::try_from(round).unwrap();
         let both = [used(first, seconds), used(second, seconds)];
-        async move { index.flush_key_use(&both).await.unwrap() }
+        async move { index.keys.flush_use(&both).await.unwrap() }
     });
     join_all(racing).await;
     assert_eq!(last_uses(subject).await, [micros(118), micros(119), micros(119)]);

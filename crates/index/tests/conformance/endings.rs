@@ -95,7 +95,7 @@ async fn filled(subject: &Subject, tenant_id: TenantId) -> (Place, BTreeSet<keep
             read_at: NOW,
             read_by: actor(),
         };
-        place.index.flush_access(&[read]).await.unwrap();
+        place.index.access_times.flush(&[read]).await.unwrap();
     }
     let document = "INSERT INTO search_doc (tenant_id, store_id, memory_id, analyser, length, terms) \
                     SELECT tenant_id, store_id, memory_id, 1, 1, sha256 FROM memory \
@@ -111,7 +111,7 @@ async fn filled_of_its_own(subject: &Subject) -> (Place, BTreeSet<keepsake_core:
 }
 
 async fn queued(place: &Place) -> Vec<keepsake_core::BlobKey> {
-    let due = place.index.due_deletions(NOW, 1000).await.unwrap();
+    let due = place.queue().due(NOW, 1000).await.unwrap();
     due.into_iter().map(|due| due.key).collect()
 }
 
@@ -311,8 +311,8 @@ pub(crate) async fn purge_goes_on_where_it_was_interrupted(subject: &Subject) {
     let waiting = place.index.deleted_stores(10).await.unwrap();
     assert_eq!(waiting, [(place.tenant_id, place.store_id)]);
     // The blobs of the first batch are gone by the time that it goes on.
-    let listed = place.index.due_deletions(NOW, 1000).await.unwrap();
-    assert!(place.index.deletions_done(&listed, NOW, None).await.unwrap());
+    let listed = place.queue().due(NOW, 1000).await.unwrap();
+    assert!(place.queue().finish(&listed, NOW, None).await.unwrap());
     let gone: Vec<_> = listed.into_iter().map(|due| due.key).collect();
     let (rows, ..) = purge_all(&place, 9).await;
     assert_eq!(rows, 21);

@@ -123,7 +123,7 @@ async fn read(place: &Place, memory_id: MemoryId) {
         read_at: NOW,
         read_by: actor(),
     };
-    place.index.flush_access(&[read]).await.unwrap();
+    place.index.access_times.flush(&[read]).await.unwrap();
 }
 
 pub(crate) async fn memories_below_go_and_their_neighbours_stay(subject: &Subject) {
@@ -274,11 +274,7 @@ pub(crate) async fn blobs_are_the_erasures_until_they_are_gone(subject: &Subject
         queued(&place, erasure_id).await,
         BTreeSet::from([head.blob_id, newer.blob_id])
     );
-    let due = place
-        .index
-        .due_deletions(after_seconds(1 << 30), 10)
-        .await
-        .unwrap();
+    let due = place.queue().due(after_seconds(1 << 30), 10).await.unwrap();
     assert_eq!(due, [], "the drain leaves them alone");
     let now = after_seconds(90);
     let index = &place.index;
@@ -529,7 +525,7 @@ pub(crate) async fn blobs_that_were_queued_before_go_with_any_directory(subject:
     while !step(&place, erasure_id, LIMIT).await {}
     let claimed = entries[..2].iter().map(|(blob_id, _)| *blob_id).collect();
     assert_eq!(queued(&place, erasure_id).await, claimed);
-    let left = place.index.due_deletions(NOW, 10).await.unwrap();
+    let left = place.queue().due(NOW, 10).await.unwrap();
     let left: BTreeSet<_> = left.iter().map(|due| due.key.blob_id).collect();
     let tombstones = entries[2..].iter().map(|(blob_id, _)| *blob_id).collect();
     assert_eq!(left, tombstones, "a slow commit must find them");
@@ -561,7 +557,7 @@ pub(crate) async fn forgotten_blobs_are_those_without_a_row(subject: &Subject) {
     let first = place.create("/a", 1).await;
     place.change(vec![renamed(&first, "/b")]).await;
     let [queued, gone] = [(); 2].map(|()| VersionId::from_uuid(next_uuid()));
-    let condemned = place.index.condemn_orphan(&place.blob(queued), NOW).await;
+    let condemned = place.queue().condemn_orphan(&place.blob(queued), NOW).await;
     assert!(condemned.unwrap());
     let asked = [first.blob_id, queued, gone];
     let forgotten = place

@@ -92,7 +92,8 @@ pub(crate) async fn expiry_looks_again_before_it_deletes(subject: &Subject) {
     let just_now = late().minus(Duration::from_secs(1));
     place
         .index
-        .flush_access(&[read(&place, was_read.memory_id, just_now)])
+        .access_times
+        .flush(&[read(&place, was_read.memory_id, just_now)])
         .await
         .unwrap();
     let mut commit = place.commit_of(vec![edited(&written, 4)]);
@@ -168,7 +169,8 @@ pub(crate) async fn lives_come_page_by_page_with_their_latest_sign(subject: &Sub
     let read_at = after_seconds(50);
     place
         .index
-        .flush_access(&[read(&place, heads[1].memory_id, read_at)])
+        .access_times
+        .flush(&[read(&place, heads[1].memory_id, read_at)])
         .await
         .unwrap();
     place.change(vec![deleted(&heads[3])]).await;
@@ -356,7 +358,7 @@ pub(crate) async fn deleted_memories_go_in_batches_of_any_size(subject: &Subject
             assert_eq!(place.raw.numbers(&rows, &place.ids()).await, [[1]], "{table}");
         }
         assert_eq!(place.memory("/stays").await, stays);
-        let queued = place.index.due_deletions(late(), 100).await.unwrap();
+        let queued = place.queue().due(late(), 100).await.unwrap();
         let queued = queued.iter().filter(|due| due.key.store_id == place.store_id);
         assert_eq!(queued.count(), 6);
     }
@@ -405,7 +407,8 @@ pub(crate) async fn usage_tells_who_used_what_last(subject: &Subject) {
     let row = read(&place, read_one.memory_id, after_seconds(9));
     place
         .index
-        .flush_access(std::slice::from_ref(&row))
+        .access_times
+        .flush(std::slice::from_ref(&row))
         .await
         .unwrap();
     let usage = async |limit| {

@@ -56,7 +56,7 @@ fn access(seconds: i64, read_by: i64) -> TextRow {
 pub(crate) async fn access_time_never_moves_back(subject: &Subject) {
     let place = Place::new(subject).await;
     let [first, second] = memories(&place, 2).await.try_into().unwrap();
-    let flush = async |rows: &[AccessRow]| place.index.flush_access(rows).await.unwrap();
+    let flush = async |rows: &[AccessRow]| place.index.access_times.flush(rows).await.unwrap();
     flush(&[read_of(&place, second, 10, 1), read_of(&place, first, 10, 1)]).await;
     assert_eq!(access_times(&place).await, [access(10, 1), access(10, 1)]);
     flush(&[read_of(&place, first, 5, 2), read_of(&place, second, 15, 2)]).await;
@@ -70,7 +70,8 @@ pub(crate) async fn activity_later_than_a_read_stays(subject: &Subject) {
     let memory_id = memories(&place, 1).await[0];
     place
         .index
-        .flush_access(&[read_of(&place, memory_id, 10, 1)])
+        .access_times
+        .flush(&[read_of(&place, memory_id, 10, 1)])
         .await
         .unwrap();
     let active_at = after_seconds(100).as_micros();
@@ -78,7 +79,8 @@ pub(crate) async fn activity_later_than_a_read_stays(subject: &Subject) {
     place.raw.execute(&later, &[]).await;
     place
         .index
-        .flush_access(&[read_of(&place, memory_id, 20, 2)])
+        .access_times
+        .flush(&[read_of(&place, memory_id, 20, 2)])
         .await
         .unwrap();
     let mut expected = access(20, 2);
@@ -94,7 +96,7 @@ pub(crate) async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
     let deleted = place.index.delete_store(place.tenant_id, place.store_id, &by);
     assert!(deleted.await.unwrap());
     let row = read_of(&place, memory_id, 10, 1);
-    place.index.flush_access(&[row]).await.unwrap();
+    place.index.access_times.flush(&[row]).await.unwrap();
     assert!(access_times(&place).await.is_empty());
 }
 
@@ -103,7 +105,7 @@ pub(crate) async fn latest_of_two_reads_in_one_flush_stays(subject: &Subject) {
     let memory_id = memories(&place, 1).await[0];
     let rows = [(10, 1), (30, 3), (20, 2)];
     let rows = rows.map(|(seconds, read_by)| read_of(&place, memory_id, seconds, read_by));
-    place.index.flush_access(&rows).await.unwrap();
+    place.index.access_times.flush(&rows).await.unwrap();
     assert_eq!(access_times(&place).await, [access(30, 3)]);
 }
 
@@ -120,7 +122,7 @@ pub(crate) async fn flushes_at_the_same_time_all_land(subject: &Subject) {
                 .into_iter()
                 .map(|memory| read_of(&place, memory, flush, flush))
                 .collect();
-            place.index.flush_access(&rows).await.unwrap();
+            place.index.access_times.flush(&rows).await.unwrap();
         })
     });
     join_all(flushes).await.into_iter().for_each(Result::unwrap);

@@ -212,7 +212,7 @@ pub(crate) async fn memory_is_the_same_by_id_and_in_lists(subject: &Subject) {
         read_at: after_seconds(9),
         read_by: actor(),
     };
-    place.index.flush_access(&[read]).await.unwrap();
+    place.index.access_times.flush(&[read]).await.unwrap();
 
     let expected = Memory {
         head: place.memory("/d/a").await,

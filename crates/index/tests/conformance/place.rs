@@ -10,8 +10,8 @@ use keepsake_core::{
     TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    ApiKey, Audited, Auditor, Change, Commit, CommitOutcome, Directory, Expiry, Grant, Head, HeadChange,
-    Index, NewStore, Refusal, Scope, StoreCreation, Target, Tenant, TenantStatus,
+    ApiKey, Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Directory, Expiry, Grant, Head,
+    HeadChange, Index, NewStore, Refusal, Scope, StoreCreation, Target, Tenant, TenantStatus,
 };
 use uuid::Uuid;
 
@@ -227,6 +227,11 @@ impl Place {
     pub(crate) async fn on(index: Index, raw: Raw) -> Self {
         let tenant_id = new_tenant_of(&index).await;
         Self::make(index, raw, tenant_id).await
+    }
+
+    /// The queue of blobs to delete, of all tenants.
+    pub(crate) const fn queue(&self) -> &BlobDeletions {
+        &self.index.blob_deletions
     }
 
     async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {

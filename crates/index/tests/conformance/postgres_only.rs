@@ -6,8 +6,7 @@ use futures::future::join_all;
 use keepsake_core::{BlobKey, TenantId, Timestamp, VersionId};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{
-    AccessRow, Idempotency, IndexError, IndexMethods as _, KeyCreation, MaintenanceIndex as _, PostgresIndex,
-    PurgeIndex as _,
+    AccessRow, Idempotency, IndexError, IndexMethods as _, KeyCreation, PostgresIndex, PurgeIndex as _,
 };
 use keepsake_testkit::fresh_database;
 use sqlx::postgres::{PgConnection, PgPool};
@@ -61,13 +60,13 @@ async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
         read_at: NOW,
         read_by: actor(),
     };
-    index.flush_access(&[read]).await.unwrap();
+    place.index.access_times.flush(&[read]).await.unwrap();
     let orphan = BlobKey {
         tenant_id,
         store_id,
         blob_id: VersionId::from_uuid(next_uuid()),
     };
-    index.condemn_orphan(&orphan, NOW).await.unwrap();
+    place.queue().condemn_orphan(&orphan, NOW).await.unwrap();
     for statement in [
         "INSERT INTO audit (tenant_id, id, at, actor, action) VALUES ($1, $2, 1, 'a', 'b')",
         "INSERT INTO erasure (tenant_id, id, state, created_at) VALUES ($1, $2, 'done', 1)",
@@ -497,8 +496,8 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
         read_at: NOW,
         read_by: actor(),
     };
-    let flushing = index.clone();
-    let flush = tokio::spawn(async move { flushing.flush_access(&[read]).await });
+    let flushing = place.index.clone();
+    let flush = tokio::spawn(async move { flushing.access_times.flush(&[read]).await });
     while waiting().await == 0 {}
     assert!(
         index

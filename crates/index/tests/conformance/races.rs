@@ -190,7 +190,7 @@ pub(crate) async fn blob_is_either_committed_or_condemned(subject: &Subject) {
         let change = created(&format!("/{round}"), 1);
         let key = place.blob(change.version_id);
         let commit = place.try_changes(vec![change]);
-        let condemn = place.index.condemn_orphan(&key, after_seconds(60));
+        let condemn = place.queue().condemn_orphan(&key, after_seconds(60));
         let (outcome, condemned) = if round % 2 == 0 {
             join(commit, condemn).await
         } else {

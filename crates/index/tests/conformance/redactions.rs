@@ -55,7 +55,7 @@ fn restored(head: &Head, older: &Head) -> Change {
 }
 
 async fn queue(place: &Place) -> Vec<DueDeletion> {
-    place.index.due_deletions(after_seconds(100), 100).await.unwrap()
+    place.queue().due(after_seconds(100), 100).await.unwrap()
 }
 
 /// The purge epoch, and the bytes of the history.
@@ -114,7 +114,7 @@ pub(crate) async fn redacting_twice_changes_nothing(subject: &Subject) {
     assert_eq!((place.rows().await, counters(&place).await), (rows, counted));
     // Nor does a blob that is gone come back into the queue.
     let queued = queue(&place).await;
-    assert!(place.index.deletions_done(&queued, NOW, None).await.unwrap());
+    assert!(place.queue().finish(&queued, NOW, None).await.unwrap());
     redact(&place, first.version_id).await;
     assert_eq!(queue(&place).await, []);
 }
@@ -257,7 +257,7 @@ pub(crate) async fn redacted_content_is_not_committed_again(subject: &Subject) {
     assert_eq!(refused, CommitOutcome::Refused(Refusal::BlobCondemned));
     // Once it is gone from the queue, what read it before is stale.
     let queued = queue(&place).await;
-    assert!(place.index.deletions_done(&queued, NOW, None).await.unwrap());
+    assert!(place.queue().finish(&queued, NOW, None).await.unwrap());
     let mut commit = place.commit_of(vec![restored(&head, &first)]);
     commit.purge_epoch = Some(0);
     assert_eq!(place.run(&commit).await, CommitOutcome::Refused(Refusal::Stale));

@@ -283,7 +283,13 @@ pub(crate) async fn condemned_blob_is_refused(subject: &Subject) {
     let head = place.create("/kept", 1).await;
     for change in [created("/a", 1), edited(&head, 2)] {
         let key = place.blob(change.version_id);
-        assert!(place.index.condemn_orphan(&key, after_seconds(60)).await.unwrap());
+        assert!(
+            place
+                .queue()
+                .condemn_orphan(&key, after_seconds(60))
+                .await
+                .unwrap()
+        );
         assert_changes_refused(&place, vec![change], Refusal::BlobCondemned).await;
     }
     place.create("/a", 1).await;
@@ -314,7 +320,7 @@ pub(crate) async fn checks_answer_in_their_order(subject: &Subject) {
     place.change(vec![edited(&old, 1)]).await;
     let condemned = created("/new", 10);
     place
-        .index
+        .queue()
         .condemn_orphan(&place.blob(condemned.version_id), after_seconds(60))
         .await
         .unwrap();

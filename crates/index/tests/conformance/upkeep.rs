@@ -457,22 +457,22 @@ pub(crate) async fn run_that_is_given_back_is_gone_on_with(subject: &Subject) {
 pub(crate) async fn orphan_that_comes_late_is_removed_again(subject: &Subject) {
     let place = Place::new(subject).await;
     let key = place.blob(VersionId::from_uuid(next_uuid()));
-    let due = async |seconds| {
+    let due = async |seconds| place.queue().due(after_seconds(seconds), 10).await.unwrap();
+    assert!(
         place
-            .index
-            .due_deletions(after_seconds(seconds), 10)
+            .queue()
+            .condemn_orphan(&key, after_seconds(0))
             .await
             .unwrap()
-    };
-    assert!(place.index.condemn_orphan(&key, after_seconds(0)).await.unwrap());
+    );
     let month: Timestamp = after_seconds(30 * 24 * 3600);
     let removed = due(0).await;
-    assert!(place.index.deletions_done(&removed, month, None).await.unwrap());
+    assert!(place.queue().finish(&removed, month, None).await.unwrap());
     assert_eq!(due(1000).await, [], "it is gone, and stays condemned");
     // The write that brought it was slow: it is there once more.
     assert!(
         place
-            .index
+            .queue()
             .condemn_orphan(&key, after_seconds(500))
             .await
             .unwrap()

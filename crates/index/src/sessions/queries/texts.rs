@@ -81,23 +81,6 @@ pub(super) const FLUSH_EVENTS: [&str; 2] = [
     ON CONFLICT (tenant_id, session_id, at, event_id) DO NOTHING",
 ];
 
-/// On Postgres every replica locks the sessions in one order, and sees under the lock
-/// what another replica wrote.
-pub(super) const FLUSH_USE: [&str; 2] = [
-    "WITH u AS (SELECT r.tenant_id, r.session_id, max(r.used_at) AS at FROM jsonb_to_recordset($1::jsonb) \
-        AS r(tenant_id uuid, session_id uuid, used_at bigint) GROUP BY r.tenant_id, r.session_id), \
-    locked AS (SELECT s.tenant_id, s.session_id, u.at FROM session s \
-        JOIN u ON s.tenant_id = u.tenant_id AND s.session_id = u.session_id \
-        WHERE s.last_used_at IS NULL OR s.last_used_at < u.at \
-        ORDER BY s.tenant_id, s.session_id FOR NO KEY UPDATE OF s) \
-    UPDATE session s SET last_used_at = l.at FROM locked l \
-    WHERE s.tenant_id = l.tenant_id AND s.session_id = l.session_id",
-    "UPDATE session SET last_used_at = u.used_at FROM ( \
-        SELECT unhex(r.value ->> 'tenant_id') AS t, unhex(r.value ->> 'session_id') AS id, \
-            max(r.value ->> 'used_at') AS used_at FROM json_each($1) r GROUP BY 1, 2 \
-    ) u WHERE tenant_id = u.t AND session_id = u.id AND (last_used_at IS NULL OR last_used_at < u.used_at)",
-];
-
 /// Sessions by their time of creation, from the index that the listing needs: that of
 /// a store, of an agent, or of all sessions.
 ///

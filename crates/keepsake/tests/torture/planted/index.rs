@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use keepsake_blobs::BlobStore;
 use keepsake_core::*;
 use keepsake_index::*;
 use uuid::Uuid;
@@ -20,8 +19,6 @@ pub(super) enum Bug {
     /// Some commits run in a transaction that another request left open, and
     /// that is rolled back.
     LeaksATransaction,
-    /// The sweep deletes a blob without condemning it first.
-    SweepsWithoutCondemnation(Arc<dyn BlobStore>),
 }
 
 /// Every so many commits meet the bug.
@@ -79,7 +76,6 @@ impl BuggyIndex {
                 }
                 Ok(outcome)
             }
-            Bug::SweepsWithoutCondemnation(_) => self.inner.commit(tenant_id, commit).await,
         }
     }
 
@@ -137,14 +133,6 @@ impl BuggyIndex {
             drop(self.inner.commit(tenant_id, &commit).await);
         }
     }
-
-    async fn condemn_with_bug(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
-        let Bug::SweepsWithoutCondemnation(blobs) = &self.bug else {
-            return self.inner.condemn_orphan(key, not_before).await;
-        };
-        blobs.delete(key).await.expect("a file can be deleted");
-        Ok(true)
-    }
 }
 
 impl fmt::Debug for BuggyIndex {
@@ -159,9 +147,6 @@ impl fmt::Debug for BuggyIndex {
 macro_rules! pass_on {
     ($self:ident, commit, $tenant_id:ident, $commit:ident) => {
         $self.commit_with_bug($tenant_id, $commit).await
-    };
-    ($self:ident, condemn_orphan, $key:ident, $not_before:ident) => {
-        $self.condemn_with_bug($key, $not_before).await
     };
     ($self:ident, $method:ident $(, $argument:ident)*) => {
         $self.inner.$method($($argument),*).await

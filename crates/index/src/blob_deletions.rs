@@ -1,0 +1,206 @@
+//! The queue of blobs to delete.
+
+use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp, VersionId};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::database::{Database, Role};
+use crate::model::{DeletionReason, DueDeletion, RunFence};
+use crate::numbers::hex;
+use crate::stores::lock_store;
+
+/// Queues a blob that no version references: neither the version that introduced it,
+/// nor one that shares it. Uses a range, for the reason given in `statements.rs`.
+pub(crate) const CONDEMN_ORPHAN: &str = "INSERT INTO blob_deletion AS d (tenant_id, store_id, blob_id, not_before, \
+        attempts, reason) \
+    SELECT $1, $2, $3, $4, 0, 'orphan' WHERE NOT EXISTS ( \
+        SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3 \
+    ) AND NOT EXISTS ( \
+        SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 \
+            AND blob_id <> version_id \
+    ) ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET \
+        not_before = CASE d.reason WHEN 'gone' THEN excluded.not_before ELSE d.not_before END, \
+        reason = CASE d.reason WHEN 'gone' THEN 'orphan' ELSE d.reason END";
+
+const DUE: &str = "SELECT tenant_id, store_id, blob_id, attempts, reason FROM blob_deletion \
+    WHERE not_before <= $1 ORDER BY not_before LIMIT $2";
+
+/// Removes deleted blobs from the queue while the run holds its lease; answers whether
+/// it does. An orphan becomes a tombstone.
+///
+/// The lease's row is locked, so that no other run can acquire the lease in the
+/// meantime. All parts of the statement see the queue as it was before.
+const FINISH_ON_POSTGRES: &str = "WITH held AS ( \
+        SELECT 1 FROM job WHERE name = $3 AND fence = $4 AND owner IS NOT NULL FOR SHARE \
+    ), allowed AS (SELECT $3::text IS NULL OR EXISTS (SELECT FROM held) AS yes), \
+    k AS (SELECT k.* FROM jsonb_to_recordset($1::jsonb) AS k(t uuid, s uuid, id uuid, reason text), allowed \
+        WHERE allowed.yes), \
+    kept AS ( \
+        UPDATE blob_deletion b SET reason = 'gone', not_before = $2 FROM k \
+        WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id \
+            AND b.reason = 'orphan' AND k.reason = 'orphan' \
+    ), dropped AS ( \
+        DELETE FROM blob_deletion b USING k \
+        WHERE b.tenant_id = k.t AND b.store_id = k.s AND b.blob_id = k.id \
+            AND b.reason = k.reason AND k.reason <> 'orphan' \
+    ) SELECT yes FROM allowed";
+
+const IS_LEASE_HELD: &str =
+    "SELECT $1 IS NULL OR EXISTS (SELECT 1 FROM job WHERE name = $1 AND fence = $2 AND owner IS NOT NULL)";
+
+/// The other blobs leave the queue before the orphans become tombstones.
+const FINISH_ON_SQLITE: &str = "DELETE FROM blob_deletion \
+    WHERE reason <> 'orphan' AND (tenant_id, store_id, blob_id, reason) IN ( \
+        SELECT unhex(value ->> 't'), unhex(value ->> 's'), unhex(value ->> 'id'), value ->> 'reason' \
+        FROM json_each($1)); \
+    UPDATE blob_deletion SET reason = 'gone', not_before = $2 \
+    WHERE reason = 'orphan' AND (tenant_id, store_id, blob_id, reason) IN ( \
+        SELECT unhex(value ->> 't'), unhex(value ->> 's'), unhex(value ->> 'id'), value ->> 'reason' \
+        FROM json_each($1))";
+
+const POSTPONE: &str = "UPDATE blob_deletion SET attempts = attempts + 1, not_before = $4 \
+    WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3 AND reason = $5 \
+        AND EXISTS (SELECT 1 FROM job WHERE name = $6 AND fence = $7 AND owner IS NOT NULL)";
+
+/// The queue of blobs to delete.
+#[derive(Debug, Clone)]
+pub struct BlobDeletions {
+    database: Database,
+}
+
+#[derive(sqlx::FromRow)]
+struct DueRow {
+    tenant_id: Uuid,
+    store_id: Uuid,
+    blob_id: Uuid,
+    attempts: i64,
+    reason: String,
+}
+
+impl BlobDeletions {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Queues a blob under its store's lock, unless a version references it; answers
+    /// whether it is queued now.
+    ///
+    /// From then on a commit that references the blob is refused.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn condemn_orphan(&self, key: &BlobKey, not_before: Timestamp) -> Result<bool, IndexError> {
+        let mut tx = self.database.write("condemn_orphan", Role::Job(None)).await?;
+        // A commit that references the blob either has landed and is visible below, or
+        // comes later and is refused.
+        lock_store(&mut tx, key.tenant_id, key.store_id).await?;
+        let query = tx
+            .query(CONDEMN_ORPHAN)
+            .bind(key.tenant_id.uuid())
+            .bind(key.store_id.uuid());
+        let query = query.bind(key.blob_id.uuid()).bind(not_before.as_micros());
+        let condemned = query.execute().await?;
+        tx.commit().await?;
+        Ok(condemned > 0)
+    }
+
+    /// Blobs whose time has come, oldest first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn due(&self, now: Timestamp, limit: u32) -> Result<Vec<DueDeletion>, IndexError> {
+        let mut tx = self.database.read_one("due_deletions", Role::Job(None)).await?;
+        let query = tx.query(DUE).bind(now.as_micros()).bind(i64::from(limit));
+        let rows = query.all::<DueRow>().await?;
+        rows.into_iter().map(DueRow::into_deletion).collect()
+    }
+
+    /// Removes deleted blobs from the queue, each for the reason with which it was
+    /// listed: an entry that has another reason by now belongs to another removal.
+    ///
+    /// An orphan stays condemned until `orphans_until`, so that a slow commit that
+    /// references it is refused. Answers `false`, and changes nothing, when the lease
+    /// of `fence` was lost. A caller that queued the blobs itself has no fence.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn finish(
+        &self,
+        deleted: &[DueDeletion],
+        orphans_until: Timestamp,
+        fence: Option<&RunFence>,
+    ) -> Result<bool, IndexError> {
+        let blobs: Value = deleted.iter().map(to_json).collect();
+        let (blobs, until) = (blobs.to_string(), orphans_until.as_micros());
+        let (job, fence) = (fence.map(|fence| fence.job), fence.map(|fence| fence.fence));
+        let mut tx = self.database.write_one("deletions_done", Role::Job(None)).await?;
+        let is_held = if tx.is_postgres() {
+            let query = tx.query(FINISH_ON_POSTGRES).bind(blobs).bind(until);
+            query.bind(job).bind(fence).scalar().await?
+        } else {
+            let is_held = tx.query(IS_LEASE_HELD).bind(job).bind(fence).scalar().await?;
+            if is_held {
+                tx.query(FINISH_ON_SQLITE)
+                    .bind(blobs)
+                    .bind(until)
+                    .execute()
+                    .await?;
+            }
+            is_held
+        };
+        tx.commit().await?;
+        Ok(is_held)
+    }
+
+    /// Postpones a blob that could not be deleted; changes nothing when its reason is
+    /// another by now, or the lease was lost.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn postpone(
+        &self,
+        failed: &DueDeletion,
+        not_before: Timestamp,
+        fence: &RunFence,
+    ) -> Result<(), IndexError> {
+        let mut tx = self
+            .database
+            .write_one("deletion_failed", Role::Job(None))
+            .await?;
+        tx.query(POSTPONE)
+            .bind(failed.key.tenant_id.uuid())
+            .bind(failed.key.store_id.uuid())
+            .bind(failed.key.blob_id.uuid())
+            .bind(not_before.as_micros())
+            .bind(failed.reason.name())
+            .bind(fence.job)
+            .bind(fence.fence)
+            .execute()
+            .await?;
+        tx.commit().await
+    }
+}
+
+impl DueRow {
+    fn into_deletion(self) -> Result<DueDeletion, IndexError> {
+        Ok(DueDeletion {
+            key: BlobKey {
+                tenant_id: TenantId::from_uuid(self.tenant_id),
+                store_id: StoreId::from_uuid(self.store_id),
+                blob_id: VersionId::from_uuid(self.blob_id),
+            },
+            attempts: u32::try_from(self.attempts).unwrap_or(u32::MAX),
+            reason: DeletionReason::of_row(&self.reason)?,
+        })
+    }
+}
+
+fn to_json(deletion: &DueDeletion) -> Value {
+    json!({
+        "t": hex(deletion.key.tenant_id.uuid()),
+        "s": hex(deletion.key.store_id.uuid()),
+        "id": hex(deletion.key.blob_id.uuid()),
+        "reason": deletion.reason.name(),
+    })
+}
