@@ -268,7 +268,7 @@ impl Engine {
         (secs, set_at): (Option<u64>, Option<Timestamp>),
         read_at: Timestamp,
     ) -> Result<bool, EngineError> {
-        let found = self.0.index.memory(tenant_id, store_id, memory_id).await?;
+        let found = self.0.index.memories.find(tenant_id, store_id, memory_id).await?;
         let found = found.ok_or(EngineError::StoreNotFound)?;
         let expiry = found.expiry.or_tenants(secs, set_at);
         let Some(period_secs) = expiry.unused_after_secs else {

@@ -55,6 +55,7 @@ impl Engine {
         let (tenant_id, replica) = (principal.tenant_id, self.0.replica);
         self.0
             .index
+            .memories
             .claim_edit(
                 tenant_id,
                 store_id,

@@ -151,7 +151,7 @@ impl Engine {
         memory_id: MemoryId,
     ) -> Result<Option<u64>, EngineError> {
         let (index, tenant_id, store_id) = (&self.0.index, key.tenant_id, key.store_id);
-        let memory = index.memory(tenant_id, store_id, memory_id).await?;
+        let memory = index.memories.find(tenant_id, store_id, memory_id).await?;
         if let Some(MemoryTarget::Live(memory)) = memory.map(|found| found.target)
             && memory.head.blob_id == key.blob_id
         {

@@ -96,6 +96,7 @@ impl Engine {
         let first = self
             .0
             .index
+            .memories
             .replayed(tenant_id, &call.scope_sha256, call.since)
             .await?;
         match first {

@@ -187,7 +187,7 @@ impl Engine {
             View::Basic => None,
         };
         loop {
-            let found = self.0.index.list_memories(tenant_id, store_id, &listing).await?;
+            let found = self.0.index.memories.list(tenant_id, store_id, &listing).await?;
             let mut found = found.ok_or(EngineError::StoreNotFound)?;
             let mut fitting = (limit as usize).min(found.items.len());
             if view == View::Full {
@@ -235,7 +235,7 @@ impl Engine {
         memory_id: MemoryId,
     ) -> Result<FoundMemory, EngineError> {
         let tenant_id = principal.tenant_id;
-        let found = self.0.index.memory(tenant_id, store_id, memory_id).await?;
+        let found = self.0.index.memories.find(tenant_id, store_id, memory_id).await?;
         found.ok_or(EngineError::StoreNotFound)
     }
 

@@ -187,7 +187,7 @@ impl Engine {
         self.put_blobs(&prepared).await?;
         for _ in 0..SETTLING_TRIES {
             let commit = self.attempt(principal, &proposal, &prepared);
-            let outcome = self.0.index.commit(tenant_id, &commit).await;
+            let outcome = self.0.index.memories.commit(tenant_id, &commit).await;
             if matches!(outcome, Err(IndexError::DiskFull(_))) {
                 self.remove_blobs(&prepared).await;
             }

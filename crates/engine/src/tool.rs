@@ -285,6 +285,7 @@ impl Engine {
             let root = self
                 .0
                 .index
+                .memories
                 .root(principal.tenant_id, mounted.store_id, left)
                 .await?;
             let (Some(slug), Some(root)) = (slug, root) else {
@@ -358,7 +359,12 @@ impl Engine {
         let tenant_id = principal.tenant_id;
         let mut gone: Option<Head> = None;
         for _ in 0..LOOKS {
-            let lookup = self.0.index.head(tenant_id, store_id, path, max_entries).await?;
+            let lookup = self
+                .0
+                .index
+                .memories
+                .head(tenant_id, store_id, path, max_entries)
+                .await?;
             let lookup = lookup.ok_or(EngineError::StoreNotFound)?;
             let found = match lookup.target {
                 Target::Missing => Found::Missing,

@@ -77,6 +77,7 @@ impl Engine {
         let used_at = self
             .0
             .index
+            .unused
             .last_session_use(principal.tenant_id, store_id)
             .await?;
         let kept_until = used_at.map(|used_at| used_at.plus(SESSION_KEEPS_FOR));

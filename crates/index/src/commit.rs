@@ -7,13 +7,16 @@ use std::collections::BTreeMap;
 
 use keepsake_core::path::is_visible;
 use keepsake_core::{
-    Actor, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, Timestamp, VersionId,
+    Actor, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp,
+    VersionId,
 };
 use uuid::Uuid;
 
+use crate::database::Tx;
 use crate::model::{Expiry, Head, Operation};
 use crate::numbers::signed;
 use crate::search::SearchRow;
+use crate::{IndexError, postgres, sqlite};
 
 /// Changes of one store that are applied atomically.
 #[derive(Debug, Clone)]
@@ -314,5 +317,18 @@ impl CommitPlan {
                 .or_default()
                 .visible_children += files;
         }
+    }
+}
+
+/// Executes a commit as a part of a transaction that holds the store's lock.
+pub(crate) async fn commit_changes(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    commit: &Commit,
+) -> Result<CommitOutcome, IndexError> {
+    if tx.is_postgres() {
+        postgres::commit::commit_changes(tx, tenant_id, commit).await
+    } else {
+        sqlite::commit::commit_changes(tx, tenant_id, commit).await
     }
 }

@@ -17,6 +17,8 @@ use keepsake_telemetry::{Metrics, Outcome};
 use tracing::{Instrument, Span};
 
 use tx::Connection;
+#[cfg(test)]
+pub(crate) use tx::with_ids;
 pub(crate) use tx::{Query, RowLock, Tx};
 
 use crate::model::Auditor;
@@ -110,10 +112,20 @@ impl Database {
         self.begin(call, role, Mode::Write).await
     }
 
-    /// Takes a connection for one statement that writes, and commits by itself on
-    /// Postgres: one round trip instead of three.
+    /// Takes a connection for statements that write. On Postgres each commits by
+    /// itself: one round trip instead of three.
     pub(crate) async fn write_one(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
         self.begin(call, role, Mode::WriteStatement).await
+    }
+
+    /// Measures a call that takes part in transactions of others.
+    pub(crate) async fn measure<T>(
+        &self,
+        call: &'static str,
+        role: Role,
+        work: impl Future<Output = Result<T, IndexError>>,
+    ) -> Result<T, IndexError> {
+        Call::new(self.clone(), call, role, Mode::Write).run(work).await
     }
 
     async fn begin(&self, call: &'static str, role: Role, mode: Mode) -> Result<Tx, IndexError> {

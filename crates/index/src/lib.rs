@@ -7,7 +7,7 @@
 //! Every method of the request path takes the tenant first and sees only that
 //! tenant. Only the operator and the jobs use parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`],
-//! [`AccessTimes`], [`BlobDeletions`], [`UpkeepIndex`], [`ExpiryIndex`], [`RetentionIndex`] and
+//! [`AccessTimes`], [`BlobDeletions`], [`UpkeepIndex`], [`UnusedMemories`], [`RetentionIndex`] and
 //! [`SearchUpkeepIndex`].
 
 mod access_times;
@@ -28,6 +28,7 @@ mod keys;
 mod last_used;
 mod listing;
 mod measured;
+mod memories;
 pub mod migrations;
 mod model;
 mod numbers;
@@ -51,9 +52,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{ContentHash, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_telemetry::Metrics;
-use uuid::Uuid;
 
 pub use access_times::AccessTimes;
 pub use audit::AuditLog;
@@ -70,11 +70,12 @@ pub use erasure::{
 };
 pub use error::IndexError;
 pub use expiry::{
-    AccessFlush, Expiration, ExpiryIndex, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
+    AccessFlush, Expiration, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR, UnusedMemories,
 };
 pub use job_runs::{FAILED_RUN_RESTS, JobRuns};
 pub use keys::{ApiKeys, REVOKED_KEYS_COUNT_FOR};
 use measured::MeasuredIndex;
+pub use memories::Memories;
 pub use model::{
     AccessRow, ApiKey, AuditAction, AuditEntry, AuditListing, AuditObject, AuditPlace, Audited, Auditor,
     Claim, Credential, DeletionReason, DeletionState, Depth, Directory, DueDeletion, Entry, Expiry,
@@ -103,101 +104,6 @@ pub use tenant_deletions::TenantDeletions;
 pub use tenants::Tenants;
 pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
 pub use usage::{StoreUsage, Usage, UsedMemory};
-
-/// Memories of one store: reading heads, and the one way to change them.
-#[async_trait]
-pub trait MemoryIndex: Send + Sync {
-    /// Finds what stands at a path, in one query; `None`: no such store.
-    ///
-    /// `path` is `None` for the root. For a directory, at most `max_entries`
-    /// of its listing come along, two levels deep in display order, and their
-    /// total; with 0 neither entries nor total are looked up.
-    async fn head(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        path: Option<&MemoryPath>,
-        max_entries: u64,
-    ) -> Result<Option<Lookup>, IndexError>;
-
-    /// What is directly in a store's root, hidden ones left out, in display order;
-    /// `None`: no such store.
-    ///
-    /// At most `max_entries` come along; `total_entries` counts them all.
-    async fn root(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        max_entries: u64,
-    ) -> Result<Option<Directory>, IndexError>;
-
-    /// Every live memory below a directory, in path order.
-    async fn heads_below(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        directory: &DirPath,
-    ) -> Result<Vec<Head>, IndexError>;
-
-    /// Makes all changes of `commit` or none, in one transaction.
-    ///
-    /// Checks, in this order and under the store's lock: the store, a replay,
-    /// archiving, that every head is the one that was read, that new paths are
-    /// free, the limits, the store's grant of bytes, and that no blob named has
-    /// been condemned. A [`CommitOutcome::Refused`] has changed nothing.
-    ///
-    /// # Errors
-    /// After [`IndexError::OutcomeUnknown`] and [`IndexError::DiskFailed`] the commit
-    /// may or may not have landed.
-    async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError>;
-
-    /// Asks other replicas to let this one's next edit of a memory go first.
-    ///
-    /// Answers whether it was granted. It is a hint that ends at `until`; the
-    /// compare-and-set of the commit alone keeps edits from being lost.
-    async fn claim_edit(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        memory_id: MemoryId,
-        replica: Uuid,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> Result<bool, IndexError>;
-
-    /// What an idempotent call recorded, if it was made after `since`.
-    async fn replayed(
-        &self,
-        tenant_id: TenantId,
-        scope_sha256: &[u8; 32],
-        since: Timestamp,
-    ) -> Result<Option<Replayed>, IndexError>;
-
-    /// Finds a memory by its id, in one query; `None`: no such store.
-    async fn memory(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        memory_id: MemoryId,
-    ) -> Result<Option<FoundMemory>, IndexError>;
-
-    /// Lists memories in byte order of their paths; `None`: no such store.
-    ///
-    /// Reads about as many rows as it answers with, however many memories lie
-    /// below the directory.
-    async fn list_memories(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        listing: &MemoryListing,
-    ) -> Result<Option<MemoryPage>, IndexError>;
-
-    /// Sets a memory's pin, if its head is the one that was read.
-    ///
-    /// Checks the store, a replay, archiving and the head, under the store's
-    /// lock, in this order.
-    async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError>;
-}
 
 /// The history of one store.
 #[async_trait]
@@ -369,6 +275,8 @@ pub struct Index {
     pub credentials: Credentials,
     /// Leases and records of scheduled jobs.
     pub job_runs: JobRuns,
+    /// Memories.
+    pub memories: Memories,
     /// Replicas of the server.
     pub replicas: Replicas,
     /// Secrets of the server itself.
@@ -379,6 +287,8 @@ pub struct Index {
     pub tenant_deletions: TenantDeletions,
     /// Tenants, for the operator.
     pub tenants: Tenants,
+    /// Memories that expire because they are unused.
+    pub unused: UnusedMemories,
     /// How stores are used.
     pub usage: Usage,
     database: Database,
@@ -408,11 +318,13 @@ impl Index {
             blob_deletions: BlobDeletions::new(database.clone()),
             credentials: Credentials::new(database.clone()),
             job_runs: JobRuns::new(database.clone()),
+            memories: Memories::new(database.clone()),
             replicas: Replicas::new(database.clone()),
             secrets: ServerSecrets::new(database.clone()),
             sessions: Sessions::new(database.clone()),
             tenant_deletions: TenantDeletions::new(database.clone()),
             tenants: Tenants::new(database.clone()),
+            unused: UnusedMemories::new(database.clone()),
             usage: Usage::new(database.clone()),
             database,
             methods,
@@ -456,13 +368,11 @@ impl Deref for Index {
 /// Methods that each database still implements by itself.
 #[async_trait]
 pub trait IndexMethods:
-    MemoryIndex
-    + VersionIndex
+    VersionIndex
     + PurgeIndex
     + ErasureIndex
     + StoreIndex
     + UpkeepIndex
-    + ExpiryIndex
     + RetentionIndex
     + SearchIndex
     + SearchUpkeepIndex

@@ -7,24 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use keepsake_core::{
-    BlobKey, ContentHash, DirPath, ErasureId, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId,
-};
+use keepsake_core::{BlobKey, ContentHash, ErasureId, MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_telemetry::{Metrics, Outcome};
 use tracing::Instrument;
-use uuid::Uuid;
 
 use crate::database::{DiskState, Effect, outcome_of};
-use crate::{
-    AccessFlush, Audited, CallKey, Commit, CommitOutcome, Directory, ErasedBlobs, Erasure, ErasureCreation,
-    ErasureIndex, ErasureListing, Expiration, ExpiryIndex, FoundMemory, FoundVersion, Grant, Head, History,
-    Idempotency, IdleStore, IdleStores, IndexError, IndexMethods, Life, Lookup, MemoryIndex, MemoryListing,
-    MemoryPage, MemoryPlace, NamedBlob, NewErasure, NewStore, Pin, PinOutcome, Prunable, PrunedCalls,
-    PurgeIndex, Redaction, RedactionOutcome, Replayed, RetentionIndex, RowsErased, SearchChanges,
-    SearchIndex, SearchRow, SearchSince, SearchUpkeepIndex, Store, StoreChange, StoreCount, StoreCreation,
-    StoreIndex, StoreListing, StorePurge, StoreUpdate, TenantCount, UnindexedPage, UpkeepIndex, Version,
-    VersionBatch, VersionIndex, VersionListing, VersionPage, VersionsTaken,
-};
+#[expect(clippy::wildcard_imports, reason = "the file goes away with its traits")]
+use crate::*;
 
 /// Measures every call and passes it to the inner index.
 #[derive(Debug)]
@@ -83,23 +72,6 @@ macro_rules! measured {
 #[macro_export]
 macro_rules! for_each_index_trait {
     ($implement:ident) => {
-$implement! {
-    MemoryIndex:
-    read head(
-        tenant_id: TenantId, store_id: StoreId, path: Option<&MemoryPath>, max_entries: u64
-    ) -> Option<Lookup>;
-    read root(tenant_id: TenantId, store_id: StoreId, max_entries: u64) -> Option<Directory>;
-    read heads_below(tenant_id: TenantId, store_id: StoreId, directory: &DirPath) -> Vec<Head>;
-    write commit(tenant_id: TenantId, commit: &Commit) -> CommitOutcome;
-    write claim_edit(
-        tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId, replica: Uuid, now: Timestamp, until: Timestamp
-    ) -> bool;
-    read replayed(tenant_id: TenantId, scope_sha256: &[u8; 32], since: Timestamp) -> Option<Replayed>;
-    read memory(tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId) -> Option<FoundMemory>;
-    read list_memories(tenant_id: TenantId, store_id: StoreId, listing: &MemoryListing) -> Option<MemoryPage>;
-    write pin(tenant_id: TenantId, pin: &Pin) -> PinOutcome;
-}
-
 $implement! {
     VersionIndex:
     read version_at(tenant_id: TenantId, store_id: StoreId, seq: i64) -> Option<Version>;
@@ -181,16 +153,6 @@ $implement! {
     write recount_tenant(tenant_id: TenantId, mends: bool) -> Option<TenantCount>;
     write prune_calls(after: Option<&CallKey>, before: Timestamp, limit: u32, is_dry: bool) -> PrunedCalls;
     write prune(what: Prunable, before: Timestamp, limit: u32, is_dry: bool) -> u64;
-}
-
-$implement! {
-    ExpiryIndex:
-    read access_flush(now: Timestamp) -> AccessFlush;
-    read idle_stores(wanted: &IdleStores) -> Vec<IdleStore>;
-    read lives(tenant_id: TenantId, store_id: StoreId, after: Option<MemoryId>, limit: u32) -> Vec<Life>;
-    read last_session_use(tenant_id: TenantId, store_id: StoreId) -> Option<Timestamp>;
-    write expire(tenant_id: TenantId, expiration: &Expiration) -> u64;
-    write set_idle_since(tenant_id: TenantId, store_id: StoreId, idle_since: Timestamp) -> ();
 }
 
 $implement! {

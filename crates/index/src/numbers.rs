@@ -1,7 +1,9 @@
-//! Conversions between the signed integers of the databases and the unsigned ones
-//! of the domain.
+//! Conversions between the values of rows and those of the domain.
 
+use keepsake_core::ContentHash;
 use uuid::Uuid;
+
+use crate::IndexError;
 
 /// Converts a count or size from a row, which is never negative.
 pub(crate) fn unsigned(number: i64) -> u64 {
@@ -16,4 +18,13 @@ pub(crate) fn signed(number: u64) -> i64 {
 /// An id as JSON parameters contain it: SQLite reads it with `unhex`.
 pub(crate) fn hex(uuid: Uuid) -> String {
     uuid.simple().to_string()
+}
+
+/// Reads a SHA-256 from a row of `table`.
+pub(crate) fn hash_of(bytes: &[u8], table: &'static str) -> Result<ContentHash, IndexError> {
+    let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| IndexError::Corrupt {
+        table,
+        what: "a hash that is not 32 bytes",
+    })?;
+    Ok(bytes.into())
 }

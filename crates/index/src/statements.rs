@@ -4,7 +4,6 @@
 //! an equality, SQLite replaces the column by the parameter everywhere, and then no
 //! longer recognises the condition of the partial index.
 
-pub(crate) mod expiry;
 pub(crate) mod operator;
 pub(crate) mod retention;
 pub(crate) mod search;

@@ -58,7 +58,7 @@ impl Job for ExpireUnused {
         // Writes its own reads first, so that a single process need not wait.
         engine.flush_access().await?;
         let now = engine.now();
-        let flush = engine.0.index.access_flush(now).await?;
+        let flush = engine.0.index.unused.access_flush(now).await?;
         let mut run = Run {
             engine,
             lease,
@@ -129,7 +129,7 @@ impl Run<'_> {
                 until: self.until,
                 limit: STORES,
             };
-            let stores = self.engine.0.index.idle_stores(&wanted).await?;
+            let stores = self.engine.0.index.unused.idle_stores(&wanted).await?;
             let Some(last) = stores.last() else {
                 return Ok(true);
             };
@@ -159,7 +159,10 @@ impl Run<'_> {
     /// Expires the unused memories of one store; `false`: the run must stop.
     async fn one(&mut self, store: IdleStore) -> Result<bool, EngineError> {
         let index = &self.engine.0.index;
-        let used_at = index.last_session_use(store.tenant_id, store.store_id).await?;
+        let used_at = index
+            .unused
+            .last_session_use(store.tenant_id, store.store_id)
+            .await?;
         if used_at.is_some_and(|used_at| used_at.plus(SESSION_KEEPS_FOR) > self.until) {
             // The session may read its own copies of the memories, which is not
             // recorded.
@@ -169,7 +172,10 @@ impl Run<'_> {
         let mut idle_since = self.engine.now().minus(CLOCKS_AGREE_WITHIN);
         let mut after = None;
         loop {
-            let lives = index.lives(store.tenant_id, store.store_id, after, LIVES).await?;
+            let lives = index
+                .unused
+                .lives(store.tenant_id, store.store_id, after, LIVES)
+                .await?;
             let Some(last) = lives.last() else {
                 break;
             };
@@ -193,6 +199,7 @@ impl Run<'_> {
         }
         if !self.lease.dry_run() {
             index
+                .unused
                 .set_idle_since(store.tenant_id, store.store_id, idle_since)
                 .await?;
         }
@@ -214,6 +221,6 @@ impl Run<'_> {
             now,
             replica: engine.0.replica,
         };
-        Ok(engine.0.index.expire(store.tenant_id, &expiration).await?)
+        Ok(engine.0.index.unused.expire(store.tenant_id, &expiration).await?)
     }
 }

@@ -287,6 +287,7 @@ impl Writer<'_> {
             .engine
             .0
             .index
+            .memories
             .head(tenant_id, self.store_id, Some(path), 0)
             .await?;
         let lookup = lookup.ok_or(EngineError::StoreNotFound)?;

@@ -121,7 +121,14 @@ impl<'a> Writer<'a> {
             now: self.engine.now(),
         };
         self.principal.require_writable(self.store_id)?;
-        match self.engine.0.index.pin(self.principal.tenant_id, &pin).await? {
+        match self
+            .engine
+            .0
+            .index
+            .memories
+            .pin(self.principal.tenant_id, &pin)
+            .await?
+        {
             PinOutcome::Done { is_pinned } => {
                 let memory = Memory { is_pinned, ..memory };
                 Ok(Try::Done(seen, Box::new(memory)))
@@ -242,7 +249,8 @@ impl<'a> Writer<'a> {
             .engine
             .0
             .index
-            .list_memories(tenant_id, self.store_id, &listing)
+            .memories
+            .list(tenant_id, self.store_id, &listing)
             .await?;
         let first = page.and_then(|page| page.items.into_iter().next());
         let (conflicting_memory_id, conflicting_path) = match first {

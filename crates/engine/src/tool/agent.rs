@@ -241,7 +241,7 @@ impl Engine {
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let found = self.0.index.list_memories(tenant_id, store_id, &listing).await?;
+        let found = self.0.index.memories.list(tenant_id, store_id, &listing).await?;
         let items = found.ok_or(EngineError::StoreNotFound)?.items;
         if items.is_empty() && is_first && path.memory().is_some() {
             return Err(self.why_nothing_is_below(principal, store_id, path).await?.into());
@@ -268,7 +268,12 @@ impl Engine {
         path: &ToolPath,
     ) -> Result<ToolError, EngineError> {
         let tenant_id = principal.tenant_id;
-        let lookup = self.0.index.head(tenant_id, store_id, path.memory(), 0).await?;
+        let lookup = self
+            .0
+            .index
+            .memories
+            .head(tenant_id, store_id, path.memory(), 0)
+            .await?;
         Ok(match lookup.ok_or(EngineError::StoreNotFound)?.target {
             Target::Memory(_) => ToolError::IsFile {
                 path: path.display().to_owned(),

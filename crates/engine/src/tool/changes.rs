@@ -321,6 +321,7 @@ impl Call<'_> {
             .engine
             .0
             .index
+            .memories
             .head(self.principal.tenant_id, self.store_id, path, 0)
             .await?;
         lookup.ok_or(EngineError::StoreNotFound)
@@ -331,6 +332,7 @@ impl Call<'_> {
             .engine
             .0
             .index
+            .memories
             .heads_below(self.principal.tenant_id, self.store_id, &path.dir())
             .await?)
     }

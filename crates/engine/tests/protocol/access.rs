@@ -15,7 +15,8 @@ async fn last_read_at(bed: &Bed, memory: &ShownMemory) -> Option<Timestamp> {
     let (tenant_id, memory_id) = (bed.principal.tenant_id, memory.memory.head.memory_id);
     let found = bed
         .index
-        .memory(tenant_id, bed.store_id, memory_id)
+        .memories
+        .find(tenant_id, bed.store_id, memory_id)
         .await
         .unwrap();
     match found.unwrap().target {
@@ -37,7 +38,7 @@ async fn reads_of_a_failed_flush_are_written_by_the_next() {
     // The heartbeat does not claim reads that are not written.
     bed.clock.advance(Duration::from_secs(5));
     bed.read(&second, View::Full).await;
-    let flush = bed.index.access_flush(bed.clock.now()).await.unwrap();
+    let flush = bed.index.unused.access_flush(bed.clock.now()).await.unwrap();
     assert!(
         flush.through.is_some_and(|through| through < read_at),
         "{flush:?}"

@@ -459,7 +459,8 @@ async fn expiry_is_told_but_nothing_expires(bed: Bed) {
     bed.clock.advance(day * 10);
     let found = bed
         .index
-        .memory(bed.principal.tenant_id, store.store_id, memory_id)
+        .memories
+        .find(bed.principal.tenant_id, store.store_id, memory_id)
         .await
         .unwrap()
         .unwrap();

@@ -203,6 +203,7 @@ impl Bed {
         let path = MemoryPath::parse(path).unwrap();
         let found = self
             .index
+            .memories
             .head(self.principal.tenant_id, self.store_id, Some(&path), 0)
             .await
             .unwrap();

@@ -99,7 +99,8 @@ async fn lives(bed: &Bed, memory: &ShownMemory) -> bool {
     let (tenant_id, memory_id) = (bed.principal.tenant_id, memory.memory.head.memory_id);
     let found = bed
         .index
-        .memory(tenant_id, bed.store_id, memory_id)
+        .memories
+        .find(tenant_id, bed.store_id, memory_id)
         .await
         .unwrap();
     matches!(found.unwrap().target, MemoryTarget::Live(_))
@@ -291,7 +292,8 @@ async fn read_in_the_last_tenth_of_a_life_is_written_at_once(bed: Bed) {
         let (tenant_id, memory_id) = (bed.principal.tenant_id, memory.memory.head.memory_id);
         let found = bed
             .index
-            .memory(tenant_id, bed.store_id, memory_id)
+            .memories
+            .find(tenant_id, bed.store_id, memory_id)
             .await
             .unwrap();
         match found.unwrap().target {

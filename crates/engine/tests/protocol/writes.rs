@@ -37,6 +37,7 @@ async fn blob_is_there_before_the_row_that_names_it(bed: Bed) {
         async move {
             let path = MemoryPath::parse("/a.txt").unwrap();
             let found = index
+                .memories
                 .head(tenant_id, store_id, Some(&path), 0)
                 .await
                 .unwrap()
@@ -212,6 +213,7 @@ pub(crate) async fn move_head(
 
     let path = MemoryPath::parse("/a.txt").unwrap();
     let found = index
+        .memories
         .head(tenant_id, store_id, Some(&path), 0)
         .await
         .unwrap()
@@ -255,7 +257,7 @@ pub(crate) async fn move_head(
             revives: None,
         }],
     };
-    let outcome = index.commit(tenant_id, &commit).await.unwrap();
+    let outcome = index.memories.commit(tenant_id, &commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");
 }
 
@@ -469,7 +471,12 @@ async fn no_connection_is_held_across_a_blob_call() {
     let look = move |_: &_| {
         let (index, looks) = (index.clone(), Arc::clone(&counted));
         async move {
-            index.head(tenant_id, store_id, None, 0).await.unwrap().unwrap();
+            index
+                .memories
+                .head(tenant_id, store_id, None, 0)
+                .await
+                .unwrap()
+                .unwrap();
             looks.fetch_add(1, Ordering::SeqCst);
             Ok(())
         }

@@ -115,16 +115,7 @@ impl Tx {
     /// A statement in which `column IN_IDS($n)` compares with the ids that
     /// [`Query::bind_ids`] binds to `$n`.
     pub(crate) fn query_with_ids(&mut self, sql: &str) -> Query<'_> {
-        let mut parts = sql.split("IN_IDS(");
-        let mut text = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            let (parameter, rest) = part.split_once(')').unwrap_or((part, ""));
-            if self.is_postgres() {
-                text.extend(["= ANY(", parameter, "::uuid[])", rest]);
-            } else {
-                text.extend(["IN (SELECT unhex(value) FROM json_each(", parameter, "))", rest]);
-            }
-        }
+        let text = with_ids(sql, self.is_postgres());
         self.query(AssertSqlSafe(text))
     }
 
@@ -186,6 +177,21 @@ impl Tx {
         };
         sent.map_err(|error| self.call.note(error))
     }
+}
+
+/// The text for one of the databases of a statement with `IN_IDS($n)`.
+pub(crate) fn with_ids(sql: &str, is_postgres: bool) -> String {
+    let mut parts = sql.split("IN_IDS(");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (parameter, rest) = part.split_once(')').unwrap_or((part, ""));
+        if is_postgres {
+            text.extend(["= ANY(", parameter, "::uuid[])", rest]);
+        } else {
+            text.extend(["IN (SELECT unhex(value) FROM json_each(", parameter, "))", rest]);
+        }
+    }
+    text
 }
 
 impl Connection {
@@ -287,6 +293,16 @@ impl Query<'_> {
         let bound = match &mut self.statement {
             Statement::Postgres(_, arguments) => arguments.add(value),
             Statement::Sqlite(_, arguments) => arguments.add(value),
+        };
+        self.failure = self.failure.or(bound.err());
+        self
+    }
+
+    /// Binds an array, in a statement for Postgres alone.
+    pub(crate) fn bind_array<'q>(mut self, values: impl Encode<'q, Postgres> + Type<Postgres>) -> Self {
+        let bound = match &mut self.statement {
+            Statement::Postgres(_, arguments) => arguments.add(values),
+            Statement::Sqlite(..) => Err("SQLite has no arrays".into()),
         };
         self.failure = self.failure.or(bound.err());
         self

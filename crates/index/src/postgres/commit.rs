@@ -1,20 +1,48 @@
-//! Commits of any changes: one call of the function `commit_changes`, which also
-//! returns the reason of a refusal.
+//! Commits: one call of the function `put_content` for the most frequent kind, else of
+//! `commit_changes`, which also returns the reason of a refusal.
 
-use async_trait::async_trait;
-use keepsake_core::{DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp};
-use sqlx::postgres::PgRow;
-use sqlx::{PgExecutor, Row};
+use keepsake_core::{Actor, DirPath, MemoryId, SensitiveDataPolicy, TenantId, Timestamp};
 use uuid::Uuid;
 
-use super::PostgresIndex;
-use super::memories::expiry_of;
-use crate::commit::{Commit, CommitOutcome, CommitPlan, Refusal};
-use crate::model::{
-    Directory, FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed,
-};
-use crate::numbers::unsigned;
-use crate::{IndexError, MemoryIndex};
+use crate::IndexError;
+use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, HeadChange, Refusal};
+use crate::database::{Database, Query, Role, Tx};
+use crate::memories::ExpiryRow;
+use crate::numbers::{signed, unsigned};
+
+const COMMIT_CHANGES: &str = "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, \
+    period_set_at FROM commit_changes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
+    $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, \
+    $40, $41)";
+
+/// The function is called in a subquery, because Postgres would buffer the result of a
+/// function in `FROM`.
+const PUT_CONTENT: &str = "SELECT made[1] AS seq, made[2] AS purge_epoch, made[3] AS made_at, \
+    made[4] AS expires_unused_after, made[5] AS period_set_at FROM (SELECT put_content($1, $2, $3, $4, $5, $6, $7, \
+    $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29) \
+    AS made) put";
+
+#[derive(sqlx::FromRow)]
+struct OutcomeRow {
+    outcome: String,
+    seq: Option<i64>,
+    object_id: Option<Uuid>,
+    path: Option<String>,
+    measured: Option<i64>,
+    made_at: Option<i64>,
+    #[sqlx(flatten)]
+    expiry: ExpiryRow,
+}
+
+/// All columns are NULL when nothing was written.
+#[derive(sqlx::FromRow)]
+struct PutRow {
+    seq: Option<i64>,
+    purge_epoch: Option<i64>,
+    made_at: Option<i64>,
+    #[sqlx(flatten)]
+    expiry: ExpiryRow,
+}
 
 /// The changes of a commit, as one array per column.
 #[derive(Default)]
@@ -105,204 +133,195 @@ impl<'a> DirectoryColumns<'a> {
     }
 }
 
+/// Executes a commit.
+pub(crate) async fn commit(
+    database: &Database,
+    tenant_id: TenantId,
+    commit: &Commit,
+) -> Result<CommitOutcome, IndexError> {
+    let mut tx = database.write_one("commit", Role::Tenant(tenant_id)).await?;
+    if let Some((change, after)) = put_of(commit)
+        && let Some(made) = put(&mut tx, tenant_id, commit, change, after).await?
+    {
+        return Ok(made);
+    }
+    commit_changes(&mut tx, tenant_id, commit).await
+}
+
 /// Executes a commit, by itself or as a part of a transaction.
-pub(super) async fn commit_on(
-    executor: impl PgExecutor<'_>,
+pub(crate) async fn commit_changes(
+    tx: &mut Tx,
     tenant_id: TenantId,
     commit: &Commit,
 ) -> Result<CommitOutcome, IndexError> {
     let plan = CommitPlan::of(&commit.changes);
     let changes = ChangeColumns::of(commit);
     let directories = DirectoryColumns::of(&plan);
+    let guard = commit.guard.as_ref();
+    let row: OutcomeRow = bind_shared(tx.query(COMMIT_CHANGES), tenant_id, commit)
+        .bind(commit.idempotency.map(|call| call.since.as_micros()))
+        .bind(guard.map(|guard| guard.directory.as_str()))
+        .bind(guard.map(|guard| signed(guard.files)))
+        .bind(commit.purge_epoch)
+        .bind(commit.policy.map(SensitiveDataPolicy::name))
+        .bind(plan.count_delta)
+        .bind(plan.byte_delta)
+        .bind(plan.directories_may_go)
+        .bind_array(changes.op)
+        .bind_array(changes.memory)
+        .bind_array(changes.expect)
+        .bind_array(changes.version)
+        .bind_array(changes.path)
+        .bind_array(changes.parent)
+        .bind_array(changes.name)
+        .bind_array(changes.blob)
+        .bind_array(changes.size)
+        .bind_array(changes.sha256)
+        .bind_array(changes.first_line)
+        .bind_array(changes.is_pinned)
+        .bind_array(changes.analyser)
+        .bind_array(changes.length)
+        .bind_array(changes.terms)
+        .bind_array(&plan.taken_paths)
+        .bind_array(&plan.ancestor_files)
+        .bind_array(directories.path)
+        .bind_array(directories.parent)
+        .bind_array(directories.name)
+        .bind_array(directories.files)
+        .bind_array(directories.size_bytes)
+        .bind_array(directories.children)
+        .one()
+        .await?;
+    row.into_outcome()
+}
+
+/// Binds the parameters with which both functions begin.
+fn bind_shared<'t>(query: Query<'t>, tenant_id: TenantId, commit: &Commit) -> Query<'t> {
     let idempotency = commit.idempotency.as_ref();
-    let row = sqlx::query(
-        "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, period_set_at \
-         FROM commit_changes($1, $2, $3, $4, $5, $6, $7, $8, \
-         $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, \
-         $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41)",
-    )
-    .bind(tenant_id.uuid())
-    .bind(commit.store_id.uuid())
-    .bind(commit.now.as_micros())
-    .bind(commit.actor.as_ref().map(keepsake_core::Actor::kind))
-    .bind(commit.actor.as_ref().map(keepsake_core::Actor::id))
-    .bind(commit.replica)
-    .bind(i64::try_from(commit.memory_limit).unwrap_or(i64::MAX))
-    .bind(i64::try_from(commit.byte_limit).unwrap_or(i64::MAX))
-    .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
-    .bind(idempotency.map(|call| call.request_sha256.as_slice()))
-    .bind(idempotency.map(|call| call.since.as_micros()))
-    .bind(commit.guard.as_ref().map(|guard| guard.directory.as_str()))
-    .bind(
-        commit
-            .guard
-            .as_ref()
-            .and_then(|guard| i64::try_from(guard.files).ok()),
-    )
-    .bind(commit.purge_epoch)
-    .bind(commit.policy.map(SensitiveDataPolicy::name))
-    .bind(plan.count_delta)
-    .bind(plan.byte_delta)
-    .bind(plan.directories_may_go)
-    .bind(changes.op)
-    .bind(changes.memory)
-    .bind(changes.expect)
-    .bind(changes.version)
-    .bind(changes.path)
-    .bind(changes.parent)
-    .bind(changes.name)
-    .bind(changes.blob)
-    .bind(changes.size)
-    .bind(changes.sha256)
-    .bind(changes.first_line)
-    .bind(changes.is_pinned)
-    .bind(changes.analyser)
-    .bind(changes.length)
-    .bind(changes.terms)
-    .bind(&plan.taken_paths)
-    .bind(&plan.ancestor_files)
-    .bind(directories.path)
-    .bind(directories.parent)
-    .bind(directories.name)
-    .bind(directories.files)
-    .bind(directories.size_bytes)
-    .bind(directories.children)
-    .fetch_one(executor)
-    .await?;
-    outcome_of(&row)
+    query
+        .bind(tenant_id.uuid())
+        .bind(commit.store_id.uuid())
+        .bind(commit.now.as_micros())
+        .bind(commit.actor.as_ref().map(Actor::kind))
+        .bind(commit.actor.as_ref().map(Actor::id))
+        .bind(commit.replica)
+        .bind(signed(commit.memory_limit))
+        .bind(signed(commit.byte_limit))
+        .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
+        .bind(idempotency.map(|call| call.request_sha256.as_slice()))
 }
 
-/// Reads the outcome of a commit from the function's result.
-fn outcome_of(row: &PgRow) -> Result<CommitOutcome, IndexError> {
-    let path = || row.try_get::<String, _>(3);
-    let memory_id = || row.try_get(2).map(MemoryId::from_uuid);
-    let measured = || row.try_get(4).map(unsigned);
-    let refusal = match row.try_get::<&str, _>(0)? {
-        "committed" => {
-            return Ok(CommitOutcome::Committed {
-                seq: row.try_get(1)?,
-                purge_epoch: row.try_get(4)?,
-                at: row.try_get(5).map(Timestamp::from_micros)?,
-                expiry: expiry_of(row, 6)?,
-            });
-        }
-        "replayed" => return Ok(CommitOutcome::Replayed { seq: row.try_get(1)? }),
-        "key_reused" => return Ok(CommitOutcome::KeyReused),
-        "no_store" => Refusal::NoStore,
-        "archived" => Refusal::Archived,
-        "stale" => Refusal::Stale,
-        "taken" => Refusal::PathTaken {
-            path: path()?,
-            memory_id: memory_id()?,
-        },
-        "directory" => Refusal::PathIsDirectory { path: path()? },
-        "parent_is_file" => Refusal::ParentIsFile {
-            path: path()?,
-            memory_id: memory_id()?,
-        },
-        "too_many" => Refusal::TooManyMemories { count: measured()? },
-        "store_full" => Refusal::StoreFull {
-            size_bytes: measured()?,
-        },
-        "needs_grant" => Refusal::NeedsGrant {
-            size_bytes: measured()?,
-        },
-        "condemned" => Refusal::BlobCondemned,
-        _ => {
-            return Err(IndexError::Corrupt {
-                table: "commit_changes",
-                what: "unknown outcome",
-            });
-        }
+impl OutcomeRow {
+    fn into_outcome(self) -> Result<CommitOutcome, IndexError> {
+        const INCOMPLETE: IndexError = IndexError::Corrupt {
+            table: "commit_changes",
+            what: "an outcome without its values",
+        };
+        let seq = self.seq.ok_or(INCOMPLETE);
+        let path = self.path.ok_or(INCOMPLETE);
+        let memory_id = self.object_id.map(MemoryId::from_uuid).ok_or(INCOMPLETE);
+        let measured = self.measured.ok_or(INCOMPLETE);
+        let refusal = match self.outcome.as_str() {
+            "committed" => {
+                return Ok(CommitOutcome::Committed {
+                    seq: seq?,
+                    purge_epoch: measured?,
+                    at: Timestamp::from_micros(self.made_at.ok_or(INCOMPLETE)?),
+                    expiry: self.expiry.expiry(),
+                });
+            }
+            "replayed" => return Ok(CommitOutcome::Replayed { seq: seq? }),
+            "key_reused" => return Ok(CommitOutcome::KeyReused),
+            "no_store" => Refusal::NoStore,
+            "archived" => Refusal::Archived,
+            "stale" => Refusal::Stale,
+            "taken" => Refusal::PathTaken {
+                path: path?,
+                memory_id: memory_id?,
+            },
+            "directory" => Refusal::PathIsDirectory { path: path? },
+            "parent_is_file" => Refusal::ParentIsFile {
+                path: path?,
+                memory_id: memory_id?,
+            },
+            "too_many" => Refusal::TooManyMemories {
+                count: unsigned(measured?),
+            },
+            "store_full" => Refusal::StoreFull {
+                size_bytes: unsigned(measured?),
+            },
+            "needs_grant" => Refusal::NeedsGrant {
+                size_bytes: unsigned(measured?),
+            },
+            "condemned" => Refusal::BlobCondemned,
+            _ => {
+                return Err(IndexError::Corrupt {
+                    table: "commit_changes",
+                    what: "unknown outcome",
+                });
+            }
+        };
+        Ok(CommitOutcome::Refused(refusal))
+    }
+}
+
+/// The change of a commit that only writes new content at one path, for a new
+/// memory or for one that keeps its path.
+fn put_of(commit: &Commit) -> Option<(&Change, &HeadChange)> {
+    let [change] = commit.changes.as_slice() else {
+        return None;
     };
-    Ok(CommitOutcome::Refused(refusal))
+    let after = change.after.as_ref()?;
+    let is_new_content = after.blob_id == change.version_id;
+    let before = change.before.as_ref();
+    let moves = before.is_some_and(|before| before.path != after.path);
+    let is_more = commit.guard.is_some() || commit.purge_epoch.is_some() || change.revives.is_some();
+    (is_new_content && !moves && !is_more).then_some((change, after))
 }
 
-#[async_trait]
-impl MemoryIndex for PostgresIndex {
-    async fn head(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        path: Option<&MemoryPath>,
-        max_entries: u64,
-    ) -> Result<Option<Lookup>, IndexError> {
-        self.read_head(tenant_id, store_id, path, max_entries).await
-    }
-
-    async fn root(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        max_entries: u64,
-    ) -> Result<Option<Directory>, IndexError> {
-        self.read_root(tenant_id, store_id, max_entries).await
-    }
-
-    async fn heads_below(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        directory: &DirPath,
-    ) -> Result<Vec<Head>, IndexError> {
-        self.read_heads_below(tenant_id, store_id, directory).await
-    }
-
-    async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError> {
-        if let Some(made) = self.put(tenant_id, commit).await? {
-            return Ok(made);
-        }
-        commit_on(&self.app, tenant_id, commit).await
-    }
-
-    async fn claim_edit(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        memory_id: MemoryId,
-        replica: Uuid,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> Result<bool, IndexError> {
-        Ok(sqlx::query_scalar("SELECT claim_edit($1, $2, $3, $4, $5, $6)")
-            .bind(tenant_id.uuid())
-            .bind(store_id.uuid())
-            .bind(memory_id.uuid())
-            .bind(replica)
-            .bind(now.as_micros())
-            .bind(until.as_micros())
-            .fetch_one(&self.app)
-            .await?)
-    }
-
-    async fn replayed(
-        &self,
-        tenant_id: TenantId,
-        scope_sha256: &[u8; 32],
-        since: Timestamp,
-    ) -> Result<Option<Replayed>, IndexError> {
-        self.read_replayed(tenant_id, scope_sha256, since).await
-    }
-
-    async fn memory(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        memory_id: MemoryId,
-    ) -> Result<Option<FoundMemory>, IndexError> {
-        self.read_memory(tenant_id, store_id, memory_id).await
-    }
-
-    async fn list_memories(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        listing: &MemoryListing,
-    ) -> Result<Option<MemoryPage>, IndexError> {
-        self.read_list(tenant_id, store_id, listing).await
-    }
-
-    async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
-        self.set_pin(tenant_id, pin).await
-    }
+/// Executes a commit that is only a put. Returns `None` if nothing except the
+/// store's `last_version_at` was written; the general commit must then run, which
+/// also determines the reason of a refusal.
+async fn put(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    commit: &Commit,
+    change: &Change,
+    after: &HeadChange,
+) -> Result<Option<CommitOutcome>, IndexError> {
+    let plan = CommitPlan::of(&commit.changes);
+    let before = change.before.as_ref();
+    let parent = after.path.parent();
+    let visible_children = plan.directories.get(&parent).map(|delta| delta.visible_children);
+    let nearest_first: Vec<&str> = plan.directories.keys().rev().map(DirPath::as_str).collect();
+    let search = after.search.as_ref();
+    let row: PutRow = bind_shared(tx.query(PUT_CONTENT), tenant_id, commit)
+        .bind(commit.policy.map(SensitiveDataPolicy::name))
+        .bind(change.memory_id.uuid())
+        .bind(before.map(|before| before.version_id.uuid()))
+        .bind(before.map(|before| before.seq))
+        .bind(change.version_id.uuid())
+        .bind(after.path.as_str())
+        .bind(parent.as_str())
+        .bind(after.path.name())
+        .bind(signed(after.size_bytes))
+        .bind(after.sha256.as_bytes().as_slice())
+        .bind(after.first_line.as_deref())
+        .bind(after.is_pinned)
+        .bind(search.map(|row| i64::from(row.analyser)))
+        .bind(search.map(|row| i64::from(row.length)))
+        .bind(search.map(|row| row.terms.as_slice()))
+        .bind(plan.count_delta)
+        .bind(plan.byte_delta)
+        .bind(visible_children.unwrap_or_default())
+        .bind_array(nearest_first)
+        .one()
+        .await?;
+    let made = row.seq.zip(row.purge_epoch).zip(row.made_at);
+    Ok(made.map(|((seq, purge_epoch), at)| CommitOutcome::Committed {
+        seq,
+        purge_epoch,
+        at: Timestamp::from_micros(at),
+        expiry: row.expiry.expiry(),
+    }))
 }

@@ -7,13 +7,11 @@
 //! jobs and the operator run as `keepsake_jobs`, which may access all tenants.
 
 mod audit;
-mod commit;
+pub(crate) mod commit;
 mod erasure;
-mod expiry;
-mod memories;
+pub(crate) mod head;
 pub(crate) mod pool;
 mod purge;
-mod put;
 mod reads;
 mod retention;
 mod search;

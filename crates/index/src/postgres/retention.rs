@@ -15,7 +15,7 @@ use crate::erasure::TakenVersion;
 use crate::retention::{
     Archive, Deletion, History, Past, RetentionIndex, VersionBatch, VersionsTaken, take_batch,
 };
-use crate::statements::expiry::COUNT_OUTDATED;
+use crate::statements::retention::COUNT_OUTDATED;
 use crate::statements::retention::{DELETIONS, HISTORIES, PAST};
 
 /// Takes the lock of a store's commits and of the flush of access times; no row for

@@ -10,8 +10,8 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use super::reads::hash_of;
 use crate::IndexError;
+use crate::numbers::hash_of;
 use crate::search::{
     MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchPlace, SearchRow, SearchSince,
     SearchUpkeepIndex, Unindexed, UnindexedPage,

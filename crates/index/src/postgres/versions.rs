@@ -8,9 +8,9 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::PostgresIndex;
-use super::memories::store_state_of;
-use super::reads::hash_of;
+use super::reads::store_state_of;
 use crate::model::{FoundVersion, Operation, StoredContent, Version, VersionListing, VersionPage};
+use crate::numbers::hash_of;
 use crate::numbers::unsigned;
 use crate::{IndexError, VersionIndex};
 

@@ -4,27 +4,19 @@
 //! writes at once. Commits that wait for the connection at the same time share a
 //! transaction, so that one flush of the disk serves them all.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use async_trait::async_trait;
-use keepsake_core::{Actor, DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp};
+use keepsake_core::{Actor, DirPath, MemoryId, StoreId, TenantId, Timestamp};
 use serde_json::{Value, json};
-use sqlx::Row;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::types::Json;
 use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
-use uuid::Uuid;
 
-use super::memories::expiry_of;
-use super::{SqliteIndex, Writer};
+use crate::IndexError;
 use crate::commit::{Change, Commit, CommitOutcome, CommitPlan, Refusal};
+use crate::database::{Database, Role, Tx};
 use crate::directories::Directories;
-use crate::model::{
-    Directory, FoundMemory, Head, Lookup, MemoryListing, MemoryPage, Pin, PinOutcome, Replayed,
-};
-use crate::numbers::{hex, unsigned};
-use crate::{IndexError, MemoryIndex};
+use crate::memories::ExpiryRow;
+use crate::numbers::{hex, signed, unsigned};
 
 /// Maximum number of commits in one transaction, which bounds the wait of each.
 const BATCH: usize = 64;
@@ -34,7 +26,7 @@ const OTHER_REQUEST: i64 = -1;
 
 /// Commits that wait for the write connection.
 #[derive(Debug, Default)]
-pub(super) struct Queue(Mutex<Vec<Waiting>>);
+pub(crate) struct Queue(Mutex<Vec<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -65,26 +57,26 @@ impl Queue {
 /// tables, with lookups by the commit's keys; the other order would read the whole
 /// store.
 const GATE: &str = "SELECT s.seq, s.last_version_at, s.memory_count, s.live_bytes, s.granted_bytes, \
-    s.archived_at IS NOT NULL, \
+    s.archived_at IS NOT NULL AS is_archived, \
     (SELECT coalesce(iif(i.request_sha256 = $11, i.version_seq, NULL), -1) FROM idempotency i \
-        WHERE i.tenant_id = $1 AND i.scope_sha256 = $3 AND i.created_at > $4), \
+        WHERE i.tenant_id = $1 AND i.scope_sha256 = $3 AND i.created_at > $4) AS earlier_seq, \
     EXISTS (SELECT 1 FROM json_each($5) c LEFT JOIN memory m \
         ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = unhex(c.value ->> 0) \
         WHERE c.value ->> 1 IS NOT NULL \
         AND (m.version_id IS NOT unhex(c.value ->> 1) \
-            OR (m.deleted_at IS NOT NULL) <> (c.value ->> 4 = 'created'))), \
+            OR (m.deleted_at IS NOT NULL) <> (c.value ->> 4 = 'created'))) AS head_moved, \
     $6 IS NOT NULL AND NOT EXISTS (SELECT 1 FROM directory d \
-        WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = $6 AND d.files = $7), \
+        WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = $6 AND d.files = $7) AS directory_moved, \
     (SELECT m.path FROM json_each($8) n CROSS JOIN memory m \
-        ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1), \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1) AS taken_path, \
     (SELECT d.path FROM json_each($8) n CROSS JOIN directory d \
-        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value || '/' LIMIT 1), \
+        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value || '/' LIMIT 1) AS directory_path, \
     (SELECT m.path FROM json_each($9) n CROSS JOIN memory m \
-        ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1), \
+        ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = n.value AND m.deleted_at IS NULL LIMIT 1) AS parent_file, \
     EXISTS (SELECT 1 FROM json_each($5) c CROSS JOIN blob_deletion b \
-        ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 2)), \
+        ON b.tenant_id = $1 AND b.store_id = $2 AND b.blob_id = unhex(c.value ->> 2)) AS is_condemned, \
     (SELECT json_group_array(json_array(d.path, d.files)) FROM json_each($10) n CROSS JOIN directory d \
-        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0), \
+        ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.value ->> 0) AS directories, \
     s.purge_epoch, s.expires_unused_after, s.period_set_at, s.policy \
     FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
@@ -137,125 +129,71 @@ const WRITE: &str = "SAVEPOINT one_commit; \
         created_at = excluded.created_at; \
     RELEASE one_commit";
 
-#[async_trait]
-impl MemoryIndex for SqliteIndex {
-    async fn head(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        path: Option<&MemoryPath>,
-        max_entries: u64,
-    ) -> Result<Option<Lookup>, IndexError> {
-        self.read_head(tenant_id, store_id, path, max_entries).await
-    }
+const MEMORY_AT: &str = "SELECT memory_id FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path = $3 AND deleted_at IS NULL";
 
-    async fn root(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        max_entries: u64,
-    ) -> Result<Option<Directory>, IndexError> {
-        self.read_root(tenant_id, store_id, max_entries).await
-    }
+#[derive(sqlx::FromRow)]
+struct GateRow {
+    seq: i64,
+    last_version_at: i64,
+    memory_count: i64,
+    live_bytes: i64,
+    granted_bytes: i64,
+    is_archived: bool,
+    /// The version of the earlier call with the same idempotency key.
+    earlier_seq: Option<i64>,
+    head_moved: bool,
+    directory_moved: bool,
+    taken_path: Option<String>,
+    directory_path: Option<String>,
+    parent_file: Option<String>,
+    is_condemned: bool,
+    /// Existing rows of the changed directories: their paths and numbers of files.
+    directories: Json<Vec<(String, i64)>>,
+    purge_epoch: i64,
+    #[sqlx(flatten)]
+    expiry: ExpiryRow,
+    policy: String,
+}
 
-    async fn heads_below(
+impl Queue {
+    /// Executes a commit, together with others that wait at the same time.
+    pub(crate) async fn commit(
         &self,
+        database: &Database,
         tenant_id: TenantId,
-        store_id: StoreId,
-        directory: &DirPath,
-    ) -> Result<Vec<Head>, IndexError> {
-        self.read_heads_below(tenant_id, store_id, directory).await
-    }
-
-    async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError> {
+        commit: &Commit,
+    ) -> Result<CommitOutcome, IndexError> {
         let (answer, mut outcome) = oneshot::channel();
-        self.waiting.push(Waiting {
+        self.push(Waiting {
             tenant_id,
             commit: commit.clone(),
             answer,
         });
-        let died = || IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed);
-        let mut writer = tokio::select! {
-            biased;
-            outcome = &mut outcome => return outcome.map_err(|_| died())?,
-            writer = self.writer.lock() => writer,
-        };
-        // A batch takes the oldest commits first, and these may be abandoned. Until
-        // this commit has its result, any number of them may be ahead of it in the
-        // queue.
-        loop {
-            match outcome.try_recv() {
-                Ok(outcome) => return outcome,
-                Err(TryRecvError::Closed) => return Err(died()),
-                Err(TryRecvError::Empty) => run_batch(&mut writer, self.waiting.take()).await,
+        let work = async {
+            // A batch takes the oldest commits first, and these may be abandoned. Until
+            // this commit has its result, any number of them may be ahead of it.
+            loop {
+                let begun = tokio::select! {
+                    biased;
+                    outcome = &mut outcome => {
+                        return outcome.unwrap_or(Err(IndexError::OutcomeUnknown(sqlx::Error::WorkerCrashed)));
+                    }
+                    begun = database.write("commit_batch", Role::Shared(None)) => begun,
+                };
+                run_batch(begun, self.take()).await;
             }
-        }
-    }
-
-    async fn claim_edit(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        memory_id: MemoryId,
-        replica: Uuid,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> Result<bool, IndexError> {
-        let mut writer = self.writer.lock().await;
-        let connection = writer.begin().await?;
-        let claimed = sqlx::query(
-            "UPDATE memory SET claimed_by = $4, claimed_until = $6 \
-             WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 \
-             AND (claimed_by IS NULL OR claimed_by = $4 OR claimed_until <= $5)",
-        )
-        .bind(tenant_id.uuid())
-        .bind(store_id.uuid())
-        .bind(memory_id.uuid())
-        .bind(replica)
-        .bind(now.as_micros())
-        .bind(until.as_micros())
-        .execute(connection)
-        .await?;
-        writer.commit().await?;
-        Ok(claimed.rows_affected() > 0)
-    }
-
-    async fn replayed(
-        &self,
-        tenant_id: TenantId,
-        scope_sha256: &[u8; 32],
-        since: Timestamp,
-    ) -> Result<Option<Replayed>, IndexError> {
-        self.read_replayed(tenant_id, scope_sha256, since).await
-    }
-
-    async fn memory(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        memory_id: MemoryId,
-    ) -> Result<Option<FoundMemory>, IndexError> {
-        self.read_memory(tenant_id, store_id, memory_id).await
-    }
-
-    async fn list_memories(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        listing: &MemoryListing,
-    ) -> Result<Option<MemoryPage>, IndexError> {
-        self.read_list(tenant_id, store_id, listing).await
-    }
-
-    async fn pin(&self, tenant_id: TenantId, pin: &Pin) -> Result<PinOutcome, IndexError> {
-        self.set_pin(tenant_id, pin).await
+        };
+        database.measure("commit", Role::Tenant(tenant_id), work).await
     }
 }
 
 /// Executes commits in one transaction and sends each its result.
-async fn run_batch(writer: &mut Writer, batch: Vec<Waiting>) {
+async fn run_batch(begun: Result<Tx, IndexError>, batch: Vec<Waiting>) {
     let mut outcomes = Vec::with_capacity(batch.len());
-    let done = run_all(writer, &batch, &mut outcomes).await;
+    let done = match begun {
+        Ok(tx) => run_all(tx, &batch, &mut outcomes).await,
+        Err(error) => Err(error),
+    };
     if let Err(error) = &done {
         tracing::error!(error = %error, "index.sqlite.commit failed");
     }
@@ -275,13 +213,12 @@ async fn run_batch(writer: &mut Writer, batch: Vec<Waiting>) {
 /// Executes commits in one transaction; after an error, none of them is known to be
 /// committed.
 async fn run_all(
-    writer: &mut Writer,
+    mut tx: Tx,
     batch: &[Waiting],
     outcomes: &mut Vec<Result<CommitOutcome, IndexError>>,
 ) -> Result<(), IndexError> {
-    let connection = writer.begin().await?;
     for waiting in batch {
-        let outcome = run_one(connection, waiting.tenant_id, &waiting.commit).await;
+        let outcome = commit_changes(&mut tx, waiting.tenant_id, &waiting.commit).await;
         if let Err(error @ (IndexError::DiskFull(_) | IndexError::DiskFailed(_))) = outcome {
             // SQLite may have rolled back the whole transaction. The next commit would
             // then run in a transaction without the previous commits.
@@ -289,13 +226,14 @@ async fn run_all(
         }
         if outcome.is_err() {
             // Fails if the savepoint was not created; then there is nothing to undo.
-            let _ = sqlx::query("ROLLBACK TO one_commit; RELEASE one_commit")
-                .execute(&mut *connection)
+            let _ = tx
+                .query("ROLLBACK TO one_commit; RELEASE one_commit")
+                .execute()
                 .await;
         }
         outcomes.push(outcome);
     }
-    writer.commit().await
+    tx.commit().await
 }
 
 /// The error for each commit of a failed transaction.
@@ -314,66 +252,57 @@ fn failure_of_batch(error: &IndexError) -> IndexError {
 }
 
 /// Executes a commit in the open transaction.
-pub(super) async fn run_one(
-    connection: &mut SqliteConnection,
+pub(crate) async fn commit_changes(
+    tx: &mut Tx,
     tenant_id: TenantId,
     commit: &Commit,
 ) -> Result<CommitOutcome, IndexError> {
     let plan = CommitPlan::of(&commit.changes);
-    let changes = commit
-        .changes
-        .iter()
-        .filter_map(change_row)
-        .collect::<Value>()
-        .to_string();
-    let touched: Value = plan
-        .directories
-        .keys()
-        .map(|directory| json!([directory.as_str()]))
-        .collect();
+    let changes: Value = commit.changes.iter().filter_map(change_row).collect();
+    let changes = changes.to_string();
+    let directories = plan.directories.keys();
+    let touched: Value = directories.map(|directory| json!([directory.as_str()])).collect();
     let idempotency = commit.idempotency.as_ref();
-    let row = sqlx::query(GATE)
+    let scope_sha256 = idempotency.map(|call| call.scope_sha256.as_slice());
+    let request_sha256 = idempotency.map(|call| call.request_sha256.as_slice());
+    let guard = commit.guard.as_ref();
+    let gate: Option<GateRow> = tx
+        .query(GATE)
         .bind(tenant_id.uuid())
         .bind(commit.store_id.uuid())
-        .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
+        .bind(scope_sha256)
         .bind(idempotency.map(|call| call.since.as_micros()))
-        .bind(&changes)
-        .bind(commit.guard.as_ref().map(|guard| guard.directory.as_str()))
-        .bind(
-            commit
-                .guard
-                .as_ref()
-                .and_then(|guard| i64::try_from(guard.files).ok()),
-        )
+        .bind(changes.as_str())
+        .bind(guard.map(|guard| guard.directory.as_str()))
+        .bind(guard.map(|guard| signed(guard.files)))
         .bind(json!(plan.taken_paths).to_string())
         .bind(json!(plan.ancestor_files).to_string())
         .bind(touched.to_string())
-        .bind(idempotency.map(|call| call.request_sha256.as_slice()))
-        .fetch_optional(&mut *connection)
+        .bind(request_sha256)
+        .optional()
         .await?;
-    let Some(row) = row else {
+    let Some(gate) = gate else {
         return Ok(CommitOutcome::Refused(Refusal::NoStore));
     };
-    match row.try_get::<Option<i64>, _>(6)? {
+    match gate.earlier_seq {
         Some(OTHER_REQUEST) => return Ok(CommitOutcome::KeyReused),
         Some(seq) => return Ok(CommitOutcome::Replayed { seq }),
         None => {}
     }
-    if let Some(refusal) = decide(connection, tenant_id, commit, &plan, &row).await? {
+    if let Some(refusal) = decide(tx, tenant_id, commit, &plan, &gate).await? {
         return Ok(CommitOutcome::Refused(refusal));
     }
 
-    let (seq, last_version_at): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    let existing = existing_directories(&row.try_get::<String, _>(13)?);
+    let existing = gate.directories.0.into_iter().collect();
     let directories = Directories::of(&plan.directories, &existing);
-    let at = commit.now.max(Timestamp::from_micros(last_version_at));
-    let new_seq = seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
-    sqlx::query(WRITE)
+    let at = commit.now.max(Timestamp::from_micros(gate.last_version_at));
+    let new_seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
+    tx.query(WRITE)
         .bind(tenant_id.uuid())
         .bind(commit.store_id.uuid())
-        .bind(seq)
+        .bind(gate.seq)
         .bind(at.as_micros())
-        .bind(&changes)
+        .bind(changes)
         .bind(commit.actor.as_ref().map(Actor::kind))
         .bind(commit.actor.as_ref().map(Actor::id))
         .bind(moved_rows(&directories))
@@ -381,83 +310,72 @@ pub(super) async fn run_one(
         .bind(new_seq)
         .bind(plan.count_delta)
         .bind(plan.byte_delta)
-        .bind(new_seq - seq)
+        .bind(new_seq - gate.seq)
         .bind(new_version_bytes(&commit.changes))
-        .bind(idempotency.map(|call| call.scope_sha256.as_slice()))
-        .bind(idempotency.map(|call| call.request_sha256.as_slice()))
+        .bind(scope_sha256)
+        .bind(request_sha256)
         .bind(commit.now.as_micros())
         .bind(commit.replica)
         .bind(search_rows(&commit.changes))
-        .execute(&mut *connection)
+        .execute()
         .await?;
     Ok(CommitOutcome::Committed {
         seq: new_seq,
-        purge_epoch: row.try_get(14)?,
+        purge_epoch: gate.purge_epoch,
         at,
-        expiry: expiry_of(&row, 15)?,
+        expiry: gate.expiry.expiry(),
     })
 }
 
 /// Decides from the gate's result whether a commit is refused.
 async fn decide(
-    connection: &mut SqliteConnection,
+    tx: &mut Tx,
     tenant_id: TenantId,
     commit: &Commit,
     plan: &CommitPlan,
-    gate: &SqliteRow,
+    gate: &GateRow,
 ) -> Result<Option<Refusal>, IndexError> {
-    let is_archived: bool = gate.try_get(5)?;
-    if is_archived && commit.changes.iter().any(|change| change.after.is_some()) {
+    if gate.is_archived && commit.changes.iter().any(|change| change.after.is_some()) {
         return Ok(Some(Refusal::Archived));
     }
-    let (head_moved, directory_moved): (bool, bool) = (gate.try_get(7)?, gate.try_get(8)?);
-    let epoch: i64 = gate.try_get(14)?;
-    let history_was_removed = commit.purge_epoch.is_some_and(|read| read != epoch);
-    let policy: &str = gate.try_get(17)?;
-    let policy_was_changed = commit.policy.is_some_and(|judged| judged.name() != policy);
-    if history_was_removed || policy_was_changed || head_moved || directory_moved {
+    let history_was_removed = commit.purge_epoch.is_some_and(|read| read != gate.purge_epoch);
+    let policy_was_changed = commit.policy.is_some_and(|read| read.name() != gate.policy);
+    if history_was_removed || policy_was_changed || gate.head_moved || gate.directory_moved {
         return Ok(Some(Refusal::Stale));
     }
-    if let Some(path) = gate.try_get::<Option<String>, _>(9)? {
-        let memory_id = memory_at(connection, tenant_id, commit.store_id, &path).await?;
+    if let Some(path) = gate.taken_path.clone() {
+        let memory_id = memory_at(tx, tenant_id, commit.store_id, &path).await?;
         return Ok(Some(Refusal::PathTaken { path, memory_id }));
     }
-    if let Some(path) = gate.try_get::<Option<String>, _>(10)? {
+    if let Some(path) = gate.directory_path.clone() {
         return Ok(Some(Refusal::PathIsDirectory { path }));
     }
-    if let Some(path) = gate.try_get::<Option<String>, _>(11)? {
-        let memory_id = memory_at(connection, tenant_id, commit.store_id, &path).await?;
+    if let Some(path) = gate.parent_file.clone() {
+        let memory_id = memory_at(tx, tenant_id, commit.store_id, &path).await?;
         return Ok(Some(Refusal::ParentIsFile { path, memory_id }));
     }
-    let count = unsigned(gate.try_get::<i64, _>(2)? + plan.count_delta);
+    let count = unsigned(gate.memory_count + plan.count_delta);
     if plan.count_delta > 0 && count > commit.memory_limit {
         return Ok(Some(Refusal::TooManyMemories { count }));
     }
-    let size_bytes = unsigned(gate.try_get::<i64, _>(3)? + plan.byte_delta);
+    let size_bytes = unsigned(gate.live_bytes + plan.byte_delta);
     if plan.byte_delta > 0 && size_bytes > commit.byte_limit {
         return Ok(Some(Refusal::StoreFull { size_bytes }));
     }
-    if plan.byte_delta > 0 && size_bytes > unsigned(gate.try_get(4)?) {
+    if plan.byte_delta > 0 && size_bytes > unsigned(gate.granted_bytes) {
         return Ok(Some(Refusal::NeedsGrant { size_bytes }));
     }
-    Ok(gate.try_get::<bool, _>(12)?.then_some(Refusal::BlobCondemned))
+    Ok(gate.is_condemned.then_some(Refusal::BlobCondemned))
 }
 
 async fn memory_at(
-    connection: &mut SqliteConnection,
+    tx: &mut Tx,
     tenant_id: TenantId,
     store_id: StoreId,
     path: &str,
 ) -> Result<MemoryId, IndexError> {
-    let memory_id = sqlx::query_scalar(
-        "SELECT memory_id FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path = $3 AND deleted_at IS NULL",
-    )
-    .bind(tenant_id.uuid())
-    .bind(store_id.uuid())
-    .bind(path)
-    .fetch_one(connection)
-    .await?;
-    Ok(MemoryId::from_uuid(memory_id))
+    let query = tx.query(MEMORY_AT).bind(tenant_id.uuid()).bind(store_id.uuid());
+    Ok(MemoryId::from_uuid(query.bind(path).scalar().await?))
 }
 
 /// A change, in the form that the statements above read.
@@ -515,12 +433,6 @@ fn new_version_bytes(changes: &[Change]) -> i64 {
     i64::try_from(brought.sum::<u64>()).unwrap_or(i64::MAX)
 }
 
-/// The existing directory rows in the gate's JSON: `[[path, files]…]`.
-fn existing_directories(json: &str) -> BTreeMap<String, i64> {
-    let rows: Vec<(String, i64)> = serde_json::from_str(json).unwrap_or_default();
-    rows.into_iter().collect()
-}
-
 /// Changed directories, in the form that the statements read.
 pub(super) fn moved_rows(directories: &Directories) -> String {
     let rows = directories.moved.iter().map(|(directory, delta)| {
@@ -548,9 +460,9 @@ pub(super) fn emptied_paths(directories: &Directories) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sqlx::{Connection, Row};
+    use sqlx::{Connection, Row, SqliteConnection};
 
-    use super::{GATE, SqliteConnection, WRITE};
+    use super::{GATE, WRITE};
     use crate::migrations;
 
     /// Without statistics, SQLite assumes that a store has few rows, and prefers

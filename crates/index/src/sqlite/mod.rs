@@ -6,10 +6,9 @@
 //! disk. The lock on the data folder keeps a second process from opening the file.
 
 mod audit;
-mod commit;
+pub(crate) mod commit;
 mod erasure;
-mod expiry;
-mod memories;
+pub(crate) mod head;
 #[cfg(test)]
 mod plans;
 mod purge;
@@ -148,6 +147,11 @@ impl SqliteIndex {
         let looked = check_schema(&mut connection).await;
         connection.close().await?;
         looked
+    }
+
+    /// Commits that wait for the write connection.
+    pub(crate) fn commits(&self) -> &commit::Queue {
+        &self.waiting
     }
 
     /// Acquires a connection for reads.

@@ -2,11 +2,11 @@
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
-use super::expiry::HEADS;
 use super::retention::{DELETIONS, HISTORIES, PAST};
 use crate::blob_deletions::CONDEMN_ORPHAN;
+use crate::database::with_ids;
+use crate::expiry::{HEADS, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
 use crate::migrations;
-use crate::statements::expiry::{IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
 use crate::statements::{
     BLOB_IS_LIVE, BLOB_IS_NAMED, DELETED_STORES, FORGET_PATH, PURGE, QUEUE_PURGED, REDACT, STORE,
 };
@@ -15,7 +15,10 @@ use crate::statements::{
 pub(super) async fn steps_of(statement: &str) -> Vec<String> {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
     migrations::sqlite().run(&mut connection).await.unwrap();
-    let plan = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")));
+    let plan = sqlx::query(AssertSqlSafe(format!(
+        "EXPLAIN QUERY PLAN {}",
+        with_ids(statement, false)
+    )));
     let steps = plan.fetch_all(&mut connection).await.unwrap();
     steps.iter().map(|step| step.get("detail")).collect()
 }

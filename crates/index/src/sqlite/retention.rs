@@ -15,7 +15,7 @@ use crate::erasure::TakenVersion;
 use crate::retention::{
     Archive, Deletion, History, Past, RetentionIndex, VersionBatch, VersionsTaken, take_batch,
 };
-use crate::statements::expiry::COUNT_OUTDATED;
+use crate::statements::retention::COUNT_OUTDATED;
 
 /// Selects stores with a history, after a given one, and each store's first
 /// unprocessed deletion. SQLite needs `INDEXED BY` for the subquery per store.

@@ -11,8 +11,8 @@ use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use super::reads::hash_of;
 use crate::IndexError;
+use crate::numbers::hash_of;
 use crate::search::{
     MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchPlace, SearchRow, SearchSince,
     SearchUpkeepIndex, Unindexed, UnindexedPage,

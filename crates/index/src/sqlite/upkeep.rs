@@ -9,9 +9,9 @@ use sqlx::{Connection, Row};
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use super::reads::hash_of;
 use crate::IndexError;
 use crate::commit::DirectoryDelta;
+use crate::numbers::hash_of;
 use crate::numbers::unsigned;
 use crate::statements::operator::{COUNT_OLD_AUDIT, MOVE_AUDIT_HORIZON, PRUNE_AUDIT};
 use crate::statements::sessions::{

@@ -8,9 +8,9 @@ use sqlx::{Connection, Row};
 use uuid::Uuid;
 
 use super::SqliteIndex;
-use super::memories::store_state_of;
-use super::reads::hash_of;
+use super::reads::store_state_of;
 use crate::model::{FoundVersion, Operation, StoredContent, Version, VersionListing, VersionPage};
+use crate::numbers::hash_of;
 use crate::numbers::unsigned;
 use crate::statements::VERSION;
 use crate::{IndexError, VersionIndex};

@@ -35,3 +35,10 @@ pub(crate) const PAST: &str = "SELECT v.seq, v.created_at, \
         ORDER BY n.memory_id, n.seq LIMIT 1 OFFSET $5 - 1)) \
     FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
         ORDER BY seq LIMIT $6) v WHERE v.created_at <= $4 ORDER BY v.seq";
+
+/// Subtracts versions and their bytes from a store's counters, and records up to
+/// where deletions are processed. If a version was removed, changes the purge epoch
+/// so that caches drop the store.
+pub(crate) const COUNT_OUTDATED: &str = "UPDATE store SET version_count = version_count - $3, \
+    version_bytes = version_bytes - $4, purge_epoch = purge_epoch + CASE WHEN $3 > 0 THEN 1 ELSE 0 END, \
+    retention_seq = coalesce($5, retention_seq) WHERE tenant_id = $1 AND store_id = $2";

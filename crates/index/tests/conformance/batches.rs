@@ -169,6 +169,7 @@ pub(crate) async fn commit_that_contradicts_itself_writes_nothing(subject: &Subj
     ] {
         let outcome = place
             .index
+            .memories
             .commit(place.tenant_id, &place.commit_of(changes.clone()))
             .await;
         assert!(outcome.is_err(), "{changes:?} came to {outcome:?}");

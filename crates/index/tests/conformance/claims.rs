@@ -13,7 +13,7 @@ const OTHER: Uuid = Uuid::from_u128(2);
 async fn claim(place: &Place, at: &str, replica: Uuid, now: i64) -> bool {
     let head = place.memory(at).await;
     let (now, until) = (after_seconds(now), after_seconds(now + 10));
-    let claim = place.index.claim_edit(
+    let claim = place.index.memories.claim_edit(
         place.tenant_id,
         place.store_id,
         head.memory_id,
@@ -75,7 +75,7 @@ pub(crate) async fn claim_covers_one_memory(subject: &Subject) {
 pub(crate) async fn claim_on_a_memory_that_is_not_there_is_refused(subject: &Subject) {
     let place = Place::new(subject).await;
     let nothing = MemoryId::from_uuid(next_uuid());
-    let claim = place.index.claim_edit(
+    let claim = place.index.memories.claim_edit(
         place.tenant_id,
         place.store_id,
         nothing,

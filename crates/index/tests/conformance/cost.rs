@@ -284,7 +284,7 @@ impl Watched {
             idempotency: None,
             now: NOW,
         };
-        let pinned = place.index.pin(place.tenant_id, &pin);
+        let pinned = place.index.memories.pin(place.tenant_id, &pin);
         assert_eq!(
             self.watch("pin a memory", 20, pinned).await.unwrap(),
             PinOutcome::Done { is_pinned: true }
@@ -296,7 +296,7 @@ impl Watched {
     async fn use_lists(&mut self, place: &Place, is_filled: bool) {
         let (tenant_id, store_id) = (place.tenant_id, place.store_id);
         for (name, listing, shown) in memory_lists(MEMORIES) {
-            let page = place.index.list_memories(tenant_id, store_id, &listing);
+            let page = place.index.memories.list(tenant_id, store_id, &listing);
             // Each memory, its place in the index, and nothing where its last read would be.
             let limit = 2 * shown as u64 + 20;
             let page = self.watch(name, limit, page).await.unwrap().unwrap();
@@ -315,7 +315,7 @@ impl Watched {
             let page = self.watch(name, limit, page).await.unwrap().unwrap();
             assert!(!is_filled || page.versions.len() == shown, "{name}");
         }
-        let memory = place.index.memory(tenant_id, store_id, memory_id);
+        let memory = place.index.memories.find(tenant_id, store_id, memory_id);
         self.watch("find a memory by its id", 10, memory).await.unwrap();
         if let Some(version) = some_version {
             let found = place.index.version(tenant_id, store_id, version.version_id);
@@ -419,7 +419,8 @@ async fn postgres_pages_of_a_million_memories_cost_the_same() {
         for (name, listing, shown) in memory_lists(1_000_000) {
             let page = place
                 .index
-                .list_memories(place.tenant_id, place.store_id, &listing);
+                .memories
+                .list(place.tenant_id, place.store_id, &listing);
             let page = watched.watch(name, 2 * shown as u64 + 20, page).await.unwrap();
             assert_eq!(page.unwrap().items.len(), shown, "{name}");
         }
@@ -480,7 +481,8 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
     assert_eq!(found.await.unwrap().unwrap().version, Some(version.clone()));
     let memory = place
         .index
-        .memory(place.tenant_id, place.store_id, version.memory_id);
+        .memories
+        .find(place.tenant_id, place.store_id, version.memory_id);
     memory.await.unwrap().unwrap();
     let three = hundreds_of_steps.swap(0, Ordering::Relaxed);
     assert!(three <= 10, "{three}00 steps to find two versions and a memory");
@@ -505,7 +507,8 @@ async fn sqlite_pages_of_a_million_memories_cost_the_same() {
     for (name, listing, shown) in memory_lists(1_000_000) {
         let page = place
             .index
-            .list_memories(place.tenant_id, place.store_id, &listing)
+            .memories
+            .list(place.tenant_id, place.store_id, &listing)
             .await;
         assert_eq!(page.unwrap().unwrap().items.len(), shown, "{name}");
         let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);

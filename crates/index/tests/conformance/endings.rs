@@ -133,10 +133,19 @@ pub(crate) async fn deleted_store_is_gone_for_every_reader(subject: &Subject) {
     assert!(delete(&place, 0).await);
     let (index, me, store_id) = (&place.index, place.tenant_id, place.store_id);
     for at in [None, Some(path("/e/1"))] {
-        assert_eq!(index.head(me, store_id, at.as_ref(), 10).await.unwrap(), None);
+        assert_eq!(
+            index.memories.head(me, store_id, at.as_ref(), 10).await.unwrap(),
+            None
+        );
     }
-    assert_eq!(index.heads_below(me, store_id, &dir("/")).await.unwrap(), []);
-    assert_eq!(index.memory(me, store_id, head.memory_id).await.unwrap(), None);
+    assert_eq!(
+        index.memories.heads_below(me, store_id, &dir("/")).await.unwrap(),
+        []
+    );
+    assert_eq!(
+        index.memories.find(me, store_id, head.memory_id).await.unwrap(),
+        None
+    );
     for depth in [Depth::All, Depth::Children] {
         let listing = MemoryListing {
             below: dir("/"),
@@ -144,7 +153,7 @@ pub(crate) async fn deleted_store_is_gone_for_every_reader(subject: &Subject) {
             after: None,
             limit: 10,
         };
-        assert_eq!(index.list_memories(me, store_id, &listing).await.unwrap(), None);
+        assert_eq!(index.memories.list(me, store_id, &listing).await.unwrap(), None);
     }
     assert_eq!(index.version(me, store_id, head.version_id).await.unwrap(), None);
     assert_eq!(index.version_at(me, store_id, head.seq).await.unwrap(), None);
@@ -172,7 +181,11 @@ pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
     let before = place.rows().await;
     let (index, me, store_id) = (&place.index, place.tenant_id, place.store_id);
     for change in [created("/new", 1), edited(&head, 1), deleted(&head)] {
-        let outcome = index.commit(me, &place.commit_of(vec![change])).await.unwrap();
+        let outcome = index
+            .memories
+            .commit(me, &place.commit_of(vec![change]))
+            .await
+            .unwrap();
         assert_eq!(outcome, CommitOutcome::Refused(Refusal::NoStore));
     }
     let pin = Pin {
@@ -183,7 +196,7 @@ pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
         idempotency: None,
         now: NOW,
     };
-    assert_eq!(index.pin(me, &pin).await.unwrap(), PinOutcome::NoStore);
+    assert_eq!(index.memories.pin(me, &pin).await.unwrap(), PinOutcome::NoStore);
     let redaction = Redaction {
         store_id,
         version_id: head.version_id,

@@ -235,7 +235,8 @@ pub(crate) async fn erased_memory_takes_no_change_any_more(subject: &Subject) {
     }
     let found = place
         .index
-        .memory(place.tenant_id, place.store_id, dead.memory_id)
+        .memories
+        .find(place.tenant_id, place.store_id, dead.memory_id)
         .await;
     assert_eq!(found.unwrap().unwrap().target, MemoryTarget::Missing);
     let mut back = created("/p/dead", 1);

@@ -67,13 +67,19 @@ fn expiration(place: &Place, memories: &[MemoryId]) -> Expiration {
 
 async fn expire(place: &Place, memories: &[MemoryId]) -> u64 {
     let expiration = expiration(place, memories);
-    place.index.expire(place.tenant_id, &expiration).await.unwrap()
+    place
+        .index
+        .unused
+        .expire(place.tenant_id, &expiration)
+        .await
+        .unwrap()
 }
 
 async fn lives(place: &Place, memory_id: MemoryId) -> bool {
     let found = place
         .index
-        .memory(place.tenant_id, place.store_id, memory_id)
+        .memories
+        .find(place.tenant_id, place.store_id, memory_id)
         .await;
     matches!(found.unwrap().unwrap().target, MemoryTarget::Live(_))
 }
@@ -107,7 +113,7 @@ pub(crate) async fn expiry_looks_again_before_it_deletes(subject: &Subject) {
         idempotency: None,
         now: just_now,
     };
-    place.index.pin(place.tenant_id, &pin).await.unwrap();
+    place.index.memories.pin(place.tenant_id, &pin).await.unwrap();
     place.change(vec![deleted(&gone)]).await;
 
     assert_eq!(expire(&place, &ids).await, 1);
@@ -152,6 +158,7 @@ pub(crate) async fn expired_memory_of_another_store_stays(subject: &Subject) {
     assert_eq!(
         stranger
             .index
+            .unused
             .expire(stranger.tenant_id, &expiration)
             .await
             .unwrap(),
@@ -179,6 +186,7 @@ pub(crate) async fn lives_come_page_by_page_with_their_latest_sign(subject: &Sub
         let after = found.last().map(|life: &keepsake_index::Life| life.memory_id);
         let page = place
             .index
+            .unused
             .lives(place.tenant_id, place.store_id, after, 2)
             .await
             .unwrap();
@@ -206,7 +214,7 @@ pub(crate) async fn stores_are_looked_at_once_something_may_be_past_its_time(sub
             until,
             limit: 100,
         };
-        let stores = place.index.idle_stores(&wanted).await.unwrap();
+        let stores = place.index.unused.idle_stores(&wanted).await.unwrap();
         stores.iter().map(|store| store.store_id).collect::<Vec<_>>()
     };
     assert_eq!(idle(PeriodOf::Store, late()).await, [place.store_id]);
@@ -231,6 +239,7 @@ pub(crate) async fn stores_are_looked_at_once_something_may_be_past_its_time(sub
     let set_idle_since = async |at| {
         let index = &place.index;
         index
+            .unused
             .set_idle_since(place.tenant_id, place.store_id, at)
             .await
             .unwrap();
@@ -263,7 +272,7 @@ pub(crate) async fn stores_with_a_period_come_page_by_page(subject: &Subject) {
             until: late(),
             limit: 2,
         };
-        let page = first.index.idle_stores(&wanted).await.unwrap();
+        let page = first.index.unused.idle_stores(&wanted).await.unwrap();
         if page.is_empty() {
             break;
         }
@@ -275,7 +284,7 @@ pub(crate) async fn stores_with_a_period_come_page_by_page(subject: &Subject) {
 
 pub(crate) async fn slowest_replica_tells_how_far_reads_are_written(subject: &Subject) {
     let index = &subject.index;
-    let flush = async || index.access_flush(late()).await.unwrap();
+    let flush = async || index.unused.access_flush(late()).await.unwrap();
     assert_eq!(flush().await, AccessFlush::default());
     let seconds = |seconds| late().minus(Duration::from_secs(seconds));
     let beat = async |replica: u128, at, through| {

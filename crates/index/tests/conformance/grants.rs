@@ -38,7 +38,12 @@ pub(crate) async fn first_byte_needs_a_grant(subject: &Subject) {
     let commit = place.commit_of(vec![created("/a", 1)]);
     let before = place.rows().await;
     assert_eq!(
-        place.index.commit(place.tenant_id, &commit).await.unwrap(),
+        place
+            .index
+            .memories
+            .commit(place.tenant_id, &commit)
+            .await
+            .unwrap(),
         NEEDS_A_BYTE
     );
     assert_eq!(place.rows().await, before);
@@ -48,7 +53,12 @@ pub(crate) async fn first_byte_needs_a_grant(subject: &Subject) {
         .await
         .unwrap();
     assert_eq!(granted, Grant::Granted);
-    let outcome = place.index.commit(place.tenant_id, &commit).await.unwrap();
+    let outcome = place
+        .index
+        .memories
+        .commit(place.tenant_id, &commit)
+        .await
+        .unwrap();
     assert_eq!(outcome, committed(1));
     assert_account_is_sound(&place, 1).await;
 }
@@ -56,7 +66,12 @@ pub(crate) async fn first_byte_needs_a_grant(subject: &Subject) {
 pub(crate) async fn empty_memory_and_shrinking_need_no_grant(subject: &Subject) {
     let place = Place::new(subject).await;
     let commit = place.commit_of(vec![created("/empty", 0)]);
-    let outcome = place.index.commit(place.tenant_id, &commit).await.unwrap();
+    let outcome = place
+        .index
+        .memories
+        .commit(place.tenant_id, &commit)
+        .await
+        .unwrap();
     assert_eq!(outcome, committed(1));
     let head = place.create("/a", 100).await;
     place
@@ -67,7 +82,12 @@ pub(crate) async fn empty_memory_and_shrinking_need_no_grant(subject: &Subject) 
         )
         .await;
     let shrink = place.commit_of(vec![edited(&head, 99)]);
-    let outcome = place.index.commit(place.tenant_id, &shrink).await.unwrap();
+    let outcome = place
+        .index
+        .memories
+        .commit(place.tenant_id, &shrink)
+        .await
+        .unwrap();
     assert_eq!(outcome, committed(3));
 }
 
@@ -75,7 +95,12 @@ pub(crate) async fn grant_is_more_than_needed_where_there_is_room(subject: &Subj
     let place = Place::new(subject).await;
     place.create("/a", 10).await;
     let commit = place.commit_of(vec![created("/b", 1000)]);
-    let outcome = place.index.commit(place.tenant_id, &commit).await.unwrap();
+    let outcome = place
+        .index
+        .memories
+        .commit(place.tenant_id, &commit)
+        .await
+        .unwrap();
     assert_eq!(outcome, committed(2), "asked again too soon");
     assert_account_is_sound(&place, i64::try_from(PLENTY).unwrap()).await;
 }

@@ -12,6 +12,7 @@ pub(crate) async fn missing_store_is_none(subject: &Subject) {
     for at in [None, Some(path("/a"))] {
         let found = place
             .index
+            .memories
             .head(place.tenant_id, nowhere, at.as_ref(), 10)
             .await
             .unwrap();
@@ -31,6 +32,7 @@ pub(crate) async fn deleted_store_is_none(subject: &Subject) {
         .await;
     let found = place
         .index
+        .memories
         .head(place.tenant_id, place.store_id, None, 10)
         .await
         .unwrap();
@@ -114,6 +116,7 @@ pub(crate) async fn archived_store_says_so(subject: &Subject) {
     let state = async || {
         place
             .index
+            .memories
             .head(place.tenant_id, place.store_id, None, 0)
             .await
             .unwrap()
@@ -258,6 +261,7 @@ pub(crate) async fn heads_below_are_the_heads_themselves(subject: &Subject) {
     assert_eq!(
         place
             .index
+            .memories
             .heads_below(place.tenant_id, nowhere, &dir("/"))
             .await
             .unwrap(),

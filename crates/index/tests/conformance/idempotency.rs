@@ -41,6 +41,7 @@ pub(crate) async fn second_call_is_replayed_and_writes_nothing(subject: &Subject
     assert_eq!(place.rows().await, before);
     let recorded = place
         .index
+        .memories
         .replayed(place.tenant_id, &[1; 32], a_day_before(after_seconds(0)))
         .await
         .unwrap();
@@ -61,6 +62,7 @@ pub(crate) async fn replay_ends_with_its_window(subject: &Subject) {
     let replayed = async |since| {
         place
             .index
+            .memories
             .replayed(place.tenant_id, &[1; 32], since)
             .await
             .unwrap()
@@ -96,6 +98,7 @@ pub(crate) async fn another_scope_is_another_call(subject: &Subject) {
     assert_eq!(
         place
             .index
+            .memories
             .replayed(place.tenant_id, &[3; 32], since)
             .await
             .unwrap(),
@@ -116,6 +119,7 @@ pub(crate) async fn refused_call_may_be_made_again(subject: &Subject) {
     assert_eq!(
         place
             .index
+            .memories
             .replayed(place.tenant_id, &[1; 32], since)
             .await
             .unwrap(),

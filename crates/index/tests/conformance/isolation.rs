@@ -39,13 +39,20 @@ pub(crate) async fn reads_find_nothing_of_another_tenant(subject: &Subject) {
     let Two { mine, theirs } = two(subject).await;
     let (index, me, store_id) = (&subject.index, mine.tenant_id, theirs.store_id);
     for at in [None, Some(path("/theirs"))] {
-        assert_eq!(index.head(me, store_id, at.as_ref(), 10).await.unwrap(), None);
+        assert_eq!(
+            index.memories.head(me, store_id, at.as_ref(), 10).await.unwrap(),
+            None
+        );
     }
-    assert_eq!(index.heads_below(me, store_id, &dir("/")).await.unwrap(), []);
+    assert_eq!(
+        index.memories.heads_below(me, store_id, &dir("/")).await.unwrap(),
+        []
+    );
     assert_eq!(index.version_at(me, store_id, 1).await.unwrap(), None);
     assert_eq!(index.store(me, store_id).await.unwrap(), None);
     assert_eq!(
         index
+            .memories
             .replayed(me, &SCOPE, Timestamp::from_micros(0))
             .await
             .unwrap(),
@@ -55,19 +62,26 @@ pub(crate) async fn reads_find_nothing_of_another_tenant(subject: &Subject) {
     let them = theirs.tenant_id;
     assert!(
         index
+            .memories
             .head(them, store_id, Some(&path("/theirs")), 0)
             .await
             .unwrap()
             .is_some()
     );
     assert_eq!(
-        index.heads_below(them, store_id, &dir("/")).await.unwrap().len(),
+        index
+            .memories
+            .heads_below(them, store_id, &dir("/"))
+            .await
+            .unwrap()
+            .len(),
         1
     );
     assert!(index.version_at(them, store_id, 1).await.unwrap().is_some());
     assert!(index.store(them, store_id).await.unwrap().is_some());
     assert!(
         index
+            .memories
             .replayed(them, &SCOPE, Timestamp::from_micros(0))
             .await
             .unwrap()
@@ -90,7 +104,7 @@ pub(crate) async fn commits_do_not_reach_another_tenant(subject: &Subject) {
             store_id: theirs.store_id,
             ..mine.commit_of(vec![change])
         };
-        let outcome = mine.index.commit(mine.tenant_id, &commit).await.unwrap();
+        let outcome = mine.index.memories.commit(mine.tenant_id, &commit).await.unwrap();
         assert_eq!(outcome, CommitOutcome::Refused(Refusal::NoStore));
     }
     for change in changes.into_iter().skip(1) {
@@ -118,6 +132,7 @@ pub(crate) async fn idempotent_call_of_another_tenant_is_not_replayed(subject: &
     assert_eq!(mine.run(&commit).await, committed(2));
     let recorded = theirs
         .index
+        .memories
         .replayed(theirs.tenant_id, &SCOPE, Timestamp::from_micros(0))
         .await
         .unwrap();
@@ -149,9 +164,10 @@ pub(crate) async fn claims_do_not_reach_another_tenant(subject: &Subject) {
     let head = theirs.memory("/theirs").await;
     let until = after_seconds(60);
     for store_id in [theirs.store_id, mine.store_id] {
-        let claim = mine
-            .index
-            .claim_edit(mine.tenant_id, store_id, head.memory_id, REPLICA, NOW, until);
+        let claim =
+            mine.index
+                .memories
+                .claim_edit(mine.tenant_id, store_id, head.memory_id, REPLICA, NOW, until);
         assert!(!claim.await.unwrap());
     }
     assert_eq!(theirs.memory("/theirs").await, head);
@@ -223,10 +239,10 @@ pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &
         ..StoreListing::default()
     };
     for (tenant_id, is_found) in [(mine.tenant_id, false), (theirs.tenant_id, true)] {
-        let found = index.memory(tenant_id, store_id, head.memory_id).await;
+        let found = index.memories.find(tenant_id, store_id, head.memory_id).await;
         assert_eq!(found.unwrap().is_some(), is_found);
         for depth in [Depth::All, Depth::Children] {
-            let found = index.list_memories(tenant_id, store_id, &below(depth)).await;
+            let found = index.memories.list(tenant_id, store_id, &below(depth)).await;
             assert_eq!(found.unwrap().is_some(), is_found);
         }
         let found = index.version(tenant_id, store_id, head.version_id).await;
@@ -242,7 +258,7 @@ pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &
     }
     // Their ids mean nothing in a store of one's own either.
     let (me, my_store) = (mine.tenant_id, mine.store_id);
-    let found = index.memory(me, my_store, head.memory_id).await.unwrap();
+    let found = index.memories.find(me, my_store, head.memory_id).await.unwrap();
     assert_eq!(found.unwrap().target, MemoryTarget::Missing);
     let found = index.version(me, my_store, head.version_id).await.unwrap();
     assert_eq!(found.unwrap().version, None);
@@ -304,9 +320,12 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
         idempotency: None,
         now: NOW,
     };
-    assert_eq!(index.pin(me, &pin(store_id)).await.unwrap(), PinOutcome::NoStore);
     assert_eq!(
-        index.pin(me, &pin(mine.store_id)).await.unwrap(),
+        index.memories.pin(me, &pin(store_id)).await.unwrap(),
+        PinOutcome::NoStore
+    );
+    assert_eq!(
+        index.memories.pin(me, &pin(mine.store_id)).await.unwrap(),
         PinOutcome::Stale
     );
     assert_eq!(theirs.rows().await, before);

@@ -55,7 +55,8 @@ fn path_of(item: &MemoryItem) -> String {
 async fn page(place: &Place, listing: &MemoryListing) -> Vec<MemoryItem> {
     let page = place
         .index
-        .list_memories(place.tenant_id, place.store_id, listing)
+        .memories
+        .list(place.tenant_id, place.store_id, listing)
         .await
         .unwrap();
     page.expect("the store exists").items
@@ -91,7 +92,8 @@ fn expected(below: &str, depth: Depth) -> Vec<String> {
 async fn memory_of(place: &Place, memory_id: MemoryId) -> FoundMemory {
     let found = place
         .index
-        .memory(place.tenant_id, place.store_id, memory_id)
+        .memories
+        .find(place.tenant_id, place.store_id, memory_id)
         .await
         .unwrap();
     found.expect("the store exists")
@@ -290,7 +292,8 @@ pub(crate) async fn memories_and_lists_tell_the_state_of_their_store(subject: &S
         for depth in [Depth::All, Depth::Children] {
             let page = place
                 .index
-                .list_memories(place.tenant_id, place.store_id, &listing(below, depth, None, 10))
+                .memories
+                .list(place.tenant_id, place.store_id, &listing(below, depth, None, 10))
                 .await
                 .unwrap()
                 .unwrap();
@@ -303,12 +306,17 @@ pub(crate) async fn store_that_is_not_there_has_no_memories_and_no_lists(subject
     let place = Place::new(subject).await;
     let nowhere = StoreId::from_uuid(next_uuid());
     let memory_id = MemoryId::from_uuid(next_uuid());
-    let found = place.index.memory(place.tenant_id, nowhere, memory_id).await;
+    let found = place
+        .index
+        .memories
+        .find(place.tenant_id, nowhere, memory_id)
+        .await;
     assert_eq!(found.unwrap(), None);
     for depth in [Depth::All, Depth::Children] {
         let page = place
             .index
-            .list_memories(place.tenant_id, nowhere, &listing("/", depth, None, 10))
+            .memories
+            .list(place.tenant_id, nowhere, &listing("/", depth, None, 10))
             .await;
         assert_eq!(page.unwrap(), None);
     }

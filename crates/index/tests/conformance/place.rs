@@ -287,7 +287,7 @@ impl Place {
     /// Commits, asking for bytes of a tenant that may hold `tenant_limit_bytes`.
     pub(crate) async fn run_within(&self, commit: &Commit, tenant_limit_bytes: u64) -> CommitOutcome {
         loop {
-            let outcome = self.index.commit(self.tenant_id, commit).await.unwrap();
+            let outcome = self.index.memories.commit(self.tenant_id, commit).await.unwrap();
             let CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes }) = outcome else {
                 return outcome;
             };
@@ -323,6 +323,7 @@ impl Place {
         let at = (at != "/").then(|| path(at));
         let found = self
             .index
+            .memories
             .head(self.tenant_id, self.store_id, at.as_ref(), max_entries)
             .await
             .unwrap();
@@ -345,6 +346,7 @@ impl Place {
 
     pub(crate) async fn heads_below(&self, directory: &str) -> Vec<Head> {
         self.index
+            .memories
             .heads_below(self.tenant_id, self.store_id, &dir(directory))
             .await
             .unwrap()

@@ -177,7 +177,7 @@ async fn lists_of_versions_are_ranges_of_the_index_of_their_filter() {
 fn statement(name: &str) -> String {
     let source = concat!(
         include_str!("../../src/postgres/search.rs"),
-        include_str!("../../src/statements/expiry.rs"),
+        include_str!("../../src/expiry.rs"),
         include_str!("../../src/statements/retention.rs")
     );
     let from = source.split(&format!("const {name}: &str =")).nth(1).unwrap();

@@ -536,7 +536,7 @@ async fn full_disk_is_told_from_a_database_that_is_away() {
         CREATE TRIGGER disk_is_full BEFORE INSERT ON version EXECUTE FUNCTION disk_is_full()";
     raw.execute(fill).await.unwrap();
     let commit = place.commit_of(vec![created("/new", 1)]);
-    let refused = place.index.commit(place.tenant_id, &commit).await;
+    let refused = place.index.memories.commit(place.tenant_id, &commit).await;
     assert!(matches!(refused, Err(IndexError::DiskFull(_))), "{refused:?}");
     assert_eq!(place.paths_below("/").await, ["/there"]);
     raw.execute("DROP TRIGGER disk_is_full ON version").await.unwrap();

@@ -1,7 +1,7 @@
 //! The short commit of Postgres beside the whole one.
 
 use keepsake_core::{ContentHash, DirPath, Timestamp, VersionId};
-use keepsake_index::{Change, CommitOutcome, Guard, Idempotency, IndexError, MemoryIndex as _, SearchRow};
+use keepsake_index::{Change, CommitOutcome, Guard, Idempotency, IndexError, SearchRow};
 use sqlx::postgres::PgPool;
 use sqlx::{AssertSqlSafe, Executor as _};
 use uuid::Uuid;
@@ -62,7 +62,7 @@ async fn new_content_at_one_path_is_one_call_of_put() {
         place.commit_of(vec![renamed(&first, "/e")]),
         place.commit_of(vec![created("/e", 1), created("/f", 1)]),
     ] {
-        let failed = index.commit(place.tenant_id, &commit).await;
+        let failed = place.index.memories.commit(place.tenant_id, &commit).await;
         assert!(matches!(failed, Err(IndexError::Database { .. })), "{failed:?}");
         assert_eq!(place.rows().await, before);
     }
@@ -147,7 +147,9 @@ async fn put_writes_what_the_whole_commit_writes() {
         for (secret, (path, size_bytes)) in (11..).zip([("/d/a", 4), ("/b", 40), ("/d/.hidden", 0)]) {
             let head = place.memory(path).await;
             let until = after_seconds(9);
-            let claimed = index
+            let claimed = place
+                .index
+                .memories
                 .claim_edit(
                     place.tenant_id,
                     place.store_id,

@@ -178,7 +178,8 @@ pub(crate) async fn path_of_a_deleted_memory_goes_with_its_last_version(subject:
     // It is deleted all the same, and may come back.
     let found = place
         .index
-        .memory(place.tenant_id, place.store_id, head.memory_id)
+        .memories
+        .find(place.tenant_id, place.store_id, head.memory_id)
         .await;
     let target = found.unwrap().unwrap().target;
     assert!(matches!(target, MemoryTarget::Deleted { .. }), "{target:?}");

@@ -24,7 +24,8 @@ fn revived(delete: &Change, at: &str, size_bytes: u64) -> Change {
 async fn target_of(place: &Place, change: &Change) -> MemoryTarget {
     let found = place
         .index
-        .memory(place.tenant_id, place.store_id, change.memory_id)
+        .memories
+        .find(place.tenant_id, place.store_id, change.memory_id)
         .await
         .unwrap();
     found.unwrap().target
@@ -199,13 +200,14 @@ fn pin(place: &Place, expected: &keepsake_index::Head, is_pinned: impl Into<Opti
 }
 
 async fn set(place: &Place, pin: &Pin) -> PinOutcome {
-    place.index.pin(place.tenant_id, pin).await.unwrap()
+    place.index.memories.pin(place.tenant_id, pin).await.unwrap()
 }
 
 async fn is_pinned(place: &Place, head: &keepsake_index::Head) -> bool {
     let found = place
         .index
-        .memory(place.tenant_id, place.store_id, head.memory_id)
+        .memories
+        .find(place.tenant_id, place.store_id, head.memory_id)
         .await
         .unwrap();
     match found.unwrap().target {
@@ -269,7 +271,11 @@ pub(crate) async fn pin_that_is_sent_twice_is_set_once(subject: &Subject) {
     assert_eq!(set(&place, &twice).await, done);
     place.change(vec![edited(&head, 1)]).await;
     assert_eq!(set(&place, &twice).await, PinOutcome::Replayed { seq: 1 });
-    let recorded = place.index.replayed(place.tenant_id, &[1; 32], call.since).await;
+    let recorded = place
+        .index
+        .memories
+        .replayed(place.tenant_id, &[1; 32], call.since)
+        .await;
     let recorded = recorded.unwrap().unwrap();
     assert_eq!(recorded.object_id, Some(head.memory_id.uuid()));
     twice.idempotency = Some(Idempotency {

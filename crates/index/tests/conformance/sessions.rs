@@ -454,6 +454,7 @@ pub(crate) async fn last_use_of_a_session_never_moves_back(subject: &Subject) {
     let session_id = open(&place).await.session_id;
     let last_use = async |of: &Place| {
         of.index
+            .unused
             .last_session_use(of.tenant_id, of.store_id)
             .await
             .unwrap()
@@ -479,7 +480,10 @@ pub(crate) async fn last_use_of_a_session_never_moves_back(subject: &Subject) {
     change(&place, other, detached).await;
     assert_eq!(last_use(&place).await, None);
     let stranger = Place::new(subject).await;
-    let theirs = place.index.last_session_use(stranger.tenant_id, place.store_id);
+    let theirs = place
+        .index
+        .unused
+        .last_session_use(stranger.tenant_id, place.store_id);
     assert_eq!(theirs.await.unwrap(), None);
 }
 

@@ -62,7 +62,7 @@ async fn full_disk_refuses_every_commit_of_a_transaction_and_serves_reads() {
     let outcomes = join_all(
         commits
             .iter()
-            .map(|commit| place.index.commit(place.tenant_id, commit)),
+            .map(|commit| place.index.memories.commit(place.tenant_id, commit)),
     )
     .await;
     let (done, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
@@ -108,7 +108,7 @@ async fn commits_that_share_a_transaction_do_not_harm_each_other() {
     let outcomes = join_all(
         commits
             .iter()
-            .map(|commit| place.index.commit(place.tenant_id, commit)),
+            .map(|commit| place.index.memories.commit(place.tenant_id, commit)),
     )
     .await;
     let expected = [
@@ -161,7 +161,7 @@ async fn commit_behind_many_abandoned_ones_is_answered() {
     let place = Place::on(index.into(), Raw::Sqlite(raw)).await;
     place.create("/room", 1).await;
     let running = place.commit_of(vec![created("/running", 1)]);
-    let mut running = place.index.commit(place.tenant_id, &running);
+    let mut running = Box::pin(place.index.memories.commit(place.tenant_id, &running));
     assert_eq!(
         poll_immediate(&mut running).await.map(Result::ok),
         None,
@@ -174,6 +174,7 @@ async fn commit_behind_many_abandoned_ones_is_answered() {
         assert!(
             place
                 .index
+                .memories
                 .commit(place.tenant_id, commit)
                 .now_or_never()
                 .is_none(),
@@ -181,7 +182,10 @@ async fn commit_behind_many_abandoned_ones_is_answered() {
         );
     }
     let last = place.commit_of(vec![created("/last", 1)]);
-    let both = join_all([running, place.index.commit(place.tenant_id, &last)]);
+    let both = join_all([
+        running,
+        Box::pin(place.index.memories.commit(place.tenant_id, &last)),
+    ]);
     let outcomes = timeout(FOR_EVER, both).await.expect("a commit is never answered");
     for outcome in outcomes {
         assert!(

@@ -98,6 +98,7 @@ pub(crate) async fn call_that_is_sent_twice_makes_one_store(subject: &Subject) {
     assert_eq!(create(&new_store(), 3, later).await, StoreCreation::Created);
     let recorded = subject
         .index
+        .memories
         .replayed(tenant_id, &[2; 32], after_seconds(-60))
         .await;
     assert_eq!(recorded.unwrap().unwrap().seq, None);

@@ -1,0 +1,207 @@
+//! Reads of memories and directories.
+
+use keepsake_core::{DirPath, MemoryPath};
+use sqlx::types::Json;
+
+use crate::IndexError;
+use crate::database::{Database, Role, Tx};
+use crate::memories::{PathRow, Place};
+use crate::model::{Directory, Entry, Lookup, Target};
+use crate::numbers::{signed, unsigned};
+
+/// Selects the store, and one of its memories by id.
+pub(crate) const MEMORY: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
+    s.expires_unused_after, s.period_set_at, m.path, m.size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
+    m.sha256, m.claimed_by, m.claimed_until, m.pinned, m.created_at, m.updated_at, a.last_read_at, a.active_at, \
+    m.deleted_at, NULL AS first_line FROM store s \
+    LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = $3 \
+    LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = $3 \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
+/// Selects the store, and its memories ordered by path, between `$4` and `$5` (both
+/// exclusive), at most `$7`.
+pub(crate) const ALL_BELOW: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
+    s.expires_unused_after, s.period_set_at, i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, \
+    i.sha256, i.claimed_by, i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at, \
+    NULL AS deleted_at, i.first_line FROM store s LEFT JOIN ( \
+        SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, claimed_until, \
+            pinned, created_at, updated_at, first_line FROM memory INDEXED BY memory_path \
+        WHERE tenant_id = $1 AND store_id = $2 AND path > $4 AND path < $5 AND deleted_at IS NULL \
+        ORDER BY path LIMIT $7 \
+    ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path";
+
+/// Selects the store, and the direct children of the directory `$3`: memories by
+/// name after `$6`, directories by path after `$4`, at most `$7` of both. Each part
+/// is a range of an index that stops at the limit. Directories are not ordered by
+/// name, because a path ends in `/` and therefore sorts differently.
+pub(crate) const CHILDREN_BELOW: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
+    s.expires_unused_after, s.period_set_at, i.path, i.size_bytes, i.memory_id, i.version_id, i.head_seq, i.blob_id, \
+    i.sha256, i.claimed_by, i.claimed_until, i.pinned, i.created_at, i.updated_at, a.last_read_at, a.active_at, \
+    NULL AS deleted_at, i.first_line FROM store s LEFT JOIN ( \
+        SELECT * FROM (SELECT path, size_bytes, memory_id, version_id, head_seq, blob_id, sha256, claimed_by, \
+            claimed_until, pinned, created_at, updated_at, first_line FROM memory INDEXED BY memory_parent \
+            WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND name > $6 AND deleted_at IS NULL \
+            ORDER BY name LIMIT $7) \
+        UNION ALL \
+        SELECT * FROM (SELECT path, bytes, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
+            FROM directory INDEXED BY directory_children \
+            WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path > $4 AND path <> '/' \
+            ORDER BY path LIMIT $7) \
+        ORDER BY path LIMIT $7 \
+    ) i LEFT JOIN memory_access a ON a.tenant_id = $1 AND a.store_id = $2 AND a.memory_id = i.memory_id \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY i.path";
+
+/// Selects the store, and the memory `$3` or the directory `$4`.
+const HEAD: &str = "SELECT s.archived_at IS NOT NULL AS is_archived, s.purge_epoch, \
+    m.path, coalesce(m.size_bytes, d.bytes) AS size_bytes, m.memory_id, m.version_id, m.head_seq, m.blob_id, \
+    m.sha256, m.claimed_by, m.claimed_until, iif(m.memory_id IS NULL, d.files, NULL) AS files, \
+    d.visible_children AS total_entries FROM store s \
+    LEFT JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.path = $3 AND m.deleted_at IS NULL \
+    LEFT JOIN directory d ON d.tenant_id = $1 AND d.store_id = $2 AND d.path = $4 \
+    WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
+
+/// The number of entries that the subdirectories add to a listing.
+const GRANDCHILDREN: &str = "SELECT coalesce(sum(visible_children), 0) FROM directory \
+    WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
+    AND substr(name, 1, 1) <> '.' AND name <> 'node_modules'";
+
+/// The visible children of one directory by name, as one JSON array, merged from
+/// two index ranges that each stop at the limit. One row holds all of them, because
+/// each row is a separate message from SQLite's thread. A file's path is computed
+/// from its parent and name, so that the index covers the query.
+const CHILDREN: &str = "SELECT json_group_array(json_array(is_directory, path, size_bytes) ORDER BY name) FROM ( \
+    SELECT * FROM (SELECT 0 AS is_directory, parent || name AS path, name, size_bytes FROM memory \
+        WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND deleted_at IS NULL \
+        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
+    UNION ALL \
+    SELECT * FROM (SELECT 1, path, name, bytes FROM directory \
+        WHERE tenant_id = $1 AND store_id = $2 AND parent = $3 AND path <> '/' \
+        AND substr(name, 1, 1) <> '.' AND name <> 'node_modules' ORDER BY name LIMIT $4) \
+    ORDER BY name LIMIT $4)";
+
+pub(crate) async fn read(
+    database: &Database,
+    place: Place,
+    path: Option<&MemoryPath>,
+    max_entries: u64,
+) -> Result<Option<Lookup>, IndexError> {
+    let role = Role::Tenant(place.tenant_id);
+    let mut tx = database.read_one("head", role).await?;
+    let found = lookup(&mut tx, place, path).await?;
+    tx.commit().await?;
+    let is_directory = matches!(&found, Some(found) if matches!(found.target, Target::Directory(_)));
+    if !is_directory || max_entries == 0 {
+        return Ok(found);
+    }
+    // The listing needs several queries, so it repeats the lookup in one snapshot.
+    let mut tx = database.read("directory", role).await?;
+    let mut found = lookup(&mut tx, place, path).await?;
+    if let Some(Lookup {
+        target: Target::Directory(directory),
+        ..
+    }) = &mut found
+    {
+        let at = path.map_or_else(DirPath::root, MemoryPath::as_dir);
+        list(&mut tx, place, &at, max_entries, directory).await?;
+    }
+    tx.commit().await?;
+    Ok(found)
+}
+
+async fn lookup(tx: &mut Tx, place: Place, path: Option<&MemoryPath>) -> Result<Option<Lookup>, IndexError> {
+    let directory = path.map_or_else(DirPath::root, MemoryPath::as_dir);
+    let query = tx
+        .query(HEAD)
+        .bind(place.tenant_id.uuid())
+        .bind(place.store_id.uuid())
+        .bind(path.map(MemoryPath::as_str))
+        .bind(directory.as_str());
+    let row: Option<PathRow> = query.optional().await?;
+    row.map(|row| row.into_lookup(Vec::new())).transpose()
+}
+
+/// Fills in a directory's listing and its total, two levels deep.
+async fn list(
+    tx: &mut Tx,
+    place: Place,
+    at: &DirPath,
+    max_entries: u64,
+    directory: &mut Directory,
+) -> Result<(), IndexError> {
+    let query = tx.query(GRANDCHILDREN).bind(place.tenant_id.uuid());
+    let below: i64 = query
+        .bind(place.store_id.uuid())
+        .bind(at.as_str())
+        .scalar()
+        .await?;
+    directory.total_entries += unsigned(below);
+    let mut remaining = max_entries;
+    for child in children(tx, place, at.as_str(), remaining).await? {
+        if remaining == 0 {
+            break;
+        }
+        remaining -= 1;
+        let descend = child.is_directory.then(|| child.path.clone());
+        directory.entries.push(child);
+        if let Some(path) = descend.filter(|_| remaining > 0) {
+            let grandchildren = children(tx, place, &path, remaining).await?;
+            remaining -= grandchildren.len() as u64;
+            directory.entries.extend(grandchildren);
+        }
+    }
+    Ok(())
+}
+
+/// The visible children of a directory, in display order.
+pub(crate) async fn children(
+    tx: &mut Tx,
+    place: Place,
+    directory: &str,
+    limit: u64,
+) -> Result<Vec<Entry>, IndexError> {
+    let query = tx
+        .query(CHILDREN)
+        .bind(place.tenant_id.uuid())
+        .bind(place.store_id.uuid())
+        .bind(directory)
+        .bind(signed(limit));
+    let children: Json<Vec<(i64, String, i64)>> = query.scalar().await?;
+    let entry = |(is_directory, path, size_bytes): (i64, String, i64)| Entry {
+        path,
+        is_directory: is_directory == 1,
+        size_bytes: unsigned(size_bytes),
+    };
+    Ok(children.0.into_iter().map(entry).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL_BELOW, CHILDREN_BELOW, MEMORY};
+    use crate::sqlite::plans::steps_of;
+
+    #[tokio::test]
+    async fn lists_are_ranges_of_indexes_that_stop_at_the_limit() {
+        for (statement, ranges) in [
+            (MEMORY, &["(tenant_id=? AND store_id=? AND memory_id=?)"] as &[_]),
+            (ALL_BELOW, &["(tenant_id=? AND store_id=? AND path>? AND path<?)"]),
+            (
+                CHILDREN_BELOW,
+                &[
+                    "memory_parent (tenant_id=? AND store_id=? AND parent=? AND name>?)",
+                    "directory_children (tenant_id=? AND store_id=? AND parent=? AND path>?)",
+                ],
+            ),
+        ] {
+            let steps = steps_of(statement).await;
+            for range in ranges {
+                assert!(
+                    steps.iter().any(|step| step.contains(range)),
+                    "{range}: {steps:#?}"
+                );
+            }
+            let reads_store = |step: &&String| step.ends_with("(tenant_id=? AND store_id=?)");
+            assert_eq!(steps.iter().filter(reads_store).count(), 1, "{steps:#?}");
+        }
+    }
+}
