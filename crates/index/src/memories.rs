@@ -40,6 +40,8 @@ const SET_PIN: &str = "UPDATE memory SET pinned = coalesce($4, pinned) \
 #[derive(Debug, Clone)]
 pub struct Memories {
     database: Database,
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) bug: Option<std::sync::Arc<dyn crate::PlantedBug>>,
 }
 
 /// A head, if the row has one.
@@ -108,7 +110,11 @@ struct RootRow {
 
 impl Memories {
     pub(crate) const fn new(database: Database) -> Self {
-        Self { database }
+        Self {
+            database,
+            #[cfg(feature = "planted-bugs")]
+            bug: None,
+        }
     }
 
     /// Finds what is at a path, in one query; `None`: no such store.
@@ -198,6 +204,11 @@ impl Memories {
     /// After [`IndexError::OutcomeUnknown`] and [`IndexError::DiskFailed`] the changes
     /// may or may not have been made.
     pub async fn commit(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError> {
+        #[cfg(feature = "planted-bugs")]
+        if let Some(bug) = &self.bug {
+            let memories = Self::new(self.database.clone());
+            return bug.commit(&memories, tenant_id, commit).await;
+        }
         match self.database.backend() {
             Backend::Postgres(_) => postgres::commit::commit(&self.database, tenant_id, commit).await,
             Backend::Sqlite(index) => index.commits().commit(&self.database, tenant_id, commit).await,

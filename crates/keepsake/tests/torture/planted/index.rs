@@ -1,13 +1,11 @@
-//! An index with a bug.
+//! Bugs of commits.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use keepsake_core::*;
 use keepsake_index::*;
-use uuid::Uuid;
 
 /// What is wrong.
 #[derive(Debug, Clone)]
@@ -28,14 +26,14 @@ const LEAKED: u64 = 3;
 /// Acknowledged commits that wait; the last ones are lost by a crash.
 const WAITING: usize = 3;
 
-/// Passes everything on, but for the bug.
+/// A bug, and what it has done.
+#[derive(Debug)]
 pub(super) struct BuggyIndex {
-    inner: Arc<dyn IndexMethods>,
     bug: Bug,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     commits: u64,
     /// How the last real commit ended, to acknowledge others in the same way.
@@ -43,34 +41,22 @@ struct State {
     waiting: VecDeque<(TenantId, Commit)>,
 }
 
-impl BuggyIndex {
-    pub(super) fn around(index: Index, bug: Bug) -> Index {
-        index.with_methods(|inner| {
-            Arc::new(Self {
-                inner,
-                bug,
-                state: Mutex::default(),
-            })
-        })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn commit_with_bug(
+#[async_trait]
+impl PlantedBug for BuggyIndex {
+    async fn commit(
         &self,
+        memories: &Memories,
         tenant_id: TenantId,
         commit: &Commit,
     ) -> Result<CommitOutcome, IndexError> {
         match self.bug {
-            Bug::NoCompareAndSet => self.commit_over(tenant_id, commit).await,
+            Bug::NoCompareAndSet => commit_over(memories, tenant_id, commit).await,
             Bug::AcknowledgesBeforeTheCommit | Bug::LeaksATransaction => {
                 if let Some(acknowledged) = self.acknowledge(tenant_id, commit) {
-                    self.commit_due().await;
+                    self.commit_due(memories).await;
                     return Ok(acknowledged);
                 }
-                let outcome = self.inner.commit(tenant_id, commit).await?;
+                let outcome = memories.commit(tenant_id, commit).await?;
                 if matches!(outcome, CommitOutcome::Committed { .. }) {
                     self.state().last = Some(outcome.clone());
                 }
@@ -78,29 +64,18 @@ impl BuggyIndex {
             }
         }
     }
+}
 
-    /// Commits over whatever the memories have become since they were read.
-    async fn commit_over(&self, tenant_id: TenantId, commit: &Commit) -> Result<CommitOutcome, IndexError> {
-        let outcome = self.inner.commit(tenant_id, commit).await?;
-        if outcome != CommitOutcome::Refused(Refusal::Stale) {
-            return Ok(outcome);
-        }
-        let mut forced = commit.clone();
-        for change in &mut forced.changes {
-            let found = self
-                .inner
-                .memory(tenant_id, commit.store_id, change.memory_id)
-                .await?;
-            if let Some(FoundMemory {
-                target: MemoryTarget::Live(memory),
-                ..
-            }) = found
-                && change.before.is_some()
-            {
-                change.before = Some(memory.head);
-            }
-        }
-        self.inner.commit(tenant_id, &forced).await
+impl BuggyIndex {
+    pub(super) fn around(index: Index, bug: Bug) -> Index {
+        index.with_bug(Arc::new(Self {
+            bug,
+            state: Mutex::default(),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The acknowledgement of a commit that meets the bug.
@@ -117,7 +92,7 @@ impl BuggyIndex {
     }
 
     /// Makes the oldest commit that waits; a leaked transaction's never are.
-    async fn commit_due(&self) {
+    async fn commit_due(&self, memories: &Memories) {
         if matches!(self.bug, Bug::LeaksATransaction) {
             return;
         }
@@ -130,53 +105,34 @@ impl BuggyIndex {
             }
         };
         if let Some((tenant_id, commit)) = due {
-            drop(self.inner.commit(tenant_id, &commit).await);
+            drop(memories.commit(tenant_id, &commit).await);
         }
     }
 }
 
-impl fmt::Debug for BuggyIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BuggyIndex")
-            .field("bug", &self.bug)
-            .finish_non_exhaustive()
+/// Commits over whatever the memories have become since they were read.
+async fn commit_over(
+    memories: &Memories,
+    tenant_id: TenantId,
+    commit: &Commit,
+) -> Result<CommitOutcome, IndexError> {
+    let outcome = memories.commit(tenant_id, commit).await?;
+    if outcome != CommitOutcome::Refused(Refusal::Stale) {
+        return Ok(outcome);
     }
-}
-
-/// One call: with the bug where it may have one, else passed on.
-macro_rules! pass_on {
-    ($self:ident, commit, $tenant_id:ident, $commit:ident) => {
-        $self.commit_with_bug($tenant_id, $commit).await
-    };
-    ($self:ident, $method:ident $(, $argument:ident)*) => {
-        $self.inner.$method($($argument),*).await
-    };
-}
-
-macro_rules! buggy {
-    ($trait:ident: $($effect:ident $method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)+) => {
-        #[async_trait]
-        impl $trait for BuggyIndex {
-            $(async fn $method(&self, $($argument: $type),*) -> Result<$answer, IndexError> {
-                pass_on!(self, $method $(, $argument)*)
-            })+
+    let mut forced = commit.clone();
+    for change in &mut forced.changes {
+        let found = memories
+            .find(tenant_id, commit.store_id, change.memory_id)
+            .await?;
+        if let Some(FoundMemory {
+            target: MemoryTarget::Live(memory),
+            ..
+        }) = found
+            && change.before.is_some()
+        {
+            change.before = Some(memory.head);
         }
-    };
-}
-
-keepsake_index::for_each_index_trait!(buggy);
-
-#[async_trait]
-impl IndexMethods for BuggyIndex {
-    async fn check(&self) -> Result<(), IndexError> {
-        self.inner.check().await
     }
-
-    fn is_shared(&self) -> bool {
-        self.inner.is_shared()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
+    memories.commit(tenant_id, &forced).await
 }
