@@ -157,7 +157,7 @@ impl Engine {
         {
             return Ok(Some(memory.head.size_bytes));
         }
-        let version = index.version(tenant_id, store_id, key.blob_id).await?;
+        let version = index.versions.find(tenant_id, store_id, key.blob_id).await?;
         let content = version
             .and_then(|found| found.version)
             .and_then(|version| version.content);

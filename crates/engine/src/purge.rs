@@ -67,7 +67,8 @@ impl Engine {
             Some(content) => {
                 self.0
                     .index
-                    .versions_with_content(tenant_id, store_id, content.sha256, SAME_CONTENT_TOLD + 1)
+                    .versions
+                    .with_content(tenant_id, store_id, content.sha256, SAME_CONTENT_TOLD + 1)
                     .await?
             }
             None => Vec::new(),

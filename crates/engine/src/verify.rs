@@ -117,7 +117,8 @@ impl Engine {
         let found = self
             .0
             .index
-            .version(key.tenant_id, key.store_id, key.blob_id)
+            .versions
+            .find(key.tenant_id, key.store_id, key.blob_id)
             .await?;
         let version = found.and_then(|found| found.version);
         Ok(version

@@ -134,7 +134,8 @@ impl Engine {
         let found = self
             .0
             .index
-            .list_versions(principal.tenant_id, store_id, &listing)
+            .versions
+            .list(principal.tenant_id, store_id, &listing)
             .await?;
         let mut found = found.ok_or(EngineError::StoreNotFound)?;
         if is_contradiction {
@@ -191,7 +192,8 @@ impl Engine {
         version_id: VersionId,
     ) -> Result<(StoreState, Version), EngineError> {
         let tenant_id = principal.tenant_id;
-        let found = self.0.index.version(tenant_id, store_id, version_id).await?;
+        let versions = &self.0.index.versions;
+        let found = versions.find(tenant_id, store_id, version_id).await?;
         let FoundVersion { store, version } = found.ok_or(EngineError::StoreNotFound)?;
         Ok((store, version.ok_or(EngineError::VersionNotFound)?))
     }

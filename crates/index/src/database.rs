@@ -107,6 +107,12 @@ impl Database {
         self.begin(call, role, Mode::Statement).await
     }
 
+    /// As [`Self::read_one`] on Postgres, for a function that several statements
+    /// replace on SQLite, where they read one snapshot.
+    pub(crate) async fn read_function(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
+        self.begin(call, role, Mode::Function).await
+    }
+
     /// Begins a transaction that writes. Dropping it rolls it back.
     pub(crate) async fn write(&self, call: &'static str, role: Role) -> Result<Tx, IndexError> {
         self.begin(call, role, Mode::Write).await
@@ -138,14 +144,16 @@ impl Database {
 
     async fn connect(&self, role: Role, mode: Mode) -> Result<Connection, IndexError> {
         Ok(match (self.backend(), mode) {
-            (Backend::Postgres(index), Mode::Statement | Mode::WriteStatement) => {
+            (Backend::Postgres(index), Mode::Statement | Mode::Function | Mode::WriteStatement) => {
                 Connection::PostgresStatement(index.acquire_as(role).await?)
             }
             (Backend::Postgres(index), Mode::Snapshot | Mode::Write) => {
                 Connection::Postgres(index.begin_as(role).await?)
             }
             (Backend::Sqlite(index), Mode::Statement) => Connection::SqliteStatement(index.reader().await?),
-            (Backend::Sqlite(index), Mode::Snapshot) => Connection::SqliteSnapshot(index.snapshot().await?),
+            (Backend::Sqlite(index), Mode::Snapshot | Mode::Function) => {
+                Connection::SqliteSnapshot(index.snapshot().await?)
+            }
             (Backend::Sqlite(index), Mode::Write | Mode::WriteStatement) => {
                 Connection::SqliteWriter(index.begin_write().await?)
             }
@@ -158,6 +166,7 @@ impl Database {
 pub(crate) enum Mode {
     Snapshot,
     Statement,
+    Function,
     Write,
     WriteStatement,
 }
@@ -165,7 +174,7 @@ pub(crate) enum Mode {
 impl Mode {
     const fn effect(self) -> Effect {
         match self {
-            Self::Snapshot | Self::Statement => Effect::Read,
+            Self::Snapshot | Self::Statement | Self::Function => Effect::Read,
             Self::Write | Self::WriteStatement => Effect::Write,
         }
     }

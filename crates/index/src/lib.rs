@@ -48,13 +48,14 @@ mod tenants;
 mod updates;
 mod upkeep;
 mod usage;
+mod versions;
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keepsake_core::{ContentHash, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_telemetry::Metrics;
 
 pub use access_times::AccessTimes;
@@ -108,46 +109,7 @@ pub use tenant_deletions::TenantDeletions;
 pub use tenants::Tenants;
 pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
 pub use usage::{StoreUsage, Usage, UsedMemory};
-
-/// The history of one store.
-#[async_trait]
-pub trait VersionIndex: Send + Sync {
-    /// The version of a store at a place in its order.
-    async fn version_at(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        seq: i64,
-    ) -> Result<Option<Version>, IndexError>;
-
-    /// Finds a version by its id; `None`: no such store.
-    async fn version(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        version_id: VersionId,
-    ) -> Result<Option<FoundVersion>, IndexError>;
-
-    /// Lists versions, the last of the store's order first; `None`: no such
-    /// store.
-    async fn list_versions(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        listing: &VersionListing,
-    ) -> Result<Option<VersionPage>, IndexError>;
-
-    /// The versions of a store whose content has this hash, newest first.
-    ///
-    /// Reads the whole history: for what is rare.
-    async fn versions_with_content(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        sha256: ContentHash,
-        limit: u32,
-    ) -> Result<Vec<VersionId>, IndexError>;
-}
+pub use versions::Versions;
 
 /// How redactions and the purge of deleted stores remove history.
 ///
@@ -295,6 +257,8 @@ pub struct Index {
     pub unused: UnusedMemories,
     /// How stores are used.
     pub usage: Usage,
+    /// The history of stores.
+    pub versions: Versions,
     database: Database,
     methods: Arc<dyn IndexMethods>,
 }
@@ -330,6 +294,7 @@ impl Index {
             tenants: Tenants::new(database.clone()),
             unused: UnusedMemories::new(database.clone()),
             usage: Usage::new(database.clone()),
+            versions: Versions::new(database.clone()),
             database,
             methods,
         }
@@ -363,8 +328,7 @@ impl Deref for Index {
 /// Methods that each database still implements by itself.
 #[async_trait]
 pub trait IndexMethods:
-    VersionIndex
-    + PurgeIndex
+    PurgeIndex
     + ErasureIndex
     + StoreIndex
     + UpkeepIndex

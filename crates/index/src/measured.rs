@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use keepsake_core::{BlobKey, ContentHash, ErasureId, MemoryId, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, ErasureId, MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_telemetry::{Metrics, Outcome};
 use tracing::Instrument;
 
@@ -72,16 +72,6 @@ macro_rules! measured {
 #[macro_export]
 macro_rules! for_each_index_trait {
     ($implement:ident) => {
-$implement! {
-    VersionIndex:
-    read version_at(tenant_id: TenantId, store_id: StoreId, seq: i64) -> Option<Version>;
-    read version(tenant_id: TenantId, store_id: StoreId, version_id: VersionId) -> Option<FoundVersion>;
-    read list_versions(tenant_id: TenantId, store_id: StoreId, listing: &VersionListing) -> Option<VersionPage>;
-    read versions_with_content(
-        tenant_id: TenantId, store_id: StoreId, sha256: ContentHash, limit: u32
-    ) -> Vec<VersionId>;
-}
-
 $implement! {
     PurgeIndex:
     write redact(tenant_id: TenantId, redaction: &Redaction) -> RedactionOutcome;

@@ -329,7 +329,8 @@ impl<'a> Writer<'a> {
     /// The memory as version `seq` left it, for a repeated call.
     async fn rebuild(&self, seq: i64, view: View) -> Result<ShownMemory, EngineError> {
         let (engine, tenant_id) = (self.engine, self.principal.tenant_id);
-        let version = engine.0.index.version_at(tenant_id, self.store_id, seq).await?;
+        let versions = &engine.0.index.versions;
+        let version = versions.find_at(tenant_id, self.store_id, seq).await?;
         let version = version.ok_or(EngineError::MemoryNotFound)?;
         let found = engine
             .find_memory(self.principal, self.store_id, version.memory_id)

@@ -61,7 +61,8 @@ impl Engine {
         let version = self
             .0
             .index
-            .version_at(principal.tenant_id, store_id, seq)
+            .versions
+            .find_at(principal.tenant_id, store_id, seq)
             .await?;
         let told = edit.and_then(|edit| self.told(edit, before.as_deref(), version.as_ref()));
         Ok(told.unwrap_or(plain))
@@ -87,13 +88,14 @@ impl Engine {
         seq: i64,
     ) -> Result<Option<Arc<str>>, EngineError> {
         let tenant_id = principal.tenant_id;
-        let Some(version) = self.0.index.version_at(tenant_id, store_id, seq).await? else {
+        let versions = &self.0.index.versions;
+        let Some(version) = versions.find_at(tenant_id, store_id, seq).await? else {
             return Ok(None);
         };
         let Some(prev_seq) = version.prev_seq else {
             return Ok(None);
         };
-        let Some(before) = self.0.index.version_at(tenant_id, store_id, prev_seq).await? else {
+        let Some(before) = versions.find_at(tenant_id, store_id, prev_seq).await? else {
             return Ok(None);
         };
         let Some(content) = before.content else {

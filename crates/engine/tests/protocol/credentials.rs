@@ -241,7 +241,8 @@ async fn token_of_our_own_is_good_on_every_replica(bed: Bed) {
     assert!(!answer.is_error, "{}", answer.content);
     let version = bed
         .index
-        .version_at(principal.tenant_id, bed.store_id, 1)
+        .versions
+        .find_at(principal.tenant_id, bed.store_id, 1)
         .await
         .unwrap();
     assert_eq!(version.unwrap().created_by, Some(worker()));

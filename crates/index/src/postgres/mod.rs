@@ -18,7 +18,6 @@ mod search;
 mod stores;
 mod tenants;
 mod upkeep;
-mod versions;
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,11 +1,10 @@
 //! Columns that several readers share.
 
 use keepsake_core::{TenantId, Timestamp};
-use sqlx::postgres::PgRow;
 use sqlx::{PgExecutor, Row};
 
 use crate::IndexError;
-use crate::model::{Replayed, StoreState};
+use crate::model::Replayed;
 use crate::statements::EARLIER_CALL;
 
 /// The record of an earlier call with the same key.
@@ -36,14 +35,5 @@ fn request_hash_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
     bytes.try_into().map_err(|_| IndexError::Corrupt {
         table: "idempotency",
         what: "a hash that is not 32 bytes",
-    })
-}
-
-/// Reads the store's state from the first columns of several functions' results.
-pub(super) fn store_state_of(row: &PgRow) -> Result<StoreState, IndexError> {
-    let archived_at: Option<i64> = row.try_get(0)?;
-    Ok(StoreState {
-        is_archived: archived_at.is_some(),
-        purge_epoch: row.try_get(1)?,
     })
 }

@@ -10,7 +10,7 @@ pub(crate) mod commit;
 mod erasure;
 pub(crate) mod head;
 #[cfg(test)]
-mod plans;
+pub(crate) mod plans;
 mod purge;
 mod reads;
 mod retention;
@@ -18,7 +18,6 @@ mod search;
 mod stores;
 mod tenants;
 mod upkeep;
-mod versions;
 
 use std::str::FromStr;
 use std::sync::Arc;

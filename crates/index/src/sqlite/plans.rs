@@ -12,7 +12,7 @@ use crate::statements::{
 };
 
 /// The steps of a statement's query plan.
-pub(super) async fn steps_of(statement: &str) -> Vec<String> {
+pub(crate) async fn steps_of(statement: &str) -> Vec<String> {
     let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
     migrations::sqlite().run(&mut connection).await.unwrap();
     let plan = sqlx::query(AssertSqlSafe(format!(

@@ -8,7 +8,6 @@ use sqlx::sqlite::SqliteConnection;
 use super::SqliteIndex;
 use super::audit::audit;
 use super::stores::tell;
-use super::versions::version_of;
 use crate::erasure::Purged;
 use crate::model::{
     AuditAction, AuditObject, Audited, Operation, Redaction, RedactionOutcome, StorePurge, Version,
@@ -18,6 +17,7 @@ use crate::statements::{
     BLOB_IS_LIVE, BLOB_IS_NAMED, BYTES_PURGED, COUNT_PURGE, DELETE_STORE, DELETED_STORES, FORGET_PATH,
     FREE_TENANT, PURGE, PURGE_STORE, QUEUE_PURGED, QUEUE_REDACTED, REDACT, VERSION,
 };
+use crate::versions::VersionRow;
 use crate::{IndexError, PurgeIndex};
 
 /// Selects the grant of an existing store.
@@ -37,16 +37,15 @@ impl PurgeIndex for SqliteIndex {
         if granted_bytes(connection, tenant_id, store_id).await?.is_none() {
             return Ok(RedactionOutcome::NoStore);
         }
-        let row = sqlx::query(VERSION)
+        let row: Option<VersionRow> = sqlx::query_as(VERSION)
             .bind(tenant_id.uuid())
             .bind(store_id.uuid())
             .bind(redaction.version_id.uuid())
             .fetch_optional(&mut *connection)
             .await?;
-        let Some(row) = row else {
+        let Some(before) = row.map_or(Ok(None), VersionRow::into_version)? else {
             return Ok(RedactionOutcome::NoVersion);
         };
-        let before = version_of(&row)?;
         if before.redacted_at.is_some() {
             return Ok(RedactionOutcome::AlreadyRedacted);
         }

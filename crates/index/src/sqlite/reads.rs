@@ -2,10 +2,10 @@
 
 use keepsake_core::{TenantId, Timestamp};
 use sqlx::Row;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::sqlite::SqliteConnection;
 
 use crate::IndexError;
-use crate::model::{Replayed, StoreState};
+use crate::model::Replayed;
 use crate::statements::EARLIER_CALL;
 
 /// The record of an earlier call with the same key.
@@ -36,13 +36,5 @@ fn request_hash_of(bytes: &[u8]) -> Result<[u8; 32], IndexError> {
     bytes.try_into().map_err(|_| IndexError::Corrupt {
         table: "idempotency",
         what: "a hash that is not 32 bytes",
-    })
-}
-
-/// Reads the store's state from the first columns of several queries.
-pub(super) fn store_state_of(row: &SqliteRow) -> Result<StoreState, IndexError> {
-    Ok(StoreState {
-        is_archived: row.try_get(0)?,
-        purge_epoch: row.try_get(1)?,
     })
 }

@@ -41,7 +41,8 @@ pub(crate) async fn versions_of_a_memory_are_one_unbroken_chain(subject: &Subjec
         chain.push(seq);
         next = place
             .index
-            .version_at(place.tenant_id, place.store_id, seq)
+            .versions
+            .find_at(place.tenant_id, place.store_id, seq)
             .await
             .unwrap()
             .unwrap()
@@ -81,7 +82,8 @@ pub(crate) async fn version_tells_its_blob_and_hash(subject: &Subject) {
     let version = async |seq| {
         place
             .index
-            .version_at(place.tenant_id, place.store_id, seq)
+            .versions
+            .find_at(place.tenant_id, place.store_id, seq)
             .await
             .unwrap()
     };
@@ -224,7 +226,8 @@ pub(crate) async fn path_of_a_deleted_memory_is_free_for_another(subject: &Subje
     assert_ne!(second.memory_id, first.memory_id);
     let version = place
         .index
-        .version_at(place.tenant_id, place.store_id, second.seq)
+        .versions
+        .find_at(place.tenant_id, place.store_id, second.seq)
         .await
         .unwrap()
         .unwrap();

@@ -302,7 +302,7 @@ impl Watched {
             let page = self.watch(name, limit, page).await.unwrap().unwrap();
             assert!(!is_filled || page.items.len() == shown, "{name}");
         }
-        let some_version = place.index.version_at(tenant_id, store_id, 40_000);
+        let some_version = place.index.versions.find_at(tenant_id, store_id, 40_000);
         let some_version = self.watch("find a version", 10, some_version).await.unwrap();
         let memory_id = some_version
             .as_ref()
@@ -311,21 +311,22 @@ impl Watched {
             // Two times are found by halving a hundred thousand.
             let probes = if listing.created_from.is_some() { 80 } else { 0 };
             let limit = 2 * shown as u64 + probes + 20;
-            let page = place.index.list_versions(tenant_id, store_id, &listing);
+            let page = place.index.versions.list(tenant_id, store_id, &listing);
             let page = self.watch(name, limit, page).await.unwrap().unwrap();
             assert!(!is_filled || page.versions.len() == shown, "{name}");
         }
         let memory = place.index.memories.find(tenant_id, store_id, memory_id);
         self.watch("find a memory by its id", 10, memory).await.unwrap();
         if let Some(version) = some_version {
-            let found = place.index.version(tenant_id, store_id, version.version_id);
+            let found = place.index.versions.find(tenant_id, store_id, version.version_id);
             let found = self.watch("find a version by its id", 10, found).await.unwrap();
             assert_eq!(found.unwrap().version, Some(version));
         } else {
             let version_id = created("/x", 1).version_id;
             place
                 .index
-                .version(tenant_id, store_id, version_id)
+                .versions
+                .find(tenant_id, store_id, version_id)
                 .await
                 .unwrap();
         }
@@ -472,12 +473,14 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
 
     let version = place
         .index
-        .version_at(place.tenant_id, place.store_id, 40_000)
+        .versions
+        .find_at(place.tenant_id, place.store_id, 40_000)
         .await;
     let version = version.unwrap().unwrap();
     let found = place
         .index
-        .version(place.tenant_id, place.store_id, version.version_id);
+        .versions
+        .find(place.tenant_id, place.store_id, version.version_id);
     assert_eq!(found.await.unwrap().unwrap().version, Some(version.clone()));
     let memory = place
         .index
@@ -489,7 +492,8 @@ async fn sqlite_listing_does_work_in_proportion_to_what_it_shows() {
     for (name, listing, shown) in version_lists(version.memory_id) {
         let page = place
             .index
-            .list_versions(place.tenant_id, place.store_id, &listing)
+            .versions
+            .list(place.tenant_id, place.store_id, &listing)
             .await;
         assert_eq!(page.unwrap().unwrap().versions.len(), shown, "{name}");
         let steps = hundreds_of_steps.swap(0, Ordering::Relaxed);

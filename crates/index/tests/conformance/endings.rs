@@ -155,14 +155,20 @@ pub(crate) async fn deleted_store_is_gone_for_every_reader(subject: &Subject) {
         };
         assert_eq!(index.memories.list(me, store_id, &listing).await.unwrap(), None);
     }
-    assert_eq!(index.version(me, store_id, head.version_id).await.unwrap(), None);
-    assert_eq!(index.version_at(me, store_id, head.seq).await.unwrap(), None);
+    assert_eq!(
+        index.versions.find(me, store_id, head.version_id).await.unwrap(),
+        None
+    );
+    assert_eq!(
+        index.versions.find_at(me, store_id, head.seq).await.unwrap(),
+        None
+    );
     let listing = VersionListing {
         limit: 10,
         ..VersionListing::default()
     };
-    assert_eq!(index.list_versions(me, store_id, &listing).await.unwrap(), None);
-    let found = index.versions_with_content(me, store_id, head.sha256, 10).await;
+    assert_eq!(index.versions.list(me, store_id, &listing).await.unwrap(), None);
+    let found = index.versions.with_content(me, store_id, head.sha256, 10).await;
     assert_eq!(found.unwrap(), []);
     assert_eq!(index.store(me, store_id).await.unwrap(), None);
     let listing = StoreListing {

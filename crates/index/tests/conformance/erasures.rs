@@ -194,7 +194,8 @@ pub(crate) async fn memory_that_once_stood_below_goes_wholly(subject: &Subject) 
     };
     let left = place
         .index
-        .list_versions(place.tenant_id, place.store_id, &listing)
+        .versions
+        .list(place.tenant_id, place.store_id, &listing)
         .await;
     assert_eq!(left.unwrap().unwrap().versions, []);
     place.assert_recount_with_gaps().await;

@@ -48,7 +48,7 @@ pub(crate) async fn reads_find_nothing_of_another_tenant(subject: &Subject) {
         index.memories.heads_below(me, store_id, &dir("/")).await.unwrap(),
         []
     );
-    assert_eq!(index.version_at(me, store_id, 1).await.unwrap(), None);
+    assert_eq!(index.versions.find_at(me, store_id, 1).await.unwrap(), None);
     assert_eq!(index.store(me, store_id).await.unwrap(), None);
     assert_eq!(
         index
@@ -77,7 +77,7 @@ pub(crate) async fn reads_find_nothing_of_another_tenant(subject: &Subject) {
             .len(),
         1
     );
-    assert!(index.version_at(them, store_id, 1).await.unwrap().is_some());
+    assert!(index.versions.find_at(them, store_id, 1).await.unwrap().is_some());
     assert!(index.store(them, store_id).await.unwrap().is_some());
     assert!(
         index
@@ -213,7 +213,12 @@ pub(crate) async fn stores_of_one_tenant_do_not_mix(subject: &Subject) {
     assert_eq!(first.rows().await, before);
     let nowhere = StoreId::from_uuid(crate::place::next_uuid());
     assert_eq!(
-        first.index.version_at(first.tenant_id, nowhere, 1).await.unwrap(),
+        first
+            .index
+            .versions
+            .find_at(first.tenant_id, nowhere, 1)
+            .await
+            .unwrap(),
         None
     );
 }
@@ -245,12 +250,13 @@ pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &
             let found = index.memories.list(tenant_id, store_id, &below(depth)).await;
             assert_eq!(found.unwrap().is_some(), is_found);
         }
-        let found = index.version(tenant_id, store_id, head.version_id).await;
+        let found = index.versions.find(tenant_id, store_id, head.version_id).await;
         assert_eq!(found.unwrap().is_some(), is_found);
-        let found = index.list_versions(tenant_id, store_id, &versions).await;
+        let found = index.versions.list(tenant_id, store_id, &versions).await;
         assert_eq!(found.unwrap().is_some(), is_found);
         let found = index
-            .versions_with_content(tenant_id, store_id, head.sha256, 10)
+            .versions
+            .with_content(tenant_id, store_id, head.sha256, 10)
             .await;
         assert_eq!(found.unwrap().is_empty(), !is_found);
         let found = index.list_stores(tenant_id, &stores).await;
@@ -260,7 +266,7 @@ pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &
     let (me, my_store) = (mine.tenant_id, mine.store_id);
     let found = index.memories.find(me, my_store, head.memory_id).await.unwrap();
     assert_eq!(found.unwrap().target, MemoryTarget::Missing);
-    let found = index.version(me, my_store, head.version_id).await.unwrap();
+    let found = index.versions.find(me, my_store, head.version_id).await.unwrap();
     assert_eq!(found.unwrap().version, None);
     for filtered in [
         VersionListing {
@@ -272,7 +278,7 @@ pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &
             ..versions
         },
     ] {
-        let found = index.list_versions(me, my_store, &filtered).await.unwrap();
+        let found = index.versions.list(me, my_store, &filtered).await.unwrap();
         let found = found.unwrap().versions;
         assert!(found.iter().all(|version| version.memory_id != head.memory_id));
     }

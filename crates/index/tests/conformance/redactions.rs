@@ -40,7 +40,8 @@ async fn redacted(place: &Place, version_id: VersionId) -> Option<VersionId> {
 async fn version(place: &Place, version_id: VersionId) -> Version {
     let found = place
         .index
-        .version(place.tenant_id, place.store_id, version_id)
+        .versions
+        .find(place.tenant_id, place.store_id, version_id)
         .await
         .unwrap();
     found.unwrap().version.unwrap()
@@ -86,7 +87,11 @@ pub(crate) async fn redaction_leaves_who_did_what_and_when(subject: &Subject) {
         ..before
     };
     assert_eq!(version(&place, first.version_id).await, after);
-    let at = place.index.version_at(place.tenant_id, place.store_id, 1).await;
+    let at = place
+        .index
+        .versions
+        .find_at(place.tenant_id, place.store_id, 1)
+        .await;
     assert_eq!(at.unwrap(), Some(after));
     let key = place.blob(first.blob_id);
     assert_eq!(

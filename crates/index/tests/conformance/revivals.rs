@@ -56,7 +56,11 @@ pub(crate) async fn memory_comes_back_with_its_id_and_age(subject: &Subject) {
     assert_eq!(memory.head.version_id, revive.version_id);
     assert_eq!((memory.created_at, memory.updated_at), (NOW, after_seconds(60)));
     assert!(memory.is_pinned, "a pin stays until it is taken off");
-    let version = place.index.version_at(place.tenant_id, place.store_id, 3).await;
+    let version = place
+        .index
+        .versions
+        .find_at(place.tenant_id, place.store_id, 3)
+        .await;
     let version = version.unwrap().unwrap();
     assert_eq!((version.operation.name(), version.prev_seq), ("created", Some(2)));
     let lines = "SELECT first_line FROM memory WHERE tenant_id = $1 AND store_id = $2";

@@ -18,7 +18,8 @@ fn all() -> VersionListing {
 async fn page(place: &Place, listing: &VersionListing) -> VersionPage {
     let page = place
         .index
-        .list_versions(place.tenant_id, place.store_id, listing)
+        .versions
+        .list(place.tenant_id, place.store_id, listing)
         .await
         .unwrap();
     page.expect("the store exists")
@@ -226,9 +227,17 @@ pub(crate) async fn version_is_the_same_by_id_by_place_and_in_lists(subject: &Su
     let (place, versions) = history(subject).await;
     for version in versions {
         let (tenant_id, store_id) = (place.tenant_id, place.store_id);
-        let found = place.index.version(tenant_id, store_id, version.version_id).await;
+        let found = place
+            .index
+            .versions
+            .find(tenant_id, store_id, version.version_id)
+            .await;
         assert_eq!(found.unwrap().unwrap().version, Some(version.clone()));
-        let found = place.index.version_at(tenant_id, store_id, version.seq).await;
+        let found = place
+            .index
+            .versions
+            .find_at(tenant_id, store_id, version.seq)
+            .await;
         assert_eq!(found.unwrap(), Some(version));
     }
 }
@@ -274,13 +283,18 @@ pub(crate) async fn version_of_no_id_and_store_of_no_id_are_told_apart(subject: 
     let version_id = VersionId::from_uuid(next_uuid());
     let found = place
         .index
-        .version(place.tenant_id, place.store_id, version_id)
+        .versions
+        .find(place.tenant_id, place.store_id, version_id)
         .await;
     assert_eq!(found.unwrap().unwrap().version, None);
     let nowhere = StoreId::from_uuid(next_uuid());
-    let found = place.index.version(place.tenant_id, nowhere, version_id).await;
+    let found = place
+        .index
+        .versions
+        .find(place.tenant_id, nowhere, version_id)
+        .await;
     assert_eq!(found.unwrap(), None);
-    let page = place.index.list_versions(place.tenant_id, nowhere, &all()).await;
+    let page = place.index.versions.list(place.tenant_id, nowhere, &all()).await;
     assert_eq!(page.unwrap(), None);
 }
 
@@ -296,7 +310,8 @@ pub(crate) async fn versions_of_one_content_are_found_newest_first(subject: &Sub
     let found = async |limit| {
         place
             .index
-            .versions_with_content(place.tenant_id, place.store_id, head.sha256, limit)
+            .versions
+            .with_content(place.tenant_id, place.store_id, head.sha256, limit)
             .await
             .unwrap()
     };

@@ -31,7 +31,7 @@ impl Engine {
         }
         let before = self.content_before(principal, store_id, seq).await?;
         let tenant_id = principal.tenant_id;
-        let Some(version) = self.0.index.version_at(tenant_id, store_id, seq).await? else {
+        let Some(version) = self.0.index.versions.find_at(tenant_id, store_id, seq).await? else {
             // The memory was erased since.
             return Err(missing(path).into());
         };

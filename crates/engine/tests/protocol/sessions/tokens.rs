@@ -41,7 +41,11 @@ async fn token_works_in_its_session_on_every_replica(bed: Bed) {
     );
     let seen = call(&bed.engine, &principal, id, view("/mnt/memory/notes/a.md")).await;
     assert!(seen.content.ends_with("     1\tx"), "{}", seen.content);
-    let version = bed.index.version_at(principal.tenant_id, bed.store_id, 1).await;
+    let version = bed
+        .index
+        .versions
+        .find_at(principal.tenant_id, bed.store_id, 1)
+        .await;
     assert_eq!(version.unwrap().unwrap().created_by, Some(Actor::Session(id)));
     // A key that calls in the session writes as itself.
     call(
@@ -51,7 +55,11 @@ async fn token_works_in_its_session_on_every_replica(bed: Bed) {
         create("/memories/notes/b.md", "x"),
     )
     .await;
-    let version = bed.index.version_at(principal.tenant_id, bed.store_id, 2).await;
+    let version = bed
+        .index
+        .versions
+        .find_at(principal.tenant_id, bed.store_id, 2)
+        .await;
     assert_eq!(
         version.unwrap().unwrap().created_by,
         Some(bed.principal.actor.clone())
