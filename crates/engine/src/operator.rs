@@ -92,7 +92,8 @@ impl<'a> Operator<'a> {
         self.change(|engine, audited| async move {
             let index = &engine.0.index;
             let made = index
-                .create_store(tenant_id, &store, limit, None, &audited)
+                .stores
+                .create(tenant_id, &store, limit, None, &audited)
                 .await?;
             engine.made_store(tenant_id, &store, limit, made).await
         })

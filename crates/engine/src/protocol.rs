@@ -435,7 +435,8 @@ impl Engine {
         match self
             .0
             .index
-            .grant_bytes(principal.tenant_id, store_id, needed_bytes, limit_bytes)
+            .grants
+            .extend(principal.tenant_id, store_id, needed_bytes, limit_bytes)
             .await?
         {
             // If the store no longer exists, the next commit reports that.

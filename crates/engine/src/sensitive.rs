@@ -89,7 +89,7 @@ impl Engine {
         principal: &Principal,
         store_id: StoreId,
     ) -> Result<SensitiveDataPolicy, EngineError> {
-        let store = self.0.index.store(principal.tenant_id, store_id).await?;
+        let store = self.0.index.stores.find(principal.tenant_id, store_id).await?;
         Ok(store.ok_or(EngineError::StoreNotFound)?.policy)
     }
 }

@@ -221,7 +221,8 @@ impl Engine {
             let made = engine
                 .0
                 .index
-                .create_store(tenant_id, &store, limit, idempotency.as_ref(), &audited)
+                .stores
+                .create(tenant_id, &store, limit, idempotency.as_ref(), &audited)
                 .await?;
             let made = engine.made_store(tenant_id, &store, limit, made).await;
             // The tenant was deleted after the credential was checked.
@@ -288,7 +289,7 @@ impl Engine {
         tenant_id: TenantId,
         store_id: StoreId,
     ) -> Result<Store, EngineError> {
-        let found = self.0.index.store(tenant_id, store_id).await?;
+        let found = self.0.index.stores.find(tenant_id, store_id).await?;
         found.ok_or(EngineError::StoreNotFound)
     }
 
@@ -327,7 +328,7 @@ impl Engine {
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let mut items = self.0.index.list_stores(principal.tenant_id, &listing).await?;
+        let mut items = self.0.index.stores.list(principal.tenant_id, &listing).await?;
         let has_more = items.len() > limit as usize;
         items.truncate(limit as usize);
         let next = match items.last() {
@@ -370,7 +371,8 @@ impl Engine {
         self.run_to_end(async move {
             let index = &engine.0.index;
             match index
-                .update_store(tenant_id, store_id, &change, idempotency.as_ref(), &audited)
+                .stores
+                .update(tenant_id, store_id, &change, idempotency.as_ref(), &audited)
                 .await?
             {
                 StoreUpdate::Done(store) | StoreUpdate::Replayed(store) => Ok(store),
@@ -408,7 +410,8 @@ impl Engine {
             let archived = engine
                 .0
                 .index
-                .archive_store(tenant_id, store_id, &audited)
+                .stores
+                .archive(tenant_id, store_id, &audited)
                 .await?;
             archived.ok_or(EngineError::StoreNotFound)
         })

@@ -1,8 +1,36 @@
-//! Grants: the arithmetic of granting a tenant's bytes to its stores.
+//! Grants: how a tenant's bytes are granted to its stores.
 //!
 //! A commit never writes the tenant's row. Each store holds a grant, in chunks, and
 //! Σ live ≤ Σ granted ≤ limit always holds. So the tenant's limit is exact, without
 //! one row that every write locks.
+
+use keepsake_core::{StoreId, TenantId};
+
+use crate::IndexError;
+use crate::database::{Database, Role, RowLock, Tx};
+use crate::model::Grant;
+use crate::numbers::{signed, unsigned};
+
+const OF_TENANT: &str = "SELECT granted_bytes FROM tenant WHERE tenant_id = $1";
+
+const OF_STORE: &str =
+    "SELECT granted_bytes FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+
+/// Ordered by id, so that concurrent transactions cannot deadlock: two recalls of one
+/// tenant (which the lock on the tenant's row excludes already), or a recall and the
+/// deletion of a store.
+const STORES_OF_RECALL: &str = "SELECT store_id FROM store \
+    WHERE tenant_id = $1 AND (store_id = $2 OR granted_bytes > live_bytes) ORDER BY store_id";
+
+const RECALL: &str = "UPDATE store SET granted_bytes = live_bytes \
+    WHERE tenant_id = $1 AND store_id <> $2 AND granted_bytes > live_bytes";
+
+const OF_OTHER_STORES: &str = "SELECT CAST(coalesce(sum(granted_bytes), 0) AS bigint) FROM store \
+    WHERE tenant_id = $1 AND store_id <> $2";
+
+const SET_OF_STORE: &str = "UPDATE store SET granted_bytes = $3 WHERE tenant_id = $1 AND store_id = $2";
+
+const SET_OF_TENANT: &str = "UPDATE tenant SET granted_bytes = $2 WHERE tenant_id = $1";
 
 /// Bytes granted beyond the request, so that most commits need no new grant.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -10,21 +38,21 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// A tenant's grants, read from the rows of the tenant and its stores under their
 /// locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Account {
+struct Account {
     /// The grant of the requesting store.
-    pub(crate) own: u64,
+    own: u64,
     /// The sum of the grants of the tenant's other stores.
-    pub(crate) others: u64,
+    others: u64,
 }
 
 impl Account {
     /// Whether the limit has no room unless other stores return unused grants.
-    pub(crate) const fn must_recall(&self, needed_bytes: u64, limit_bytes: u64) -> bool {
+    const fn must_recall(&self, needed_bytes: u64, limit_bytes: u64) -> bool {
         self.others.saturating_add(needed_bytes) > limit_bytes
     }
 
     /// The store's new grant: a chunk more than needed if there is room.
-    pub(crate) fn grant(&self, needed_bytes: u64, limit_bytes: u64) -> Option<u64> {
+    fn grant(&self, needed_bytes: u64, limit_bytes: u64) -> Option<u64> {
         let room = limit_bytes.checked_sub(self.others)?;
         if needed_bytes > room {
             return None;
@@ -33,9 +61,98 @@ impl Account {
     }
 
     /// The sum of all grants of the tenant.
-    pub(crate) const fn total(&self) -> u64 {
+    const fn total(&self) -> u64 {
         self.own.saturating_add(self.others)
     }
+}
+
+/// Grants of a tenant's bytes to its stores.
+#[derive(Debug, Clone)]
+pub struct Grants {
+    database: Database,
+}
+
+impl Grants {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Grants a store enough of its tenant's bytes to hold `needed_bytes`.
+    ///
+    /// Grants in chunks while the tenant has room; without room, recalls unused grants
+    /// of its other stores before it refuses. Locks the tenant, then stores by id; only
+    /// commits of stores whose grants it recalls wait for it.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn extend(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        needed_bytes: u64,
+        tenant_limit_bytes: u64,
+    ) -> Result<Grant, IndexError> {
+        let mut tx = self
+            .database
+            .write("grant_bytes", Role::Tenant(tenant_id))
+            .await?;
+        let Some(mut account) = read(&mut tx, tenant_id, store_id).await? else {
+            return Ok(Grant::NoStore);
+        };
+        if account.must_recall(needed_bytes, tenant_limit_bytes) {
+            account.others = recall(&mut tx, tenant_id, store_id).await?;
+        }
+        let new_grant = account.grant(needed_bytes, tenant_limit_bytes);
+        // A recalled grant stays recalled even if the new grant is refused, because it
+        // was unused.
+        account.own = new_grant.unwrap_or(account.own);
+        let query = tx
+            .query(SET_OF_STORE)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid());
+        query.bind(signed(account.own)).execute().await?;
+        let query = tx.query(SET_OF_TENANT).bind(tenant_id.uuid());
+        query.bind(signed(account.total())).execute().await?;
+        tx.commit().await?;
+        Ok(match new_grant {
+            Some(_) => Grant::Granted,
+            None => Grant::Refused {
+                wanted_bytes: account.others.saturating_add(needed_bytes),
+            },
+        })
+    }
+}
+
+/// Reads the grants of a tenant, and locks the tenant; `None`: no such store.
+async fn read(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<Option<Account>, IndexError> {
+    let query = tx.query_locking(OF_TENANT, RowLock::NoKeyUpdate);
+    let of_tenant: Option<i64> = query.bind(tenant_id.uuid()).optional_scalar().await?;
+    let Some(of_tenant) = of_tenant.map(unsigned) else {
+        return Ok(None);
+    };
+    let query = tx.query(OF_STORE).bind(tenant_id.uuid()).bind(store_id.uuid());
+    let own: Option<i64> = query.optional_scalar().await?;
+    Ok(own.map(unsigned).map(|own| Account {
+        own,
+        others: of_tenant.saturating_sub(own),
+    }))
+}
+
+/// Recalls the unused grants of the tenant's other stores; answers the sum of their
+/// remaining grants.
+async fn recall(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<u64, IndexError> {
+    if tx.is_postgres() {
+        let query = tx.query_locking(STORES_OF_RECALL, RowLock::NoKeyUpdate);
+        query
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid())
+            .execute()
+            .await?;
+    }
+    let query = tx.query(RECALL).bind(tenant_id.uuid());
+    query.bind(store_id.uuid()).execute().await?;
+    let query = tx.query(OF_OTHER_STORES).bind(tenant_id.uuid());
+    Ok(unsigned(query.bind(store_id.uuid()).scalar().await?))
 }
 
 #[cfg(test)]

@@ -45,7 +45,6 @@ mod statements;
 mod stores;
 mod tenant_deletions;
 mod tenants;
-mod updates;
 mod upkeep;
 mod usage;
 mod versions;
@@ -75,6 +74,7 @@ pub use error::IndexError;
 pub use expiry::{
     AccessFlush, Expiration, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR, UnusedMemories,
 };
+pub use grants::Grants;
 pub use job_runs::{FAILED_RUN_RESTS, JobRuns};
 pub use keys::{ApiKeys, REVOKED_KEYS_COUNT_FOR};
 use measured::MeasuredIndex;
@@ -105,6 +105,7 @@ pub use sessions::{
     SessionListing, SessionPage, SessionRefusal, SessionUpdate, SessionUse, Sessions, sees_session_of,
 };
 pub use sqlite::SqliteIndex;
+pub use stores::Stores;
 pub use tenant_deletions::TenantDeletions;
 pub use tenants::Tenants;
 pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
@@ -159,66 +160,6 @@ pub trait PurgeIndex: Send + Sync {
     ) -> Result<StorePurge, IndexError>;
 }
 
-/// Stores of one tenant.
-#[async_trait]
-pub trait StoreIndex: Send + Sync {
-    /// Makes a store, unless the tenant has `stores_limit` of them.
-    async fn create_store(
-        &self,
-        tenant_id: TenantId,
-        store: &NewStore,
-        stores_limit: u64,
-        idempotency: Option<&Idempotency>,
-        audited: &Audited,
-    ) -> Result<StoreCreation, IndexError>;
-
-    /// Lists stores that are not deleted, newest first.
-    async fn list_stores(
-        &self,
-        tenant_id: TenantId,
-        listing: &StoreListing,
-    ) -> Result<Vec<Store>, IndexError>;
-
-    /// Changes what a store is called and how it behaves.
-    ///
-    /// `updated_at` moves when name, description or metadata do.
-    async fn update_store(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        change: &StoreChange,
-        idempotency: Option<&Idempotency>,
-        audited: &Audited,
-    ) -> Result<StoreUpdate, IndexError>;
-
-    /// Lets a store take no new content from now on; `None`: no such store.
-    ///
-    /// Idempotent: one that is archived stays as it is.
-    async fn archive_store(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        audited: &Audited,
-    ) -> Result<Option<Store>, IndexError>;
-
-    /// Finds a store that is not deleted.
-    async fn store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Option<Store>, IndexError>;
-
-    /// Grants a store enough of its tenant's bytes to hold `needed_bytes`.
-    ///
-    /// Grants in chunks where the tenant has room; where it has not, recalls
-    /// what its other stores were granted and do not use before it refuses.
-    /// Locks the tenant, then stores by id; no commit waits for it but those
-    /// of stores whose grants it recalls.
-    async fn grant_bytes(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        needed_bytes: u64,
-        tenant_limit_bytes: u64,
-    ) -> Result<Grant, IndexError>;
-}
-
 /// How long expiry waits for the reads of a replica that is not heard of any
 /// more and has not ended: longer than a network is away, at most.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
@@ -239,6 +180,8 @@ pub struct Index {
     pub blob_deletions: BlobDeletions,
     /// Who a credential belongs to.
     pub credentials: Credentials,
+    /// Grants of a tenant's bytes to its stores.
+    pub grants: Grants,
     /// Leases and records of scheduled jobs.
     pub job_runs: JobRuns,
     /// Memories.
@@ -249,6 +192,8 @@ pub struct Index {
     pub secrets: ServerSecrets,
     /// Sessions, their attachments and events.
     pub sessions: Sessions,
+    /// Stores of a tenant.
+    pub stores: Stores,
     /// The deletion of tenants.
     pub tenant_deletions: TenantDeletions,
     /// Tenants, for the operator.
@@ -285,11 +230,13 @@ impl Index {
             audit: AuditLog::new(database.clone()),
             blob_deletions: BlobDeletions::new(database.clone()),
             credentials: Credentials::new(database.clone()),
+            grants: Grants::new(database.clone()),
             job_runs: JobRuns::new(database.clone()),
             memories: Memories::new(database.clone()),
             replicas: Replicas::new(database.clone()),
             secrets: ServerSecrets::new(database.clone()),
             sessions: Sessions::new(database.clone()),
+            stores: Stores::new(database.clone()),
             tenant_deletions: TenantDeletions::new(database.clone()),
             tenants: Tenants::new(database.clone()),
             unused: UnusedMemories::new(database.clone()),
@@ -330,7 +277,6 @@ impl Deref for Index {
 pub trait IndexMethods:
     PurgeIndex
     + ErasureIndex
-    + StoreIndex
     + UpkeepIndex
     + RetentionIndex
     + SearchIndex

@@ -81,22 +81,6 @@ $implement! {
 }
 
 $implement! {
-    StoreIndex:
-    write create_store(
-        tenant_id: TenantId, store: &NewStore, stores_limit: u64, idempotency: Option<&Idempotency>,
-        audited: &Audited
-    ) -> StoreCreation;
-    read list_stores(tenant_id: TenantId, listing: &StoreListing) -> Vec<Store>;
-    write update_store(
-        tenant_id: TenantId, store_id: StoreId, change: &StoreChange, idempotency: Option<&Idempotency>,
-        audited: &Audited
-    ) -> StoreUpdate;
-    write archive_store(tenant_id: TenantId, store_id: StoreId, audited: &Audited) -> Option<Store>;
-    read store(tenant_id: TenantId, store_id: StoreId) -> Option<Store>;
-    write grant_bytes(tenant_id: TenantId, store_id: StoreId, needed_bytes: u64, tenant_limit_bytes: u64) -> Grant;
-}
-
-$implement! {
     SearchIndex:
     read search_changes(tenant_id: TenantId, store_id: StoreId, since: &SearchSince) -> Option<SearchChanges>;
 }

@@ -10,26 +10,6 @@ pub(crate) mod search;
 pub(crate) mod sessions;
 pub(crate) mod upkeep;
 
-/// Selects a store. All readers of store rows use this order of columns.
-pub(crate) const STORE: &str = "SELECT store_id, name, description, metadata, policy, expires_unused_after, \
-    memory_count, live_bytes, created_at, updated_at, archived_at, period_set_at FROM store \
-    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
-
-/// Inserts a store of a tenant.
-pub(crate) const INSERT_STORE: &str = "INSERT INTO store (tenant_id, store_id, name, description, metadata, policy, expires_unused_after, \
-    period_set_at, created_at, updated_at, seq, last_version_at, purge_epoch, memory_count, live_bytes, \
-    granted_bytes, version_count, version_bytes, retention_seq) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
-
-/// Inserts a store's root directory, which always exists.
-pub(crate) const INSERT_ROOT: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, visible_children) \
-    VALUES ($1, $2, '/', '/', '', 0, 0, 0)";
-
-/// Updates every mutable field of a store.
-pub(crate) const UPDATE_STORE: &str = "UPDATE store SET name = $3, description = $4, metadata = $5, policy = $6, \
-    expires_unused_after = $7, period_set_at = $8, updated_at = $9, archived_at = $10 \
-    WHERE tenant_id = $1 AND store_id = $2";
-
 /// Selects the record of a call by its key, if it was made after a time.
 pub(crate) const EARLIER_CALL: &str = "SELECT version_seq, object_id, request_sha256 FROM idempotency \
     WHERE tenant_id = $1 AND scope_sha256 = $2 AND created_at > $3";

@@ -142,7 +142,8 @@ async fn is_valid(index: &Index, credentials: &Credentials) -> Result<bool, Inde
     let is_of_tenant = found.tenant_id == credentials.workspace_id && !found.is_revoked;
     Ok(is_of_tenant
         && index
-            .store(credentials.workspace_id, credentials.memory_store_id)
+            .stores
+            .find(credentials.workspace_id, credentials.memory_store_id)
             .await?
             .is_some())
 }
@@ -169,7 +170,8 @@ async fn find_or_create_tenant(engine: &Engine, index: &Index, folder: &Path) ->
     let memory_store_id = match store_id {
         Some(id)
             if index
-                .store(workspace_id, id)
+                .stores
+                .find(workspace_id, id)
                 .await
                 .map_err(Failure::of("the index"))?
                 .is_some() =>

@@ -335,7 +335,7 @@ impl Engine {
         store_ids: Option<&[StoreId]>,
     ) -> Result<(), EngineError> {
         for store_id in store_ids.into_iter().flatten() {
-            let found = self.0.index.store(tenant_id, *store_id).await?;
+            let found = self.0.index.stores.find(tenant_id, *store_id).await?;
             found.ok_or(EngineError::StoreNotFound)?;
         }
         Ok(())

@@ -5,8 +5,7 @@ use keepsake_core::{StoreId, TenantId};
 
 use super::pool::Tx;
 use crate::IndexError;
-use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
-use crate::numbers::unsigned;
+use crate::model::{AuditAction, AuditObject, Audited};
 use crate::statements::operator::{COUNT_AUDIT, INSERT_AUDIT, INSERT_OPERATOR_AUDIT};
 
 /// Writes the audit entry of an action in its transaction: to the tenant's audit,
@@ -24,41 +23,16 @@ pub(super) async fn audit(
     insert(transaction, tenant_id, audited, action, object).await
 }
 
-/// Writes the audit entry of an action, unless the tenant's credentials have used
-/// up the entries of the day.
-///
-/// For actions that create or change an object. Actions that end or remove one use
-/// [`audit`] and are never refused: a leaked key must be revocable at any time, and
-/// each object is ended once, so its creation has already been counted.
-pub(super) async fn audit_within_quota(
-    transaction: &mut Tx,
-    tenant_id: TenantId,
-    audited: &Audited,
-    action: AuditAction,
-    object: AuditObject,
-) -> Result<Result<(), OverQuota>, IndexError> {
-    let entries = count(transaction, tenant_id, audited).await?;
-    if let Some(limit) = audited.entries_per_day
-        && entries > limit
-    {
-        return Ok(Err(OverQuota::AuditEntries { limit }));
+/// Counts an entry of a tenant's credential.
+async fn count(transaction: &mut Tx, tenant_id: TenantId, audited: &Audited) -> Result<(), IndexError> {
+    if audited.by.actor().is_some() {
+        sqlx::query(COUNT_AUDIT)
+            .bind(tenant_id.uuid())
+            .bind(audited.day())
+            .execute(&mut **transaction)
+            .await?;
     }
-    insert(transaction, tenant_id, audited, action, object).await?;
-    Ok(Ok(()))
-}
-
-/// Counts an entry of a tenant's credential; returns the number of entries of its
-/// day, 0 for the operator and jobs.
-async fn count(transaction: &mut Tx, tenant_id: TenantId, audited: &Audited) -> Result<u64, IndexError> {
-    if audited.by.actor().is_none() {
-        return Ok(0);
-    }
-    let entries: i64 = sqlx::query_scalar(COUNT_AUDIT)
-        .bind(tenant_id.uuid())
-        .bind(audited.day())
-        .fetch_one(&mut **transaction)
-        .await?;
-    Ok(unsigned(entries))
+    Ok(())
 }
 
 async fn insert(

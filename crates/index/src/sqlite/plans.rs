@@ -8,8 +8,9 @@ use crate::database::with_ids;
 use crate::expiry::{HEADS, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
 use crate::migrations;
 use crate::statements::{
-    BLOB_IS_LIVE, BLOB_IS_NAMED, DELETED_STORES, FORGET_PATH, PURGE, QUEUE_PURGED, REDACT, STORE,
+    BLOB_IS_LIVE, BLOB_IS_NAMED, DELETED_STORES, FORGET_PATH, PURGE, QUEUE_PURGED, REDACT,
 };
+use crate::stores;
 
 /// The steps of a statement's query plan.
 pub(crate) async fn steps_of(statement: &str) -> Vec<String> {
@@ -34,7 +35,7 @@ async fn removals_find_rows_by_their_whole_keys() {
         assert!(steps.iter().any(|step| step.starts_with("SEARCH")), "{steps:#?}");
         assert!(!steps.iter().any(|step| reads_whole_store(step)), "{steps:#?}");
     }
-    let steps = steps_of(STORE).await;
+    let steps = steps_of(stores::FIND).await;
     assert!(
         steps.iter().any(|step| reads_whole_store(step)),
         "the test does not work: {steps:#?}"
@@ -52,6 +53,20 @@ async fn purge_takes_the_first_rows_of_the_primary_key() {
     }
     let steps = steps_of(DELETED_STORES).await;
     assert!(steps[0].contains("store_deleted"), "{steps:#?}");
+}
+
+#[tokio::test]
+async fn stores_are_listed_in_the_order_of_their_index() {
+    let list = stores::LIST.replace("IN_IDS($7)", "IN (SELECT unhex(value) FROM json_each($7))");
+    let steps = steps_of(&list).await;
+    assert!(
+        steps[0].contains("store_created (tenant_id=? AND created_at>?"),
+        "{steps:#?}"
+    );
+    assert!(
+        !steps.iter().any(|step| step.contains("TEMP B-TREE")),
+        "{steps:#?}"
+    );
 }
 
 #[tokio::test]

@@ -52,7 +52,8 @@ async fn update(place: &Place, change: &StoreChange, call: Option<&Idempotency>)
     let by = by_tenant(change.now);
     let updated = place
         .index
-        .update_store(place.tenant_id, place.store_id, change, call, &by);
+        .stores
+        .update(place.tenant_id, place.store_id, change, call, &by);
     updated.await.unwrap()
 }
 
@@ -83,7 +84,7 @@ pub(crate) async fn changes_of_stores_are_in_the_audit(subject: &Subject) {
     };
     place.index.redact(place.tenant_id, &redaction).await.unwrap();
     let (index, tenant_id, store_id) = (&place.index, place.tenant_id, place.store_id);
-    let archived = index.archive_store(tenant_id, store_id, &by_tenant(NOW)).await;
+    let archived = index.stores.archive(tenant_id, store_id, &by_tenant(NOW)).await;
     archived.unwrap().unwrap();
     assert!(
         index
@@ -187,7 +188,7 @@ pub(crate) async fn change_that_changes_nothing_is_not_in_the_audit(subject: &Su
     // Refused: a live memory holds this content.
     index.redact(tenant_id, &redaction).await.unwrap();
     for _ in 0..2 {
-        let archived = index.archive_store(tenant_id, store_id, &by_tenant(NOW)).await;
+        let archived = index.stores.archive(tenant_id, store_id, &by_tenant(NOW)).await;
         archived.unwrap().unwrap();
     }
     assert_eq!(update(&place, &rejecting(), None).await, StoreUpdate::Archived);
@@ -199,7 +200,8 @@ pub(crate) async fn change_that_changes_nothing_is_not_in_the_audit(subject: &Su
             .unwrap()
     );
     let refused = index
-        .create_store(tenant_id, &new_store(), 1, None, &by_tenant(NOW))
+        .stores
+        .create(tenant_id, &new_store(), 1, None, &by_tenant(NOW))
         .await;
     assert_eq!(refused.unwrap(), StoreCreation::TooMany { count: 1 });
     let session = SessionId::from_uuid(next_uuid());
@@ -330,7 +332,8 @@ pub(crate) async fn job_is_in_the_audit_of_no_credential(subject: &Subject) {
     let counted = subject.raw.numbers(counted, &[tenant_id.uuid()]).await;
     assert_eq!(counted, [[0]]);
     let made = index
-        .create_store(tenant_id, &new_store(), PLENTY, None, &by_tenant(NOW))
+        .stores
+        .create(tenant_id, &new_store(), PLENTY, None, &by_tenant(NOW))
         .await;
     assert_eq!(made.unwrap(), StoreCreation::Created);
     let counted = "SELECT audit_entries FROM tenant_counter WHERE tenant_id = $1";

@@ -277,7 +277,8 @@ pub(crate) async fn store_shows_what_commits_made_of_it(subject: &Subject) {
     place.change(vec![edited(&head, 7)]).await;
     let store = place
         .index
-        .store(place.tenant_id, place.store_id)
+        .stores
+        .find(place.tenant_id, place.store_id)
         .await
         .unwrap()
         .unwrap();

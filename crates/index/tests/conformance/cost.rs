@@ -334,7 +334,7 @@ impl Watched {
             limit: 20,
             ..StoreListing::default()
         };
-        let stores = place.index.list_stores(tenant_id, &stores);
+        let stores = place.index.stores.list(tenant_id, &stores);
         self.watch("list stores", 10, stores).await.unwrap();
     }
 

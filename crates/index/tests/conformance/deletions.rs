@@ -161,7 +161,8 @@ pub(crate) async fn marked_tenant_gets_nothing_new(subject: &Subject) {
         .await;
     assert_eq!(created.unwrap(), KeyCreation::NoTenant);
     let created = index
-        .create_store(tenant_id, &new_store(), PLENTY, None, &by_tenant(NOW))
+        .stores
+        .create(tenant_id, &new_store(), PLENTY, None, &by_tenant(NOW))
         .await;
     assert_eq!(created.unwrap(), StoreCreation::NoTenant);
     let resumed = TenantChange {

@@ -170,14 +170,14 @@ pub(crate) async fn deleted_store_is_gone_for_every_reader(subject: &Subject) {
     assert_eq!(index.versions.list(me, store_id, &listing).await.unwrap(), None);
     let found = index.versions.with_content(me, store_id, head.sha256, 10).await;
     assert_eq!(found.unwrap(), []);
-    assert_eq!(index.store(me, store_id).await.unwrap(), None);
+    assert_eq!(index.stores.find(me, store_id).await.unwrap(), None);
     let listing = StoreListing {
         include_archived: true,
         only: Some(vec![store_id]),
         limit: 10,
         ..StoreListing::default()
     };
-    assert_eq!(index.list_stores(me, &listing).await.unwrap(), []);
+    assert_eq!(index.stores.list(me, &listing).await.unwrap(), []);
 }
 
 pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
@@ -214,15 +214,16 @@ pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
     );
     let change = StoreChange::default();
     let updated = index
-        .update_store(me, store_id, &change, None, &by_tenant(NOW))
+        .stores
+        .update(me, store_id, &change, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(updated, StoreUpdate::NoStore);
     assert_eq!(
-        index.archive_store(me, store_id, &by_tenant(NOW)).await.unwrap(),
+        index.stores.archive(me, store_id, &by_tenant(NOW)).await.unwrap(),
         None
     );
-    let granted = index.grant_bytes(me, store_id, 1, PLENTY).await.unwrap();
+    let granted = index.grants.extend(me, store_id, 1, PLENTY).await.unwrap();
     assert_eq!(granted, Grant::NoStore);
     assert!(!delete(&place, 1).await, "it is deleted once");
     assert_eq!(place.rows().await, before);
@@ -241,14 +242,16 @@ pub(crate) async fn tenant_has_its_place_and_bytes_back_at_once(subject: &Subjec
     let wanted = async || {
         let granted = other
             .index
-            .grant_bytes(other.tenant_id, other.store_id, 50, limit);
+            .grants
+            .extend(other.tenant_id, other.store_id, 50, limit);
         granted.await.unwrap()
     };
     assert_eq!(wanted().await, Grant::Refused { wanted_bytes: 140 });
     let third = new_store();
     let made = place
         .index
-        .create_store(place.tenant_id, &third, 2, None, &by_tenant(NOW))
+        .stores
+        .create(place.tenant_id, &third, 2, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(made, keepsake_index::StoreCreation::TooMany { count: 2 });
@@ -257,7 +260,8 @@ pub(crate) async fn tenant_has_its_place_and_bytes_back_at_once(subject: &Subjec
     assert_eq!(wanted().await, Grant::Granted);
     let made = place
         .index
-        .create_store(place.tenant_id, &third, 2, None, &by_tenant(NOW))
+        .stores
+        .create(place.tenant_id, &third, 2, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(made, keepsake_index::StoreCreation::Created);

@@ -38,7 +38,8 @@ pub(crate) async fn records_of_calls_go_with_what_they_made(subject: &Subject) {
     };
     let index = &place.index;
     index
-        .update_store(
+        .stores
+        .update(
             place.tenant_id,
             place.store_id,
             &change,

@@ -404,13 +404,15 @@ pub(crate) async fn stores_are_selected_by_all_their_pairs(subject: &Subject) {
         };
         let set = place
             .index
-            .update_store(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
+            .stores
+            .update(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
             .await;
         assert!(matches!(set.unwrap(), StoreUpdate::Done(_)));
     }
     let archived = first
         .index
-        .archive_store(first.tenant_id, first.store_id, &by_tenant(NOW))
+        .stores
+        .archive(first.tenant_id, first.store_id, &by_tenant(NOW))
         .await;
     assert!(archived.unwrap().is_some());
     let gone = places[2].0.store_id;

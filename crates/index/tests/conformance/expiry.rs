@@ -25,7 +25,8 @@ async fn set_period(place: &Place, period: Option<u64>) {
     };
     place
         .index
-        .update_store(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
+        .stores
+        .update(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
         .await
         .unwrap();
 }

@@ -49,7 +49,8 @@ pub(crate) async fn first_byte_needs_a_grant(subject: &Subject) {
     assert_eq!(place.rows().await, before);
     let granted = place
         .index
-        .grant_bytes(place.tenant_id, place.store_id, 1, 1)
+        .grants
+        .extend(place.tenant_id, place.store_id, 1, 1)
         .await
         .unwrap();
     assert_eq!(granted, Grant::Granted);
@@ -111,7 +112,8 @@ pub(crate) async fn grant_to_a_store_that_is_not_there_is_refused(subject: &Subj
     assert_eq!(
         place
             .index
-            .grant_bytes(place.tenant_id, nowhere, 1, PLENTY)
+            .grants
+            .extend(place.tenant_id, nowhere, 1, PLENTY)
             .await
             .unwrap(),
         Grant::NoStore
@@ -120,7 +122,8 @@ pub(crate) async fn grant_to_a_store_that_is_not_there_is_refused(subject: &Subj
     assert_eq!(
         place
             .index
-            .grant_bytes(nobody, place.store_id, 1, PLENTY)
+            .grants
+            .extend(nobody, place.store_id, 1, PLENTY)
             .await
             .unwrap(),
         Grant::NoStore
@@ -176,7 +179,8 @@ pub(crate) async fn refused_grant_says_what_the_tenant_would_hold(subject: &Subj
         .await;
     let refused = second
         .index
-        .grant_bytes(tenant_id, second.store_id, 41, 100)
+        .grants
+        .extend(tenant_id, second.store_id, 41, 100)
         .await
         .unwrap();
     assert_eq!(refused, Grant::Refused { wanted_bytes: 101 });
@@ -188,7 +192,8 @@ pub(crate) async fn limit_lowered_below_what_is_held_takes_nothing_away(subject:
     place.create("/a", 60).await;
     let refused = place
         .index
-        .grant_bytes(place.tenant_id, place.store_id, 61, 10)
+        .grants
+        .extend(place.tenant_id, place.store_id, 61, 10)
         .await
         .unwrap();
     assert_eq!(refused, Grant::Refused { wanted_bytes: 61 });

@@ -38,7 +38,12 @@ pub(crate) async fn deleted_store_is_none(subject: &Subject) {
         .unwrap();
     assert_eq!(found, None);
     assert_eq!(
-        place.index.store(place.tenant_id, place.store_id).await.unwrap(),
+        place
+            .index
+            .stores
+            .find(place.tenant_id, place.store_id)
+            .await
+            .unwrap(),
         None
     );
 }

@@ -49,7 +49,7 @@ pub(crate) async fn reads_find_nothing_of_another_tenant(subject: &Subject) {
         []
     );
     assert_eq!(index.versions.find_at(me, store_id, 1).await.unwrap(), None);
-    assert_eq!(index.store(me, store_id).await.unwrap(), None);
+    assert_eq!(index.stores.find(me, store_id).await.unwrap(), None);
     assert_eq!(
         index
             .memories
@@ -78,7 +78,7 @@ pub(crate) async fn reads_find_nothing_of_another_tenant(subject: &Subject) {
         1
     );
     assert!(index.versions.find_at(them, store_id, 1).await.unwrap().is_some());
-    assert!(index.store(them, store_id).await.unwrap().is_some());
+    assert!(index.stores.find(them, store_id).await.unwrap().is_some());
     assert!(
         index
             .memories
@@ -145,14 +145,16 @@ pub(crate) async fn grants_do_not_reach_another_tenant(subject: &Subject) {
     let before = theirs.raw.numbers(granted, &theirs.ids()).await;
     let refused = mine
         .index
-        .grant_bytes(mine.tenant_id, theirs.store_id, 1 << 30, PLENTY)
+        .grants
+        .extend(mine.tenant_id, theirs.store_id, 1 << 30, PLENTY)
         .await
         .unwrap();
     assert_eq!(refused, Grant::NoStore);
     // A recall takes nothing from stores of others.
     let refused = mine
         .index
-        .grant_bytes(mine.tenant_id, mine.store_id, PLENTY, 10)
+        .grants
+        .extend(mine.tenant_id, mine.store_id, PLENTY, 10)
         .await
         .unwrap();
     assert_eq!(refused, Grant::Refused { wanted_bytes: PLENTY });
@@ -181,7 +183,8 @@ pub(crate) async fn store_of_the_same_id_is_another_store(subject: &Subject) {
     };
     let made = mine
         .index
-        .create_store(mine.tenant_id, &same, PLENTY, None, &by_tenant(NOW))
+        .stores
+        .create(mine.tenant_id, &same, PLENTY, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(made, StoreCreation::Created);
@@ -259,7 +262,7 @@ pub(crate) async fn lists_and_history_of_another_tenant_are_not_found(subject: &
             .with_content(tenant_id, store_id, head.sha256, 10)
             .await;
         assert_eq!(found.unwrap().is_empty(), !is_found);
-        let found = index.list_stores(tenant_id, &stores).await;
+        let found = index.stores.list(tenant_id, &stores).await;
         assert_eq!(found.unwrap().is_empty(), !is_found);
     }
     // Their ids mean nothing in a store of one's own either.
@@ -290,7 +293,8 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
     theirs.change(vec![edited(&head, 1)]).await;
     let store = theirs
         .index
-        .store(theirs.tenant_id, theirs.store_id)
+        .stores
+        .find(theirs.tenant_id, theirs.store_id)
         .await
         .unwrap();
     let before = theirs.rows().await;
@@ -300,12 +304,13 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
         ..StoreChange::default()
     };
     let updated = index
-        .update_store(me, store_id, &change, None, &by_tenant(NOW))
+        .stores
+        .update(me, store_id, &change, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(updated, StoreUpdate::NoStore);
     assert_eq!(
-        index.archive_store(me, store_id, &by_tenant(NOW)).await.unwrap(),
+        index.stores.archive(me, store_id, &by_tenant(NOW)).await.unwrap(),
         None
     );
     assert!(!index.delete_store(me, store_id, &by_tenant(NOW)).await.unwrap());
@@ -338,7 +343,8 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
     assert_eq!(
         theirs
             .index
-            .store(theirs.tenant_id, theirs.store_id)
+            .stores
+            .find(theirs.tenant_id, theirs.store_id)
             .await
             .unwrap(),
         store
@@ -350,7 +356,8 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
         ..new_store()
     };
     index
-        .create_store(me, &twin, PLENTY, None, &by_tenant(NOW))
+        .stores
+        .create(me, &twin, PLENTY, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert!(

@@ -270,12 +270,14 @@ pub(crate) async fn memories_and_lists_tell_the_state_of_their_store(subject: &S
     };
     place
         .index
-        .update_store(place.tenant_id, place.store_id, &period, None, &by_tenant(NOW))
+        .stores
+        .update(place.tenant_id, place.store_id, &period, None, &by_tenant(NOW))
         .await
         .unwrap();
     place
         .index
-        .archive_store(place.tenant_id, place.store_id, &by_tenant(NOW))
+        .stores
+        .archive(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     let store = StoreState {

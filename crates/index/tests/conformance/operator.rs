@@ -407,7 +407,7 @@ pub(crate) async fn every_action_is_in_the_audit(subject: &Subject) {
         again.unwrap();
     }
     let store = new_store();
-    let made = index.create_store(tenant_id, &store, PLENTY, None, &at(4)).await;
+    let made = index.stores.create(tenant_id, &store, PLENTY, None, &at(4)).await;
     assert_eq!(made.unwrap(), StoreCreation::Created);
     let key = new_key(tenant_id);
     let by_key = Auditor::Credential(Actor::ApiKey(key.api_key_id));
@@ -473,7 +473,7 @@ pub(crate) async fn action_that_is_refused_leaves_nothing(subject: &Subject) {
         update(subject, theirs, &name).await,
         TenantUpdate::ExternalIdTaken
     );
-    let refused = index.create_store(mine, &new_store(), 0, None, &audited()).await;
+    let refused = index.stores.create(mine, &new_store(), 0, None, &audited()).await;
     assert_eq!(refused.unwrap(), StoreCreation::TooMany { count: 0 });
     let nobody = TenantId::from_uuid(next_uuid());
     index.tenant_deletions.begin(nobody, &audited()).await.unwrap();
@@ -532,7 +532,8 @@ pub(crate) async fn operators_store_counts_and_is_limited(subject: &Subject) {
     let made = join_all(stores.iter().map(async |store| {
         let made = subject
             .index
-            .create_store(tenant_id, store, 3, None, &audited())
+            .stores
+            .create(tenant_id, store, 3, None, &audited())
             .await;
         made.unwrap()
     }))

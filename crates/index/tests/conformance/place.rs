@@ -237,7 +237,8 @@ impl Place {
     async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {
         let store = new_store();
         let made = index
-            .create_store(tenant_id, &store, PLENTY, None, &by_tenant(NOW))
+            .stores
+            .create(tenant_id, &store, PLENTY, None, &by_tenant(NOW))
             .await
             .unwrap();
         assert_eq!(made, StoreCreation::Created);
@@ -291,9 +292,10 @@ impl Place {
             let CommitOutcome::Refused(Refusal::NeedsGrant { size_bytes }) = outcome else {
                 return outcome;
             };
-            let grant = self
-                .index
-                .grant_bytes(self.tenant_id, self.store_id, size_bytes, tenant_limit_bytes);
+            let grant =
+                self.index
+                    .grants
+                    .extend(self.tenant_id, self.store_id, size_bytes, tenant_limit_bytes);
             if grant.await.unwrap() != Grant::Granted {
                 return outcome;
             }

@@ -211,7 +211,8 @@ pub(crate) async fn racing_changes_do_not_pass_the_entries_of_a_day(subject: &Su
     let create = async |seconds| {
         let by = limited(after_seconds(seconds), 3);
         let made = index
-            .create_store(tenant_id, &new_store(), PLENTY, None, &by)
+            .stores
+            .create(tenant_id, &new_store(), PLENTY, None, &by)
             .await;
         made.unwrap()
     };
@@ -224,7 +225,8 @@ pub(crate) async fn racing_changes_do_not_pass_the_entries_of_a_day(subject: &Su
     assert_eq!(create(DAY_SECONDS).await, StoreCreation::Created);
     // The operator and other tenants are not held to it.
     let by_operator = index
-        .create_store(tenant_id, &new_store(), PLENTY, None, &audited())
+        .stores
+        .create(tenant_id, &new_store(), PLENTY, None, &audited())
         .await;
     assert_eq!(by_operator.unwrap(), StoreCreation::Created);
 }
@@ -271,7 +273,8 @@ pub(crate) async fn what_ends_something_is_done_when_the_day_is_used_up(subject:
     );
     assert!(
         index
-            .archive_store(tenant_id, store_id, &again())
+            .stores
+            .archive(tenant_id, store_id, &again())
             .await
             .unwrap()
             .is_some()

@@ -234,7 +234,8 @@ pub(crate) async fn archived_store_is_redacted_all_the_same(subject: &Subject) {
     place.change(vec![edited(&head, 1)]).await;
     place
         .index
-        .archive_store(place.tenant_id, place.store_id, &by_tenant(NOW))
+        .stores
+        .archive(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     redacted(&place, head.version_id).await;

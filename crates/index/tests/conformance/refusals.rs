@@ -199,7 +199,8 @@ pub(crate) async fn commit_judged_under_another_policy_is_stale(subject: &Subjec
     };
     place
         .index
-        .update_store(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
+        .stores
+        .update(place.tenant_id, place.store_id, &change, None, &by_tenant(NOW))
         .await
         .unwrap();
     for policy in [SensitiveDataPolicy::Off, SensitiveDataPolicy::Redact] {

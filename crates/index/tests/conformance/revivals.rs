@@ -255,7 +255,8 @@ pub(crate) async fn pin_needs_a_store_that_takes_changes(subject: &Subject) {
     assert_eq!(set(&place, &elsewhere).await, PinOutcome::NoStore);
     place
         .index
-        .archive_store(place.tenant_id, place.store_id, &by_tenant(NOW))
+        .stores
+        .archive(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(set(&place, &pin(&place, &head, true)).await, PinOutcome::Archived);

@@ -229,7 +229,8 @@ async fn closed_index_leaves_one_file() {
     // A refusal may have left something open.
     place
         .index
-        .create_store(
+        .stores
+        .create(
             place.tenant_id,
             &crate::place::new_store(),
             1,

@@ -33,21 +33,23 @@ async fn create(index: &Index, tenant_id: TenantId, seconds: i64) -> StoreId {
         ..new_store()
     };
     let made = index
-        .create_store(tenant_id, &store, PLENTY, None, &by_tenant(NOW))
+        .stores
+        .create(tenant_id, &store, PLENTY, None, &by_tenant(NOW))
         .await;
     assert_eq!(made.unwrap(), StoreCreation::Created);
     store.store_id
 }
 
 async fn listed(index: &Index, tenant_id: TenantId, listing: &StoreListing) -> Vec<StoreId> {
-    let stores = index.list_stores(tenant_id, listing).await.unwrap();
+    let stores = index.stores.list(tenant_id, listing).await.unwrap();
     stores.iter().map(|store| store.store_id).collect()
 }
 
 async fn update(place: &Place, change: &StoreChange) -> StoreUpdate {
     place
         .index
-        .update_store(place.tenant_id, place.store_id, change, None, &by_tenant(NOW))
+        .stores
+        .update(place.tenant_id, place.store_id, change, None, &by_tenant(NOW))
         .await
         .unwrap()
 }
@@ -71,7 +73,8 @@ pub(crate) async fn call_that_is_sent_twice_makes_one_store(subject: &Subject) {
     let create = async |store: &NewStore, limit, call: Idempotency| {
         let made = subject
             .index
-            .create_store(tenant_id, store, limit, Some(&call), &by_tenant(NOW))
+            .stores
+            .create(tenant_id, store, limit, Some(&call), &by_tenant(NOW))
             .await;
         made.unwrap()
     };
@@ -112,7 +115,8 @@ pub(crate) async fn concurrent_duplicates_make_one_store(subject: &Subject) {
     let creates = stores.iter().map(async |store| {
         subject
             .index
-            .create_store(tenant_id, store, PLENTY, Some(&call), &by_tenant(NOW))
+            .stores
+            .create(tenant_id, store, PLENTY, Some(&call), &by_tenant(NOW))
             .await
     });
     let made: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
@@ -139,7 +143,8 @@ pub(crate) async fn name_of_a_commits_call_is_not_one_of_a_store(subject: &Subje
     place.run(&commit).await;
     let made = place
         .index
-        .create_store(
+        .stores
+        .create(
             place.tenant_id,
             &new_store(),
             PLENTY,
@@ -150,7 +155,8 @@ pub(crate) async fn name_of_a_commits_call_is_not_one_of_a_store(subject: &Subje
     assert_eq!(made.unwrap(), StoreCreation::KeyReused);
     let made = place
         .index
-        .create_store(
+        .stores
+        .create(
             place.tenant_id,
             &new_store(),
             PLENTY,
@@ -181,7 +187,7 @@ pub(crate) async fn stores_are_listed_newest_first_page_by_page(subject: &Subjec
             ..everything()
         };
         loop {
-            let page = index.list_stores(tenant_id, &listing).await.unwrap();
+            let page = index.stores.list(tenant_id, &listing).await.unwrap();
             let Some(last) = page.last() else {
                 break;
             };
@@ -202,7 +208,8 @@ pub(crate) async fn filters_of_stores_hold(subject: &Subject) {
         stores.push(create(index, tenant_id, seconds).await);
     }
     index
-        .archive_store(tenant_id, stores[2], &by_tenant(NOW))
+        .stores
+        .archive(tenant_id, stores[2], &by_tenant(NOW))
         .await
         .unwrap();
     let of = |places: &[usize]| places.iter().map(|place| stores[*place]).collect::<Vec<_>>();
@@ -247,11 +254,17 @@ pub(crate) async fn listed_store_is_the_store(subject: &Subject) {
     };
     let store = updated(&place, &change).await;
     assert_eq!((store.memory_count, store.live_bytes), (1, 7));
-    let found = place.index.store(place.tenant_id, place.store_id).await.unwrap();
+    let found = place
+        .index
+        .stores
+        .find(place.tenant_id, place.store_id)
+        .await
+        .unwrap();
     assert_eq!(found.as_ref(), Some(&store));
     let listed = place
         .index
-        .list_stores(place.tenant_id, &everything())
+        .stores
+        .list(place.tenant_id, &everything())
         .await
         .unwrap();
     assert_eq!(listed, [store]);
@@ -373,7 +386,8 @@ pub(crate) async fn update_that_is_sent_twice_is_made_once(subject: &Subject) {
         };
         place
             .index
-            .update_store(
+            .stores
+            .update(
                 place.tenant_id,
                 place.store_id,
                 &change,
@@ -392,7 +406,8 @@ pub(crate) async fn update_that_is_sent_twice_is_made_once(subject: &Subject) {
     assert_eq!(update("third", call(1, 3)).await, StoreUpdate::KeyReused);
     place
         .index
-        .archive_store(place.tenant_id, place.store_id, &by_tenant(NOW))
+        .stores
+        .archive(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     assert!(matches!(
@@ -413,7 +428,12 @@ pub(crate) async fn updates_at_the_same_time_lose_nothing(subject: &Subject) {
         })
         .collect();
     join_all(changes.iter().map(|change| updated(&place, change))).await;
-    let store = place.index.store(place.tenant_id, place.store_id).await.unwrap();
+    let store = place
+        .index
+        .stores
+        .find(place.tenant_id, place.store_id)
+        .await
+        .unwrap();
     assert_eq!(store.unwrap().metadata.len(), 12);
 }
 
@@ -422,7 +442,8 @@ pub(crate) async fn archived_store_stays_as_it_is(subject: &Subject) {
     let archive = async |seconds| {
         let archived = place
             .index
-            .archive_store(
+            .stores
+            .archive(
                 place.tenant_id,
                 place.store_id,
                 &by_tenant(after_seconds(seconds)),
@@ -452,12 +473,14 @@ pub(crate) async fn store_of_no_id_is_not_changed(subject: &Subject) {
     let change = StoreChange::default();
     let refused = place
         .index
-        .update_store(place.tenant_id, nowhere, &change, None, &by_tenant(NOW))
+        .stores
+        .update(place.tenant_id, nowhere, &change, None, &by_tenant(NOW))
         .await;
     assert_eq!(refused.unwrap(), StoreUpdate::NoStore);
     let refused = place
         .index
-        .archive_store(place.tenant_id, nowhere, &by_tenant(NOW))
+        .stores
+        .archive(place.tenant_id, nowhere, &by_tenant(NOW))
         .await;
     assert_eq!(refused.unwrap(), None);
 }

@@ -105,7 +105,8 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
     assert_eq!(
         subject
             .index
-            .create_store(tenant_id, &store, 1, None, &by_tenant(NOW))
+            .stores
+            .create(tenant_id, &store, 1, None, &by_tenant(NOW))
             .await
             .unwrap(),
         StoreCreation::Created
@@ -124,13 +125,19 @@ pub(crate) async fn store_comes_back_as_it_was_made(subject: &Subject) {
         archived_at: None,
     };
     assert_eq!(
-        subject.index.store(tenant_id, store.store_id).await.unwrap(),
+        subject
+            .index
+            .stores
+            .find(tenant_id, store.store_id)
+            .await
+            .unwrap(),
         Some(expected)
     );
     assert_eq!(
         subject
             .index
-            .store(tenant_id, StoreId::from_uuid(next_uuid()))
+            .stores
+            .find(tenant_id, StoreId::from_uuid(next_uuid()))
             .await
             .unwrap(),
         None
@@ -144,12 +151,16 @@ pub(crate) async fn store_of_nobody_is_not_made(subject: &Subject) {
     assert_eq!(
         subject
             .index
-            .create_store(nobody, &store, PLENTY, None, &by_tenant(NOW))
+            .stores
+            .create(nobody, &store, PLENTY, None, &by_tenant(NOW))
             .await
             .unwrap(),
         StoreCreation::NoTenant
     );
-    assert_eq!(subject.index.store(nobody, store.store_id).await.unwrap(), None);
+    assert_eq!(
+        subject.index.stores.find(nobody, store.store_id).await.unwrap(),
+        None
+    );
     assert_eq!(told(subject).await, Vec::<String>::new());
 }
 
@@ -158,7 +169,8 @@ pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
     let create = async |limit| {
         subject
             .index
-            .create_store(tenant_id, &new_store(), limit, None, &by_tenant(NOW))
+            .stores
+            .create(tenant_id, &new_store(), limit, None, &by_tenant(NOW))
             .await
             .unwrap()
     };
@@ -170,7 +182,8 @@ pub(crate) async fn stores_limit_holds_exactly(subject: &Subject) {
     let other = new_tenant(subject).await;
     let made = subject
         .index
-        .create_store(other, &new_store(), 1, None, &by_tenant(NOW))
+        .stores
+        .create(other, &new_store(), 1, None, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(
@@ -186,7 +199,8 @@ pub(crate) async fn stores_racing_at_the_limit_end_exactly_on_it(subject: &Subje
     let creates = stores.iter().map(async |store| {
         subject
             .index
-            .create_store(tenant_id, store, 5, None, &by_tenant(NOW))
+            .stores
+            .create(tenant_id, store, 5, None, &by_tenant(NOW))
             .await
     });
     let made: Vec<_> = join_all(creates).await.into_iter().map(Result::unwrap).collect();
@@ -205,7 +219,8 @@ pub(crate) async fn stores_racing_at_the_limit_end_exactly_on_it(subject: &Subje
         there += usize::from(
             subject
                 .index
-                .store(tenant_id, store.store_id)
+                .stores
+                .find(tenant_id, store.store_id)
                 .await
                 .unwrap()
                 .is_some(),
@@ -225,7 +240,8 @@ pub(crate) async fn store_id_that_is_taken_makes_no_second_store(subject: &Subje
     assert!(
         place
             .index
-            .create_store(place.tenant_id, &again, PLENTY, None, &by_tenant(NOW))
+            .stores
+            .create(place.tenant_id, &again, PLENTY, None, &by_tenant(NOW))
             .await
             .is_err()
     );

@@ -7,18 +7,18 @@ use crate::model::{AuditAction, Store, StoreChange};
 
 /// A store with the internal fields of its row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoreRow {
-    pub(crate) store: Store,
+pub(super) struct StoredStore {
+    pub(super) store: Store,
     /// When a new or shorter period of expiry was set.
-    pub(crate) period_set_at: Option<Timestamp>,
+    pub(super) period_set_at: Option<Timestamp>,
 }
 
-impl StoreRow {
+impl StoredStore {
     /// The row after a change.
     ///
     /// # Errors
     /// The number of metadata pairs the store would have, if it exceeds the limit.
-    pub(crate) fn changed(&self, change: &StoreChange) -> Result<Self, usize> {
+    pub(super) fn changed(&self, change: &StoreChange) -> Result<Self, usize> {
         let mut row = self.clone();
         let store = &mut row.store;
         if let Some(name) = &change.name {
@@ -61,7 +61,7 @@ impl StoreRow {
     }
 
     /// The audit action of the change from another row; `None`: the rows are equal.
-    pub(crate) fn change_since(&self, before: &Self) -> Option<AuditAction> {
+    pub(super) fn change_since(&self, before: &Self) -> Option<AuditAction> {
         let policy = |row: &Self| {
             (
                 row.store.policy,
@@ -79,7 +79,7 @@ impl StoreRow {
     }
 
     /// The row after archiving; an archived store is unchanged.
-    pub(crate) fn archived(&self, now: Timestamp) -> Self {
+    pub(super) fn archived(&self, now: Timestamp) -> Self {
         let mut row = self.clone();
         if row.store.archived_at.is_none() {
             row.store.archived_at = Some(now);
