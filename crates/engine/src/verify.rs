@@ -132,12 +132,12 @@ impl Engine {
         progress: &mut Progress,
         tell: &mut (impl FnMut(Progress) + Send),
     ) -> Result<(), EngineError> {
+        let upkeep = &self.0.index.upkeep;
         let mut after = None;
         loop {
-            let stores = self.0.index.stores_after(after, BATCH).await?;
+            let stores = upkeep.stores_after(after, BATCH).await?;
             for (tenant_id, store_id) in &stores {
-                let counted = self.0.index.recount_store(*tenant_id, *store_id, false).await?;
-                let Some(count) = counted else {
+                let Some(count) = upkeep.recount_store(*tenant_id, *store_id, false).await? else {
                     continue; // deleted meanwhile
                 };
                 found.stores += 1;
@@ -162,9 +162,9 @@ impl Engine {
     async fn verify_tenants(&self, found: &mut Verification) -> Result<(), EngineError> {
         let mut after = None;
         loop {
-            let tenants = self.0.index.tenants_after(after, BATCH).await?;
+            let tenants = self.0.index.upkeep.tenants_after(after, BATCH).await?;
             for tenant_id in &tenants {
-                let Some(count) = self.0.index.recount_tenant(*tenant_id, false).await? else {
+                let Some(count) = self.0.index.upkeep.recount_tenant(*tenant_id, false).await? else {
                     continue; // gone meanwhile
                 };
                 found.tenants += 1;
@@ -191,7 +191,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let mut after: Option<BlobKey> = None;
         loop {
-            let mut rows = self.0.index.named_blobs(after.as_ref(), BATCH).await?;
+            let mut rows = self.0.index.upkeep.named_blobs(after.as_ref(), BATCH).await?;
             leave_what_may_go_on(&mut rows, BATCH as usize);
             let Some(last) = rows.last().map(|row| row.key) else {
                 return Ok(());
@@ -224,7 +224,7 @@ impl Engine {
         let (found_bytes, sha256) = match self.0.blobs.get(&key, max_bytes).await {
             Ok(Some(bytes)) => (bytes.len() as u64, Some(ContentHash::of(&bytes))),
             Ok(None) => {
-                let is_named = self.0.index.blob_is_named(&key).await?;
+                let is_named = self.0.index.upkeep.blob_is_named(&key).await?;
                 return Ok((0, is_named.then_some(Problem::MissingBlob { key })));
             }
             Err(BlobError::TooLarge { found_bytes, .. }) => (found_bytes, None),

@@ -7,7 +7,7 @@
 //! Every method of the request path takes the tenant first and sees only that
 //! tenant. Only the operator and the jobs use parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`],
-//! [`AccessTimes`], [`BlobDeletions`], [`UpkeepIndex`], [`UnusedMemories`], [`RetentionIndex`] and
+//! [`AccessTimes`], [`BlobDeletions`], [`Upkeep`], [`UnusedMemories`], [`RetentionIndex`] and
 //! [`SearchUpkeepIndex`].
 
 mod access_times;
@@ -108,7 +108,7 @@ pub use sqlite::SqliteIndex;
 pub use stores::Stores;
 pub use tenant_deletions::TenantDeletions;
 pub use tenants::Tenants;
-pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, UpkeepIndex};
+pub use upkeep::{CallKey, Counter, NamedBlob, Prunable, PrunedCalls, StoreCount, TenantCount, Upkeep};
 pub use usage::{StoreUsage, Usage, UsedMemory};
 pub use versions::Versions;
 
@@ -200,6 +200,8 @@ pub struct Index {
     pub tenants: Tenants,
     /// Memories that expire because they are unused.
     pub unused: UnusedMemories,
+    /// The rows of every tenant, for the jobs and `keepsake verify`.
+    pub upkeep: Upkeep,
     /// How stores are used.
     pub usage: Usage,
     /// The history of stores.
@@ -240,6 +242,7 @@ impl Index {
             tenant_deletions: TenantDeletions::new(database.clone()),
             tenants: Tenants::new(database.clone()),
             unused: UnusedMemories::new(database.clone()),
+            upkeep: Upkeep::new(database.clone()),
             usage: Usage::new(database.clone()),
             versions: Versions::new(database.clone()),
             database,
@@ -275,13 +278,7 @@ impl Deref for Index {
 /// Methods that each database still implements by itself.
 #[async_trait]
 pub trait IndexMethods:
-    PurgeIndex
-    + ErasureIndex
-    + UpkeepIndex
-    + RetentionIndex
-    + SearchIndex
-    + SearchUpkeepIndex
-    + std::fmt::Debug
+    PurgeIndex + ErasureIndex + RetentionIndex + SearchIndex + SearchUpkeepIndex + std::fmt::Debug
 {
     /// Answers when the database does and its schema is new enough.
     async fn check(&self) -> Result<(), IndexError>;

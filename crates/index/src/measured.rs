@@ -118,18 +118,6 @@ $implement! {
 }
 
 $implement! {
-    UpkeepIndex:
-    read named_blobs(after: Option<&BlobKey>, limit: u32) -> Vec<NamedBlob>;
-    read blob_is_named(key: &BlobKey) -> bool;
-    read stores_after(after: Option<(TenantId, StoreId)>, limit: u32) -> Vec<(TenantId, StoreId)>;
-    write recount_store(tenant_id: TenantId, store_id: StoreId, mends: bool) -> Option<StoreCount>;
-    read tenants_after(after: Option<TenantId>, limit: u32) -> Vec<TenantId>;
-    write recount_tenant(tenant_id: TenantId, mends: bool) -> Option<TenantCount>;
-    write prune_calls(after: Option<&CallKey>, before: Timestamp, limit: u32, is_dry: bool) -> PrunedCalls;
-    write prune(what: Prunable, before: Timestamp, limit: u32, is_dry: bool) -> u64;
-}
-
-$implement! {
     RetentionIndex:
     read histories(after: Option<(TenantId, StoreId)>, limit: u32) -> Vec<History>;
     write take_outdated(tenant_id: TenantId, batch: &VersionBatch) -> VersionsTaken;

@@ -8,7 +8,6 @@ pub(crate) mod operator;
 pub(crate) mod retention;
 pub(crate) mod search;
 pub(crate) mod sessions;
-pub(crate) mod upkeep;
 
 /// Selects the record of a call by its key, if it was made after a time.
 pub(crate) const EARLIER_CALL: &str = "SELECT version_seq, object_id, request_sha256 FROM idempotency \

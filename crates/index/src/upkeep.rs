@@ -1,78 +1,64 @@
 //! Upkeep: compares blobs with rows, recounts counters, and deletes expired rows.
 
-use std::collections::BTreeMap;
+mod prunable;
+mod recount;
 
-use async_trait::async_trait;
-use keepsake_core::{BlobKey, ContentHash, DirPath, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId, Timestamp, VersionId};
+use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{CommitPlan, DirectoryDelta};
-use crate::directories::Directories;
+use crate::database::{Database, Role, Tx};
+use crate::numbers::{hash_of, unsigned};
+use crate::stores::lock_store;
+use crate::tenants::lock_live_tenant;
 
-/// Access to the rows of every tenant, for the jobs and `keepsake verify`.
-#[async_trait]
-pub trait UpkeepIndex: Send + Sync {
-    /// The first `limit` rows that reference a blob with a key after `after`, ordered
-    /// by key.
-    ///
-    /// Versions that reference the same blob with the same size and hash give one row.
-    /// Versions of deleted stores are included until they are purged.
-    async fn named_blobs(&self, after: Option<&BlobKey>, limit: u32) -> Result<Vec<NamedBlob>, IndexError>;
+pub use prunable::Prunable;
+pub use recount::{Counter, StoreCount, TenantCount};
 
-    /// Whether a version of a store that is not deleted references a blob.
-    async fn blob_is_named(&self, key: &BlobKey) -> Result<bool, IndexError>;
+/// Rows that reference blobs after a key: rows that introduced a blob, by the index of
+/// version ids, and rows that share one, by the index of shared blobs.
+const NAMED_BLOBS: &str = "SELECT v.tenant_id, v.store_id, v.blob_id, v.size_bytes, v.sha256, \
+        s.store_id IS NOT NULL AS is_live \
+    FROM (SELECT * FROM (SELECT tenant_id, store_id, version_id AS blob_id, size_bytes, sha256 FROM version \
+            WHERE (tenant_id, store_id, version_id) > ($1, $2, $3) AND blob_id = version_id \
+            ORDER BY tenant_id, store_id, version_id LIMIT $4) own \
+        UNION SELECT * FROM (SELECT tenant_id, store_id, blob_id, size_bytes, sha256 FROM version \
+            WHERE (tenant_id, store_id, blob_id) > ($1, $2, $3) AND blob_id <> version_id \
+            ORDER BY tenant_id, store_id, blob_id LIMIT $4) shared) v \
+    LEFT JOIN store s ON s.tenant_id = v.tenant_id AND s.store_id = v.store_id AND s.deleted_at IS NULL \
+    ORDER BY v.tenant_id, v.store_id, v.blob_id LIMIT $4";
 
-    /// The next stores after a given one that are not deleted, by tenant and id.
-    async fn stores_after(
-        &self,
-        after: Option<(TenantId, StoreId)>,
-        limit: u32,
-    ) -> Result<Vec<(TenantId, StoreId)>, IndexError>;
+const BLOB_IS_NAMED: &str = "SELECT EXISTS (SELECT 1 FROM store \
+        WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL) \
+    AND (EXISTS (SELECT 1 FROM version WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3 AND blob_id = $3) \
+        OR EXISTS (SELECT 1 FROM version \
+            WHERE tenant_id = $1 AND store_id = $2 AND blob_id BETWEEN $3 AND $3 AND blob_id <> version_id))";
 
-    /// Counts a store's data and compares the result with its counters; `None`: the
-    /// store does not exist or is deleted.
-    ///
-    /// Without `mends`, it reads one snapshot of the store and takes no lock. With
-    /// `mends`, it counts under the locks of tenant and store and writes the result; it
-    /// returns the difference from before the write.
-    async fn recount_store(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        mends: bool,
-    ) -> Result<Option<StoreCount>, IndexError>;
+const STORES_AFTER: &str = "SELECT tenant_id, store_id FROM store \
+    WHERE (tenant_id, store_id) > ($1, $2) AND deleted_at IS NULL ORDER BY tenant_id, store_id LIMIT $3";
 
-    /// The next tenants after a given one, by id, without those being deleted.
-    async fn tenants_after(&self, after: Option<TenantId>, limit: u32) -> Result<Vec<TenantId>, IndexError>;
+const TENANTS_AFTER: &str =
+    "SELECT tenant_id FROM tenant WHERE tenant_id > $1 AND status <> 'deleting' ORDER BY tenant_id LIMIT $2";
 
-    /// Counts a tenant's stores and their grants, in the same way as
-    /// [`Self::recount_store`].
-    async fn recount_tenant(
-        &self,
-        tenant_id: TenantId,
-        mends: bool,
-    ) -> Result<Option<TenantCount>, IndexError>;
+/// All statements of a transaction on Postgres see one snapshot.
+const ONE_SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY";
 
-    /// Removes records of calls made before a time, among the next `limit` after a
-    /// given one; with `is_dry` it only counts them.
-    async fn prune_calls(
-        &self,
-        after: Option<&CallKey>,
-        before: Timestamp,
-        limit: u32,
-        is_dry: bool,
-    ) -> Result<PrunedCalls, IndexError>;
+/// The last one of the next call records; no row if there are fewer.
+const CALLS_UP_TO: &str = "SELECT tenant_id, scope_sha256 FROM idempotency \
+    WHERE (tenant_id, scope_sha256) > ($1, $2) ORDER BY tenant_id, scope_sha256 LIMIT 1 OFFSET $3";
 
-    /// Removes at most `limit` rows from before a time; with `is_dry` it counts all
-    /// such rows. Returns the number.
-    async fn prune(
-        &self,
-        what: Prunable,
-        before: Timestamp,
-        limit: u32,
-        is_dry: bool,
-    ) -> Result<u64, IndexError>;
-}
+const COUNT_CALLS: &str = "SELECT count(*) FROM idempotency \
+    WHERE (tenant_id, scope_sha256) > ($1, $2) AND (tenant_id, scope_sha256) <= ($3, $4) AND created_at < $5";
+
+const PRUNE_CALLS: &str = "DELETE FROM idempotency \
+    WHERE (tenant_id, scope_sha256) > ($1, $2) AND (tenant_id, scope_sha256) <= ($3, $4) AND created_at < $5";
+
+/// A key before every other key.
+const FIRST_KEY: BlobKey = BlobKey {
+    tenant_id: TenantId::from_uuid(Uuid::nil()),
+    store_id: StoreId::from_uuid(Uuid::nil()),
+    blob_id: VersionId::from_uuid(Uuid::nil()),
+};
 
 /// A blob reference in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,253 +85,268 @@ pub struct PrunedCalls {
     pub last: Option<CallKey>,
 }
 
-/// Rows that expire after some time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prunable {
-    /// Job runs, by start time.
-    JobRuns,
-    /// Entries of the change feed.
-    ChangeFeed,
-    /// Replicas, by last heartbeat.
-    Replicas,
-    /// Session events, by time.
-    SessionEvents,
-    /// Events of ended sessions, which were archived before the time or deleted.
-    EventsOfEndedSessions,
-    /// Entries of the tenants' audit logs, by time; the operator's audit log is kept
-    /// forever.
-    Audit,
-    /// Attachments of ended sessions.
-    ResourcesOfEndedSessions,
-    /// Ended sessions without remaining events or attachments.
-    EndedSessions,
+/// The rows of every tenant, for the jobs and `keepsake verify`.
+#[derive(Debug, Clone)]
+pub struct Upkeep {
+    database: Database,
 }
 
-/// A counter's stored value and its true value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counter {
-    /// The value in the row.
-    pub recorded: i64,
-    /// The counted value.
-    pub counted: i64,
+#[derive(sqlx::FromRow)]
+struct NamedBlobRow {
+    tenant_id: Uuid,
+    store_id: Uuid,
+    blob_id: Uuid,
+    size_bytes: i64,
+    sha256: Vec<u8>,
+    is_live: bool,
 }
 
-impl Counter {
-    /// Whether the two values differ.
-    pub const fn has_drifted(&self) -> bool {
-        self.recorded != self.counted
-    }
+#[derive(sqlx::FromRow)]
+struct CallRow {
+    tenant_id: Uuid,
+    scope_sha256: Vec<u8>,
 }
 
-/// The recount of a store.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StoreCount {
-    /// Live memories.
-    pub memory_count: Counter,
-    /// Bytes of the live memories.
-    pub live_bytes: Counter,
-    /// Retained versions.
-    pub version_count: Counter,
-    /// Bytes of the blobs that versions reference.
-    pub version_bytes: Counter,
-    /// Directories with a wrong, missing or superfluous row.
-    pub directories: Vec<DirPath>,
-    /// Live memories whose head is not a version of the store; a recount cannot repair
-    /// these.
-    pub lost_heads: u64,
-    /// Bytes that the store holds beyond its grant.
-    pub overdrawn_bytes: u64,
-}
-
-impl StoreCount {
-    /// Whether there is a difference that a recount repairs.
-    pub fn has_drifted(&self) -> bool {
-        let counters = [
-            self.memory_count,
-            self.live_bytes,
-            self.version_count,
-            self.version_bytes,
-        ];
-        counters.iter().any(Counter::has_drifted) || !self.directories.is_empty() || self.overdrawn_bytes > 0
-    }
-}
-
-/// The recount of a tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TenantCount {
-    /// Stores that are not deleted.
-    pub store_count: Counter,
-    /// The sum of their grants.
-    pub granted_bytes: Counter,
-}
-
-impl TenantCount {
-    /// Whether a stored value is wrong.
-    pub const fn has_drifted(&self) -> bool {
-        self.store_count.has_drifted() || self.granted_bytes.has_drifted()
-    }
-}
-
-/// A store's row, as a recount reads it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Recorded {
-    pub(crate) memory_count: i64,
-    pub(crate) live_bytes: i64,
-    pub(crate) version_count: i64,
-    pub(crate) version_bytes: i64,
-    pub(crate) granted_bytes: i64,
-}
-
-/// A recount in progress: memories are read in pages, then the rest.
-#[derive(Debug, Default)]
-pub(crate) struct Recount {
-    memories: CommitPlan,
-}
-
-impl Recount {
-    /// Counts a live memory.
-    pub(crate) fn add(&mut self, path: &MemoryPath, size_bytes: u64) {
-        self.memories.arrive(path, size_bytes);
+impl Upkeep {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
     }
 
-    /// The correct row of every directory.
-    fn directories(&self) -> BTreeMap<DirPath, DirectoryDelta> {
-        let mut directories = Directories::of(&self.memories.directories, &BTreeMap::new()).moved;
-        directories.entry(DirPath::root()).or_default();
-        directories
-    }
-
-    /// Compares the counts with the stored rows; `versions` are their number and the
-    /// bytes of the referenced blobs.
+    /// The first `limit` rows that reference a blob with a key after `after`, ordered
+    /// by key.
     ///
-    /// Also returns the correct rows of wrong directories.
-    pub(crate) fn compare(
-        self,
-        recorded: Recorded,
-        versions: (i64, i64),
-        lost_heads: u64,
-        mut rows: BTreeMap<DirPath, DirectoryDelta>,
-    ) -> (StoreCount, Wrong) {
-        let counter = |recorded, counted| Counter { recorded, counted };
-        let mut wrong = BTreeMap::new();
-        for (path, expected) in self.directories() {
-            if rows.remove(&path) != Some(expected) {
-                wrong.insert(path, Some(expected));
+    /// Versions that reference the same blob with the same size and hash give one row.
+    /// Versions of deleted stores are included until they are purged.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn named_blobs(
+        &self,
+        after: Option<&BlobKey>,
+        limit: u32,
+    ) -> Result<Vec<NamedBlob>, IndexError> {
+        let after = after.unwrap_or(&FIRST_KEY);
+        let mut tx = self.database.read_one("named_blobs", Role::Job(None)).await?;
+        let query = tx
+            .query(NAMED_BLOBS)
+            .bind(after.tenant_id.uuid())
+            .bind(after.store_id.uuid());
+        let query = query.bind(after.blob_id.uuid()).bind(i64::from(limit));
+        let rows = query.all::<NamedBlobRow>().await?;
+        Ok(rows.into_iter().map(NamedBlob::from).collect())
+    }
+
+    /// Whether a version of a store that is not deleted references a blob.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn blob_is_named(&self, key: &BlobKey) -> Result<bool, IndexError> {
+        let mut tx = self.database.read_one("blob_is_named", Role::Job(None)).await?;
+        let query = tx.query(BLOB_IS_NAMED).bind(key.tenant_id.uuid());
+        let query = query.bind(key.store_id.uuid()).bind(key.blob_id.uuid());
+        query.scalar().await
+    }
+
+    /// The next stores after a given one that are not deleted, by tenant and id.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn stores_after(
+        &self,
+        after: Option<(TenantId, StoreId)>,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
+        let (tenant, store) = after.map_or((Uuid::nil(), Uuid::nil()), |(tenant, store)| {
+            (tenant.uuid(), store.uuid())
+        });
+        let mut tx = self.database.read_one("stores_after", Role::Job(None)).await?;
+        let query = tx.query(STORES_AFTER).bind(tenant).bind(store);
+        let rows: Vec<(Uuid, Uuid)> = query.bind(i64::from(limit)).all().await?;
+        let ids = |(tenant, store)| (TenantId::from_uuid(tenant), StoreId::from_uuid(store));
+        Ok(rows.into_iter().map(ids).collect())
+    }
+
+    /// The next tenants after a given one, by id, without those being deleted.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn tenants_after(
+        &self,
+        after: Option<TenantId>,
+        limit: u32,
+    ) -> Result<Vec<TenantId>, IndexError> {
+        let mut tx = self.database.read_one("tenants_after", Role::Job(None)).await?;
+        let query = tx
+            .query(TENANTS_AFTER)
+            .bind(after.map_or(Uuid::nil(), TenantId::uuid));
+        let tenants: Vec<Uuid> = query.bind(i64::from(limit)).scalars().await?;
+        Ok(tenants.into_iter().map(TenantId::from_uuid).collect())
+    }
+
+    /// Counts a store's data and compares the result with its counters; `None`: the
+    /// store does not exist or is deleted.
+    ///
+    /// Without `repairs`, it reads one snapshot of the store and takes no lock. With
+    /// `repairs`, it counts under the locks of tenant and store, and writes the result;
+    /// it answers the counters as they were before the write.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn recount_store(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        repairs: bool,
+    ) -> Result<Option<StoreCount>, IndexError> {
+        let (call, role) = ("recount_store", Role::Job(None));
+        let mut tx;
+        if repairs {
+            tx = self.database.write(call, role).await?;
+            // The locks of grants and commits, in their order.
+            lock_live_tenant(&mut tx, tenant_id).await?;
+            lock_store(&mut tx, tenant_id, store_id).await?;
+        } else {
+            tx = self.database.read(call, role).await?;
+            if tx.is_postgres() {
+                tx.query(ONE_SNAPSHOT).execute().await?;
             }
         }
-        wrong.extend(rows.into_keys().map(|path| (path, None)));
-        let count = StoreCount {
-            memory_count: counter(recorded.memory_count, self.memories.count_delta),
-            live_bytes: counter(recorded.live_bytes, self.memories.byte_delta),
-            version_count: counter(recorded.version_count, versions.0),
-            version_bytes: counter(recorded.version_bytes, versions.1),
-            directories: wrong.keys().cloned().collect(),
-            lost_heads,
-            overdrawn_bytes: u64::try_from(self.memories.byte_delta - recorded.granted_bytes)
-                .unwrap_or_default(),
+        let Some((count, wrong)) = recount::count_store(&mut tx, tenant_id, store_id).await? else {
+            return Ok(None);
         };
-        (count, wrong)
+        if repairs && count.has_drifted() {
+            recount::repair_store(&mut tx, tenant_id, store_id, &count, wrong).await?;
+        }
+        tx.commit().await?;
+        Ok(Some(count))
+    }
+
+    /// Counts a tenant's stores and their grants, in the same way as
+    /// [`Self::recount_store`].
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn recount_tenant(
+        &self,
+        tenant_id: TenantId,
+        repairs: bool,
+    ) -> Result<Option<TenantCount>, IndexError> {
+        let (call, role) = ("recount_tenant", Role::Job(None));
+        let mut tx;
+        if repairs {
+            tx = self.database.write(call, role).await?;
+            lock_live_tenant(&mut tx, tenant_id).await?;
+        } else {
+            tx = self.database.read_one(call, role).await?;
+        }
+        let Some(count) = recount::count_tenant(&mut tx, tenant_id).await? else {
+            return Ok(None);
+        };
+        if repairs && count.has_drifted() {
+            recount::repair_tenant(&mut tx, tenant_id, &count).await?;
+        }
+        tx.commit().await?;
+        Ok(Some(count))
+    }
+
+    /// Removes records of calls made before a time, among the next `limit` after a
+    /// given one; with `is_dry` it only counts them.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn prune_calls(
+        &self,
+        after: Option<&CallKey>,
+        before: Timestamp,
+        limit: u32,
+        is_dry: bool,
+    ) -> Result<PrunedCalls, IndexError> {
+        let mut tx = self.begin_prune("prune_calls", is_dry).await?;
+        let (tenant, scope) = after.map_or((Uuid::nil(), [0; 32]), |(tenant, scope)| (tenant.uuid(), *scope));
+        let query = tx.query(CALLS_UP_TO).bind(tenant).bind(scope.as_slice());
+        let last = query
+            .bind(i64::from(limit.max(1)) - 1)
+            .optional::<CallRow>()
+            .await?;
+        let last = last.map(CallRow::into_key).transpose()?;
+        let (end, end_scope) = last.map_or((Uuid::max(), [u8::MAX; 32]), |(tenant, scope)| {
+            (tenant.uuid(), scope)
+        });
+        let query = tx
+            .query(if is_dry { COUNT_CALLS } else { PRUNE_CALLS })
+            .bind(tenant)
+            .bind(scope.as_slice())
+            .bind(end)
+            .bind(end_scope.as_slice())
+            .bind(before.as_micros());
+        let rows = if is_dry {
+            unsigned(query.scalar().await?)
+        } else {
+            query.execute().await?
+        };
+        tx.commit().await?;
+        Ok(PrunedCalls { rows, last })
+    }
+
+    /// Removes at most `limit` rows from before a time; with `is_dry` it counts all
+    /// such rows. Answers the number.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn prune(
+        &self,
+        what: Prunable,
+        before: Timestamp,
+        limit: u32,
+        is_dry: bool,
+    ) -> Result<u64, IndexError> {
+        let mut tx = self.begin_prune("prune", is_dry).await?;
+        let [count, remove] = what.texts();
+        if is_dry {
+            let count = tx.query(count).bind(before.as_micros()).scalar().await?;
+            return Ok(unsigned(count));
+        }
+        if what == Prunable::Audit {
+            let query = tx.query(prunable::MOVE_AUDIT_HORIZON);
+            query.bind(before.as_micros()).execute().await?;
+        }
+        let query = tx.query(remove).bind(before.as_micros());
+        let removed = query.bind(i64::from(limit)).execute().await?;
+        tx.commit().await?;
+        Ok(removed)
+    }
+
+    /// On Postgres each statement of a batch commits by itself.
+    async fn begin_prune(&self, call: &'static str, is_dry: bool) -> Result<Tx, IndexError> {
+        if is_dry {
+            self.database.read_one(call, Role::Job(None)).await
+        } else {
+            self.database.write_one(call, Role::Job(None)).await
+        }
     }
 }
 
-/// Live memories per page of a recount.
-pub(crate) const MEMORIES_AT_ONCE: i64 = 1000;
-
-/// The correct rows of a store's wrong directories; `None`: the row must be
-/// deleted.
-pub(crate) type Wrong = BTreeMap<DirPath, Option<DirectoryDelta>>;
-
-/// A key before every other key.
-pub(crate) const FIRST_KEY: BlobKey = BlobKey {
-    tenant_id: TenantId::from_uuid(uuid::Uuid::nil()),
-    store_id: StoreId::from_uuid(uuid::Uuid::nil()),
-    blob_id: VersionId::from_uuid(uuid::Uuid::nil()),
-};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn path(text: &str) -> MemoryPath {
-        MemoryPath::parse(text).unwrap()
-    }
-
-    fn directory(files: i64, size_bytes: i64, visible_children: i64) -> DirectoryDelta {
-        DirectoryDelta {
-            files,
-            size_bytes,
-            visible_children,
+impl From<NamedBlobRow> for NamedBlob {
+    fn from(row: NamedBlobRow) -> Self {
+        Self {
+            key: BlobKey {
+                tenant_id: TenantId::from_uuid(row.tenant_id),
+                store_id: StoreId::from_uuid(row.store_id),
+                blob_id: VersionId::from_uuid(row.blob_id),
+            },
+            size_bytes: unsigned(row.size_bytes),
+            sha256: hash_of(&row.sha256, "version").ok(),
+            is_live: row.is_live,
         }
     }
+}
 
-    #[test]
-    fn directories_are_counted_from_the_memories_in_them() {
-        let mut recount = Recount::default();
-        for (at, size_bytes) in [("/a/b/c.md", 3), ("/a/.hidden", 5), ("/d.md", 7)] {
-            recount.add(&path(at), size_bytes);
-        }
-        let directories = recount.directories();
-        let shown: Vec<_> = directories
-            .iter()
-            .map(|(path, counts)| (path.as_str(), *counts))
-            .collect();
-        assert_eq!(
-            shown,
-            [
-                ("/", directory(3, 15, 2)),
-                ("/a/", directory(2, 8, 1)),
-                ("/a/b/", directory(1, 3, 1)),
-            ]
-        );
-    }
-
-    #[test]
-    fn rows_that_are_wrong_missing_or_too_many_are_told() {
-        let mut recount = Recount::default();
-        recount.add(&path("/a/b.md"), 3);
-        let recorded = Recorded {
-            memory_count: 2,
-            live_bytes: 3,
-            version_count: 1,
-            version_bytes: 3,
-            granted_bytes: 2,
-        };
-        let dir = |text: &str| path(&format!("{text}x")).parent();
-        let rows = BTreeMap::from([
-            (DirPath::root(), directory(1, 4, 1)),
-            (dir("/old/"), directory(1, 1, 1)),
-        ]);
-        let (count, wrong) = recount.compare(recorded, (1, 3), 0, rows);
-        assert!(count.memory_count.has_drifted() && !count.live_bytes.has_drifted());
-        assert_eq!(count.overdrawn_bytes, 1);
-        assert!(count.has_drifted());
-        let shown: Vec<_> = wrong
-            .iter()
-            .map(|(path, counts)| (path.as_str(), *counts))
-            .collect();
-        assert_eq!(
-            shown,
-            [
-                ("/", Some(directory(1, 3, 1))),
-                ("/a/", Some(directory(1, 3, 1))),
-                ("/old/", None),
-            ]
-        );
-    }
-
-    #[test]
-    fn store_of_nothing_has_its_root() {
-        let recorded = Recorded {
-            memory_count: 0,
-            live_bytes: 0,
-            version_count: 0,
-            version_bytes: 0,
-            granted_bytes: 0,
-        };
-        let rows = BTreeMap::from([(DirPath::root(), DirectoryDelta::default())]);
-        let (count, wrong) = Recount::default().compare(recorded, (0, 0), 0, rows);
-        assert!(!count.has_drifted() && wrong.is_empty());
-        let (count, _) = Recount::default().compare(recorded, (0, 0), 0, BTreeMap::new());
-        assert!(count.has_drifted(), "no store is without its root");
+impl CallRow {
+    fn into_key(self) -> Result<CallKey, IndexError> {
+        let scope = self.scope_sha256.try_into().map_err(|_| IndexError::Corrupt {
+            table: "idempotency",
+            what: "a hash of another length",
+        })?;
+        Ok((TenantId::from_uuid(self.tenant_id), scope))
     }
 }

@@ -120,9 +120,8 @@ impl Prune {
         let before = engine.now().minus(CALLS_KEPT_FOR);
         let mut after = lease.cursor().await?.as_deref().and_then(key_of);
         loop {
-            let batch = engine
-                .0
-                .index
+            let upkeep = &engine.0.index.upkeep;
+            let batch = upkeep
                 .prune_calls(after.as_ref(), before, self.batch, lease.dry_run())
                 .await?;
             *pruned += batch.rows;
@@ -146,8 +145,8 @@ impl Prune {
         pruned: &mut u64,
     ) -> Result<bool, EngineError> {
         loop {
-            let index = &engine.0.index;
-            let rows = index.prune(what, before, self.batch, lease.dry_run()).await?;
+            let upkeep = &engine.0.index.upkeep;
+            let rows = upkeep.prune(what, before, self.batch, lease.dry_run()).await?;
             *pruned += rows;
             if !lease.renew(None).await? {
                 return Ok(false);

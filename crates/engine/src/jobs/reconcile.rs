@@ -114,17 +114,17 @@ impl Place {
         engine: &Engine,
         batch: u32,
     ) -> Result<Vec<(TenantId, Option<StoreId>)>, EngineError> {
-        let index = &engine.0.index;
+        let upkeep = &engine.0.index.upkeep;
         Ok(match self {
             Self::Stores(after) => {
-                let stores = index.stores_after(after, batch).await?;
+                let stores = upkeep.stores_after(after, batch).await?;
                 stores
                     .into_iter()
                     .map(|(tenant_id, store_id)| (tenant_id, Some(store_id)))
                     .collect()
             }
             Self::Tenants(after) => {
-                let tenants = index.tenants_after(after, batch).await?;
+                let tenants = upkeep.tenants_after(after, batch).await?;
                 tenants.into_iter().map(|tenant_id| (tenant_id, None)).collect()
             }
         })
@@ -204,8 +204,8 @@ impl Reconciled {
         store_id: StoreId,
         mends: bool,
     ) -> Result<(), EngineError> {
-        let index = &engine.0.index;
-        let Some(count) = index.recount_store(tenant_id, store_id, false).await? else {
+        let upkeep = &engine.0.index.upkeep;
+        let Some(count) = upkeep.recount_store(tenant_id, store_id, false).await? else {
             return Ok(()); // deleted meanwhile
         };
         self.stores += 1;
@@ -229,15 +229,15 @@ impl Reconciled {
             directories = count.directories.len(), overdrawn_bytes = count.overdrawn_bytes,
             "job.reconcile_usage: a store's counters are not what it holds"
         );
-        if mends && index.recount_store(tenant_id, store_id, true).await?.is_some() {
+        if mends && upkeep.recount_store(tenant_id, store_id, true).await?.is_some() {
             self.mended += 1;
         }
         Ok(())
     }
 
     async fn tenant(&mut self, engine: &Engine, tenant_id: TenantId, mends: bool) -> Result<(), EngineError> {
-        let index = &engine.0.index;
-        let Some(count) = index.recount_tenant(tenant_id, false).await? else {
+        let upkeep = &engine.0.index.upkeep;
+        let Some(count) = upkeep.recount_tenant(tenant_id, false).await? else {
             return Ok(()); // gone meanwhile
         };
         self.tenants += 1;
@@ -250,7 +250,7 @@ impl Reconciled {
             tenant.id = %tenant_id, store_count = ?count.store_count, granted_bytes = ?count.granted_bytes,
             "job.reconcile_usage: a tenant's counters are not what it has"
         );
-        if mends && index.recount_tenant(tenant_id, true).await?.is_some() {
+        if mends && upkeep.recount_tenant(tenant_id, true).await?.is_some() {
             self.mended += 1;
         }
         Ok(())

@@ -77,7 +77,7 @@ impl Job for SweepBlobs {
         let mut swept = Swept::resumed(lease.cursor().await?.as_deref());
         if lease.is_manual() {
             swept.phase = Phase::Confirmed;
-        } else if engine.0.index.named_blobs(None, 1).await?.is_empty() {
+        } else if engine.0.index.upkeep.named_blobs(None, 1).await?.is_empty() {
             swept.phase = Phase::Counting;
         }
         loop {
@@ -114,7 +114,8 @@ impl SweepBlobs {
         // Rows are read after blobs: a write puts its blob first, so a
         // concurrent write is not mistaken for an orphan.
         let listed = engine.0.blobs.list(after.as_ref(), self.batch as usize).await?;
-        let named = engine.0.index.named_blobs(after.as_ref(), self.batch).await?;
+        let upkeep = &engine.0.index.upkeep;
+        let named = upkeep.named_blobs(after.as_ref(), self.batch).await?;
         let end = end_of(&listed, &named, self.batch as usize);
         let range = Range::of(&listed, &named, end);
         swept.blobs += range.blobs;
@@ -299,7 +300,7 @@ impl Swept {
         let condemned: Vec<_> = stream::iter(old)
             .map(|blob| async move {
                 let is_condemned = if is_dry {
-                    !engine.0.index.blob_is_named(&blob.key).await?
+                    !engine.0.index.upkeep.blob_is_named(&blob.key).await?
                 } else {
                     let queue = &engine.0.index.blob_deletions;
                     let not_before = engine.blobs_go_from(engine.now());
@@ -339,6 +340,6 @@ impl Engine {
     /// Whether a blob does not exist although a version names it.
     pub(crate) async fn is_missing(&self, key: &BlobKey) -> Result<bool, EngineError> {
         let is_there = self.0.blobs.contains(key).await?;
-        Ok(!is_there && self.0.index.blob_is_named(key).await?)
+        Ok(!is_there && self.0.index.upkeep.blob_is_named(key).await?)
     }
 }

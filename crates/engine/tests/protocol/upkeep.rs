@@ -465,7 +465,7 @@ async fn sweep_beside_full_write_load_leaves_nothing_wrong(bed: Bed) {
     worker.clock.advance(Duration::from_hours(12));
     worker.run(DrainDeletions).await;
     assert_all_is_well(&worker.engine).await;
-    let named = bed.index.named_blobs(None, 100_000).await.unwrap();
+    let named = bed.index.upkeep.named_blobs(None, 100_000).await.unwrap();
     let mut named: Vec<_> = named.iter().map(|row| row.key).collect();
     named.dedup();
     assert_eq!(

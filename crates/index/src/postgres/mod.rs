@@ -17,7 +17,6 @@ mod retention;
 mod search;
 mod stores;
 mod tenants;
-mod upkeep;
 
 use std::str::FromStr;
 use std::time::Duration;

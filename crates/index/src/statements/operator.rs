@@ -16,14 +16,3 @@ pub(crate) const COUNT_AUDIT: &str = "INSERT INTO tenant_counter AS c (tenant_id
         audit_entries = CASE WHEN excluded.audit_day > c.audit_day THEN 1 ELSE c.audit_entries + 1 END, \
         audit_day = CASE WHEN excluded.audit_day > c.audit_day THEN excluded.audit_day ELSE c.audit_day END \
     RETURNING audit_entries";
-
-/// Updates the time from which the audit log is complete.
-pub(crate) const MOVE_AUDIT_HORIZON: &str = "INSERT INTO audit_horizon AS h (id, kept_from) VALUES (1, $1) \
-    ON CONFLICT (id) DO UPDATE SET kept_from = excluded.kept_from WHERE excluded.kept_from > h.kept_from";
-
-/// Counts old entries of the tenants' audit logs.
-pub(crate) const COUNT_OLD_AUDIT: &str = "SELECT count(*) FROM audit WHERE at < $1";
-
-/// Deletes a batch of these entries.
-pub(crate) const PRUNE_AUDIT: &str = "DELETE FROM audit WHERE (tenant_id, id) IN ( \
-    SELECT tenant_id, id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)";

@@ -298,6 +298,7 @@ pub(crate) async fn old_entries_are_pruned_and_no_others(subject: &Subject) {
     let prune = async |seconds, is_dry| {
         let index = &subject.index;
         let pruned = index
+            .upkeep
             .prune(Prunable::Audit, after_seconds(seconds), 4, is_dry)
             .await;
         pruned.unwrap()

@@ -11,7 +11,7 @@ use keepsake_core::{
 };
 use keepsake_index::{
     ApiKey, Audited, Auditor, BlobDeletions, Change, Commit, CommitOutcome, Directory, Expiry, Grant, Head,
-    HeadChange, Index, NewStore, Refusal, Scope, StoreCreation, Target, Tenant, TenantStatus,
+    HeadChange, Index, NewStore, Refusal, Scope, StoreCreation, Target, Tenant, TenantStatus, Upkeep,
 };
 use uuid::Uuid;
 
@@ -232,6 +232,10 @@ impl Place {
     /// The queue of blobs to delete, of all tenants.
     pub(crate) const fn queue(&self) -> &BlobDeletions {
         &self.index.blob_deletions
+    }
+
+    pub(crate) const fn upkeep(&self) -> &Upkeep {
+        &self.index.upkeep
     }
 
     async fn make(index: Index, raw: Raw, tenant_id: TenantId) -> Self {

@@ -112,6 +112,7 @@ pub(crate) async fn pruned_sessions_are_counted_no_more(subject: &Subject) {
     assert!(deleted.unwrap());
     let long_after = after_seconds(100);
     let pruned = index
+        .upkeep
         .prune(keepsake_index::Prunable::EndedSessions, long_after, 10, false)
         .await;
     assert_eq!(pruned.unwrap(), 2);

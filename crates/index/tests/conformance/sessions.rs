@@ -516,10 +516,10 @@ pub(crate) async fn ended_sessions_are_pruned_with_what_belongs_to_them(subject:
             .unwrap()
     );
     let prune = async |what, before: Timestamp| {
-        let told = index.prune(what, before, 1, true).await.unwrap();
+        let told = index.upkeep.prune(what, before, 1, true).await.unwrap();
         let mut removed = 0;
         loop {
-            let rows = index.prune(what, before, 1, false).await.unwrap();
+            let rows = index.upkeep.prune(what, before, 1, false).await.unwrap();
             removed += rows;
             if rows == 0 {
                 assert_eq!(removed, told, "a dry run tells what goes: {what:?}");
@@ -530,6 +530,7 @@ pub(crate) async fn ended_sessions_are_pruned_with_what_belongs_to_them(subject:
     // What belongs to a session goes before it.
     assert_eq!(
         index
+            .upkeep
             .prune(Prunable::EndedSessions, after_seconds(1), 9, false)
             .await
             .unwrap(),

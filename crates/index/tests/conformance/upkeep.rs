@@ -35,7 +35,7 @@ async fn named(place: &Place, limit: u32) -> Vec<NamedBlob> {
     let mut all: Vec<NamedBlob> = Vec::new();
     loop {
         let after = all.last().map(|row| row.key);
-        let page = place.index.named_blobs(after.as_ref(), limit).await.unwrap();
+        let page = place.upkeep().named_blobs(after.as_ref(), limit).await.unwrap();
         if page.is_empty() {
             return all;
         }
@@ -78,16 +78,16 @@ pub(crate) async fn blob_of_a_deleted_store_is_named_until_it_is_purged(subject:
     let place = Place::new(subject).await;
     let keys = history(&place).await;
     for key in &keys {
-        assert!(place.index.blob_is_named(key).await.unwrap());
+        assert!(place.upkeep().blob_is_named(key).await.unwrap());
     }
     let nobody = place.blob(VersionId::from_uuid(next_uuid()));
-    assert!(!place.index.blob_is_named(&nobody).await.unwrap());
+    assert!(!place.upkeep().blob_is_named(&nobody).await.unwrap());
     let by = by_tenant(NOW);
     let deleted = place.index.delete_store(place.tenant_id, place.store_id, &by);
     assert!(deleted.await.unwrap());
     let rows = named(&place, 10).await;
     assert!(rows.len() == 2 && rows.iter().all(|row| !row.is_live), "{rows:?}");
-    assert!(!place.index.blob_is_named(&keys[0]).await.unwrap());
+    assert!(!place.upkeep().blob_is_named(&keys[0]).await.unwrap());
     while !place
         .index
         .purge_store(place.tenant_id, place.store_id, NOW, 10)
@@ -100,17 +100,21 @@ pub(crate) async fn blob_of_a_deleted_store_is_named_until_it_is_purged(subject:
 
 /// Whether a recount finds the store, and its tenant, as they are recorded.
 async fn is_true_to_itself(place: &Place) -> bool {
-    let store = place.index.recount_store(place.tenant_id, place.store_id, false);
+    let store = place
+        .upkeep()
+        .recount_store(place.tenant_id, place.store_id, false);
     let store = store.await.unwrap().unwrap();
-    let tenant = place.index.recount_tenant(place.tenant_id, false);
+    let tenant = place.upkeep().recount_tenant(place.tenant_id, false);
     let tenant = tenant.await.unwrap().unwrap();
     !store.has_drifted() && store.lost_heads == 0 && !tenant.has_drifted()
 }
 
 async fn mend(place: &Place) {
-    let store = place.index.recount_store(place.tenant_id, place.store_id, true);
+    let store = place
+        .upkeep()
+        .recount_store(place.tenant_id, place.store_id, true);
     store.await.unwrap().unwrap();
-    let tenant = place.index.recount_tenant(place.tenant_id, true);
+    let tenant = place.upkeep().recount_tenant(place.tenant_id, true);
     tenant.await.unwrap().unwrap();
 }
 
@@ -168,7 +172,9 @@ pub(crate) async fn store_that_holds_more_than_its_grant_is_granted_it(subject: 
     place.raw.execute(take, &place.ids()).await;
     let take = "UPDATE tenant SET granted_bytes = 40 WHERE tenant_id = $1";
     place.raw.execute(take, &place.ids()[..1]).await;
-    let count = place.index.recount_store(place.tenant_id, place.store_id, true);
+    let count = place
+        .upkeep()
+        .recount_store(place.tenant_id, place.store_id, true);
     assert_eq!(count.await.unwrap().unwrap().overdrawn_bytes, 60);
     assert!(is_true_to_itself(&place).await);
     let granted = "SELECT granted_bytes FROM tenant WHERE tenant_id = $1";
@@ -228,7 +234,9 @@ pub(crate) async fn head_that_is_no_version_is_told(subject: &Subject) {
     place.create("/b.md", 1).await;
     let lose = "UPDATE memory SET head_seq = 99 WHERE tenant_id = $1 AND store_id = $2 AND path = '/a.md'";
     place.raw.execute(lose, &place.ids()).await;
-    let count = place.index.recount_store(place.tenant_id, place.store_id, true);
+    let count = place
+        .upkeep()
+        .recount_store(place.tenant_id, place.store_id, true);
     assert_eq!(count.await.unwrap().unwrap().lost_heads, 1);
 }
 
@@ -252,7 +260,7 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(subject: &Subject) {
     expected.sort_unstable();
     let mut found = Vec::new();
     loop {
-        let page = index.stores_after(found.last().copied(), 3).await.unwrap();
+        let page = index.upkeep.stores_after(found.last().copied(), 3).await.unwrap();
         if page.is_empty() {
             break;
         }
@@ -269,16 +277,17 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(subject: &Subject) {
             .unwrap()
             .is_some()
     );
-    let tenants = index.tenants_after(None, 100).await.unwrap();
+    let tenants = index.upkeep.tenants_after(None, 100).await.unwrap();
     assert!(tenants.is_sorted() && tenants.len() == 5, "{tenants:?}");
     assert!(!tenants.contains(&leaving));
     assert_eq!(
-        index.tenants_after(Some(tenants[2]), 100).await.unwrap(),
+        index.upkeep.tenants_after(Some(tenants[2]), 100).await.unwrap(),
         tenants[3..]
     );
-    assert_eq!(index.recount_tenant(leaving, false).await.unwrap(), None);
+    assert_eq!(index.upkeep.recount_tenant(leaving, false).await.unwrap(), None);
     assert_eq!(
         index
+            .upkeep
             .recount_store(gone.tenant_id, gone.store_id, true)
             .await
             .unwrap(),
@@ -308,7 +317,7 @@ pub(crate) async fn old_records_of_calls_go_in_batches(subject: &Subject) {
         let (mut rows, mut batches, mut after) = (0, 0, None);
         loop {
             let batch = place
-                .index
+                .upkeep()
                 .prune_calls(after.as_ref(), after_seconds(3), 4, is_dry);
             let batch = batch.await.unwrap();
             assert!(batch.rows <= 4);
@@ -347,24 +356,24 @@ pub(crate) async fn old_rows_of_the_fleet_go(subject: &Subject) {
         index.replicas.beat(replica, "all", at, at).await.unwrap();
     }
     Place::new(subject).await;
-    let before = after_seconds(3);
+    let (upkeep, before) = (&index.upkeep, after_seconds(3));
     for what in [Prunable::JobRuns, Prunable::Replicas] {
-        assert_eq!(index.prune(what, before, 2, true).await.unwrap(), 3, "{what:?}");
-        assert_eq!(index.prune(what, before, 2, false).await.unwrap(), 2, "{what:?}");
-        assert_eq!(index.prune(what, before, 2, false).await.unwrap(), 1, "{what:?}");
-        assert_eq!(index.prune(what, before, 2, false).await.unwrap(), 0, "{what:?}");
+        assert_eq!(upkeep.prune(what, before, 2, true).await.unwrap(), 3, "{what:?}");
+        assert_eq!(upkeep.prune(what, before, 2, false).await.unwrap(), 2, "{what:?}");
+        assert_eq!(upkeep.prune(what, before, 2, false).await.unwrap(), 1, "{what:?}");
+        assert_eq!(upkeep.prune(what, before, 2, false).await.unwrap(), 0, "{what:?}");
     }
-    let changes = index
+    let changes = upkeep
         .prune(Prunable::ChangeFeed, before, 100, true)
         .await
         .unwrap();
     assert!(changes > 0);
     assert_eq!(
-        index.prune(Prunable::ChangeFeed, NOW, 100, false).await.unwrap(),
+        upkeep.prune(Prunable::ChangeFeed, NOW, 100, false).await.unwrap(),
         0
     );
     assert_eq!(
-        index
+        upkeep
             .prune(Prunable::ChangeFeed, before, 100, false)
             .await
             .unwrap(),

@@ -337,7 +337,7 @@ async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
 /// Deletes orphans without condemning them first.
 async fn sweep_without_condemnation(index: &Index, blobs: &dyn BlobStore) {
     for blob in blobs.list(None, 1000).await.unwrap() {
-        if !index.blob_is_named(&blob.key).await.unwrap() {
+        if !index.upkeep.blob_is_named(&blob.key).await.unwrap() {
             blobs.delete(&blob.key).await.unwrap();
         }
     }

@@ -1,0 +1,90 @@
+//! The rows that upkeep removes after some time.
+
+/// Moves the time from which the audit is complete.
+pub(super) const MOVE_AUDIT_HORIZON: &str = "INSERT INTO audit_horizon AS h (id, kept_from) VALUES (1, $1) \
+    ON CONFLICT (id) DO UPDATE SET kept_from = excluded.kept_from WHERE excluded.kept_from > h.kept_from";
+
+/// Rows that expire after some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prunable {
+    /// Job runs, by start time.
+    JobRuns,
+    /// Entries of the change feed.
+    ChangeFeed,
+    /// Replicas, by last heartbeat.
+    Replicas,
+    /// Session events, by time.
+    SessionEvents,
+    /// Events of ended sessions, which were archived before the time or deleted.
+    EventsOfEndedSessions,
+    /// Entries of the tenants' audit logs, by time; the operator's audit log is kept
+    /// forever.
+    Audit,
+    /// Attachments of ended sessions.
+    ResourcesOfEndedSessions,
+    /// Ended sessions without remaining events or attachments.
+    EndedSessions,
+}
+
+impl Prunable {
+    /// The statement that counts all such rows from before `$1`, and the statement that
+    /// removes at most `$2` of them.
+    pub(super) const fn texts(self) -> [&'static str; 2] {
+        match self {
+            Self::JobRuns => [
+                "SELECT count(*) FROM job_run WHERE started_at < $1",
+                "DELETE FROM job_run WHERE (name, slot) IN ( \
+                    SELECT name, slot FROM job_run WHERE started_at < $1 LIMIT $2)",
+            ],
+            Self::ChangeFeed => [
+                "SELECT count(*) FROM change_feed WHERE at < $1",
+                "DELETE FROM change_feed WHERE seq IN ( \
+                    SELECT seq FROM change_feed WHERE at < $1 ORDER BY seq LIMIT $2)",
+            ],
+            Self::Replicas => [
+                "SELECT count(*) FROM replica WHERE heartbeat_at < $1",
+                "DELETE FROM replica WHERE id IN (SELECT id FROM replica WHERE heartbeat_at < $1 LIMIT $2)",
+            ],
+            Self::SessionEvents => [
+                "SELECT count(*) FROM session_event WHERE at < $1",
+                "DELETE FROM session_event WHERE (tenant_id, session_id, at, event_id) IN ( \
+                    SELECT tenant_id, session_id, at, event_id FROM session_event \
+                    WHERE at < $1 ORDER BY at LIMIT $2)",
+            ],
+            Self::EventsOfEndedSessions => [
+                "SELECT count(*) FROM session s JOIN session_event e \
+                    ON e.tenant_id = s.tenant_id AND e.session_id = s.session_id \
+                    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL",
+                "DELETE FROM session_event WHERE (tenant_id, session_id, at, event_id) IN ( \
+                    SELECT e.tenant_id, e.session_id, e.at, e.event_id FROM session s JOIN session_event e \
+                    ON e.tenant_id = s.tenant_id AND e.session_id = s.session_id \
+                    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL LIMIT $2)",
+            ],
+            Self::Audit => [
+                "SELECT count(*) FROM audit WHERE at < $1",
+                "DELETE FROM audit WHERE (tenant_id, id) IN ( \
+                    SELECT tenant_id, id FROM audit WHERE at < $1 ORDER BY at LIMIT $2)",
+            ],
+            Self::ResourcesOfEndedSessions => [
+                "SELECT count(*) FROM session s JOIN session_resource r \
+                    ON r.tenant_id = s.tenant_id AND r.session_id = s.session_id \
+                    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL",
+                "DELETE FROM session_resource WHERE (tenant_id, session_id, resource_id) IN ( \
+                    SELECT r.tenant_id, r.session_id, r.resource_id FROM session s JOIN session_resource r \
+                    ON r.tenant_id = s.tenant_id AND r.session_id = s.session_id \
+                    WHERE s.archived_at < $1 OR s.deleted_at IS NOT NULL LIMIT $2)",
+            ],
+            Self::EndedSessions => [
+                "SELECT count(*) FROM session WHERE archived_at < $1 OR deleted_at IS NOT NULL",
+                "DELETE FROM session WHERE (tenant_id, session_id) IN ( \
+                    SELECT s.tenant_id, s.session_id FROM session s \
+                    WHERE (s.archived_at < $1 OR s.deleted_at IS NOT NULL) \
+                    AND NOT EXISTS (SELECT 1 FROM session_event e \
+                        WHERE e.tenant_id = s.tenant_id AND e.session_id = s.session_id) \
+                    AND NOT EXISTS (SELECT 1 FROM session_resource r \
+                        WHERE r.tenant_id = s.tenant_id AND r.session_id = s.session_id) \
+                    LIMIT $2)",
+            ],
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Recounts of stores and tenants.
+
+use std::collections::BTreeMap;
+
+use keepsake_core::{DirPath, MemoryPath, StoreId, TenantId};
+
+use crate::IndexError;
+use crate::commit::{CommitPlan, DirectoryDelta};
+use crate::database::Tx;
+use crate::directories::Directories;
+use crate::numbers::{signed, unsigned};
+
+/// The counters in a store's row.
+const RECORDED: &str = "SELECT memory_count, live_bytes, version_count, version_bytes, granted_bytes \
+    FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL";
+
+const LIVE_MEMORIES: &str = "SELECT path, size_bytes FROM memory \
+    WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NULL AND path > $3 ORDER BY path LIMIT $4";
+
+/// The number of versions of a store, and the bytes of their blobs: blobs
+/// introduced by the versions, and blobs whose own version is deleted or redacted
+/// while others share them.
+const VERSIONS_HELD: &str = "SELECT count(*), \
+    CAST(coalesce(sum(CASE WHEN blob_id = version_id THEN size_bytes ELSE 0 END), 0) AS bigint) \
+    + CAST((SELECT coalesce(sum(o.size_bytes), 0) FROM (SELECT max(h.size_bytes) AS size_bytes FROM version h \
+        WHERE h.tenant_id = $1 AND h.store_id = $2 AND h.blob_id <> h.version_id AND NOT EXISTS ( \
+            SELECT 1 FROM version b WHERE b.tenant_id = $1 AND b.store_id = $2 AND b.version_id = h.blob_id \
+                AND b.blob_id = h.blob_id) \
+        GROUP BY h.blob_id) o) AS bigint) \
+    FROM version WHERE tenant_id = $1 AND store_id = $2";
+
+/// Counts live memories whose head is not a version.
+const LOST_HEADS: &str = "SELECT count(*) FROM memory m \
+    WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.deleted_at IS NULL AND NOT EXISTS ( \
+        SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.seq = m.head_seq \
+            AND v.version_id = m.version_id AND v.blob_id = m.blob_id)";
+
+const DIRECTORIES: &str = "SELECT path, files, bytes, visible_children FROM directory \
+    WHERE tenant_id = $1 AND store_id = $2";
+
+/// Sets a store's counters; the grant is at least the bytes held.
+const REPAIR_STORE: &str = "UPDATE store SET memory_count = $3, live_bytes = $4, version_count = $5, \
+    version_bytes = $6, granted_bytes = CASE WHEN granted_bytes < $4 THEN $4 ELSE granted_bytes END \
+    WHERE tenant_id = $1 AND store_id = $2";
+
+/// Adds the bytes that a store held beyond its grant to the tenant's grants.
+const GRANT_TENANT: &str = "UPDATE tenant SET granted_bytes = granted_bytes + $2 WHERE tenant_id = $1";
+
+const REPAIR_DIRECTORY: &str = "INSERT INTO directory (tenant_id, store_id, path, parent, name, files, bytes, \
+        visible_children) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant_id, store_id, path) DO UPDATE \
+    SET files = excluded.files, bytes = excluded.bytes, visible_children = excluded.visible_children";
+
+const DROP_DIRECTORY: &str = "DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path = $3";
+
+/// A tenant's counters, and the totals of its stores.
+const TENANT_COUNT: &str = "SELECT t.store_count, t.granted_bytes, \
+    (SELECT count(*) FROM store s WHERE s.tenant_id = $1 AND s.deleted_at IS NULL) AS stores, \
+    CAST((SELECT coalesce(sum(s.granted_bytes), 0) FROM store s \
+        WHERE s.tenant_id = $1 AND s.deleted_at IS NULL) AS bigint) AS grants \
+    FROM tenant t WHERE t.tenant_id = $1 AND t.status <> 'deleting'";
+
+const REPAIR_TENANT: &str = "UPDATE tenant SET store_count = $2, granted_bytes = $3 WHERE tenant_id = $1";
+
+/// Live memories per page of a recount.
+const MEMORIES_AT_ONCE: i64 = 1000;
+
+/// A counter's stored value and its true value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counter {
+    /// The value in the row.
+    pub recorded: i64,
+    /// The counted value.
+    pub counted: i64,
+}
+
+impl Counter {
+    /// Whether the two values differ.
+    pub const fn has_drifted(&self) -> bool {
+        self.recorded != self.counted
+    }
+}
+
+/// The recount of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoreCount {
+    /// Live memories.
+    pub memory_count: Counter,
+    /// Bytes of the live memories.
+    pub live_bytes: Counter,
+    /// Retained versions.
+    pub version_count: Counter,
+    /// Bytes of the blobs that versions reference.
+    pub version_bytes: Counter,
+    /// Directories with a wrong, missing or superfluous row.
+    pub directories: Vec<DirPath>,
+    /// Live memories whose head is not a version of the store; a recount cannot repair
+    /// these.
+    pub lost_heads: u64,
+    /// Bytes that the store holds beyond its grant.
+    pub overdrawn_bytes: u64,
+}
+
+impl StoreCount {
+    /// Whether there is a difference that a recount repairs.
+    pub fn has_drifted(&self) -> bool {
+        let counters = [
+            self.memory_count,
+            self.live_bytes,
+            self.version_count,
+            self.version_bytes,
+        ];
+        counters.iter().any(Counter::has_drifted) || !self.directories.is_empty() || self.overdrawn_bytes > 0
+    }
+}
+
+/// The recount of a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TenantCount {
+    /// Stores that are not deleted.
+    pub store_count: Counter,
+    /// The sum of their grants.
+    pub granted_bytes: Counter,
+}
+
+impl TenantCount {
+    /// Whether a stored value is wrong.
+    pub const fn has_drifted(&self) -> bool {
+        self.store_count.has_drifted() || self.granted_bytes.has_drifted()
+    }
+}
+
+/// A store's row, as a recount reads it.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+struct Recorded {
+    memory_count: i64,
+    live_bytes: i64,
+    version_count: i64,
+    version_bytes: i64,
+    granted_bytes: i64,
+}
+
+/// A recount in progress: memories are read in pages, then the rest.
+#[derive(Debug, Default)]
+struct Recount {
+    memories: CommitPlan,
+}
+
+impl Recount {
+    /// Counts a live memory.
+    fn add(&mut self, path: &MemoryPath, size_bytes: u64) {
+        self.memories.arrive(path, size_bytes);
+    }
+
+    /// The correct row of every directory.
+    fn directories(&self) -> BTreeMap<DirPath, DirectoryDelta> {
+        let mut directories = Directories::of(&self.memories.directories, &BTreeMap::new()).moved;
+        directories.entry(DirPath::root()).or_default();
+        directories
+    }
+
+    /// Compares the counts with the stored rows; `versions` are their number and the
+    /// bytes of the referenced blobs.
+    ///
+    /// Also returns the correct rows of wrong directories.
+    fn compare(
+        self,
+        recorded: Recorded,
+        versions: (i64, i64),
+        lost_heads: u64,
+        mut rows: BTreeMap<DirPath, DirectoryDelta>,
+    ) -> (StoreCount, Wrong) {
+        let counter = |recorded, counted| Counter { recorded, counted };
+        let mut wrong = BTreeMap::new();
+        for (path, expected) in self.directories() {
+            if rows.remove(&path) != Some(expected) {
+                wrong.insert(path, Some(expected));
+            }
+        }
+        wrong.extend(rows.into_keys().map(|path| (path, None)));
+        let count = StoreCount {
+            memory_count: counter(recorded.memory_count, self.memories.count_delta),
+            live_bytes: counter(recorded.live_bytes, self.memories.byte_delta),
+            version_count: counter(recorded.version_count, versions.0),
+            version_bytes: counter(recorded.version_bytes, versions.1),
+            directories: wrong.keys().cloned().collect(),
+            lost_heads,
+            overdrawn_bytes: u64::try_from(self.memories.byte_delta - recorded.granted_bytes)
+                .unwrap_or_default(),
+        };
+        (count, wrong)
+    }
+}
+
+/// The correct rows of a store's wrong directories; `None`: the row must be
+/// deleted.
+pub(super) type Wrong = BTreeMap<DirPath, Option<DirectoryDelta>>;
+
+#[derive(sqlx::FromRow)]
+struct TenantRow {
+    store_count: i64,
+    granted_bytes: i64,
+    stores: i64,
+    grants: i64,
+}
+
+#[derive(sqlx::FromRow)]
+struct MemoryRow {
+    path: String,
+    size_bytes: i64,
+}
+
+#[derive(sqlx::FromRow)]
+struct DirectoryRow {
+    path: String,
+    files: i64,
+    bytes: i64,
+    visible_children: i64,
+}
+
+/// Counts a tenant's stores and grants in one statement.
+pub(super) async fn count_tenant(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+) -> Result<Option<TenantCount>, IndexError> {
+    let row: Option<TenantRow> = tx.query(TENANT_COUNT).bind(tenant_id.uuid()).optional().await?;
+    let counter = |recorded, counted| Counter { recorded, counted };
+    Ok(row.map(|row| TenantCount {
+        store_count: counter(row.store_count, row.stores),
+        granted_bytes: counter(row.granted_bytes, row.grants),
+    }))
+}
+
+/// Writes the counts of a tenant, under its lock.
+pub(super) async fn repair_tenant(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    count: &TenantCount,
+) -> Result<(), IndexError> {
+    let query = tx.query(REPAIR_TENANT).bind(tenant_id.uuid());
+    let query = query
+        .bind(count.store_count.counted)
+        .bind(count.granted_bytes.counted);
+    query.execute().await?;
+    Ok(())
+}
+
+/// Counts a store's data; also answers the correct rows of wrong directories.
+pub(super) async fn count_store(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    store_id: StoreId,
+) -> Result<Option<(StoreCount, Wrong)>, IndexError> {
+    let (tenant, store) = (tenant_id.uuid(), store_id.uuid());
+    let recorded = tx.query(RECORDED).bind(tenant).bind(store).optional().await?;
+    let Some(recorded) = recorded else {
+        return Ok(None);
+    };
+    let recount = count_memories(tx, tenant_id, store_id).await?;
+    let versions = tx.query(VERSIONS_HELD).bind(tenant).bind(store).one().await?;
+    let lost_heads = tx.query(LOST_HEADS).bind(tenant).bind(store).scalar().await?;
+    let rows: Vec<DirectoryRow> = tx.query(DIRECTORIES).bind(tenant).bind(store).all().await?;
+    let directory = |row: DirectoryRow| {
+        let counts = DirectoryDelta {
+            files: row.files,
+            size_bytes: row.bytes,
+            visible_children: row.visible_children,
+        };
+        (DirPath::from_trusted(row.path), counts)
+    };
+    let directories = rows.into_iter().map(directory).collect();
+    Ok(Some(recount.compare(
+        recorded,
+        versions,
+        unsigned(lost_heads),
+        directories,
+    )))
+}
+
+async fn count_memories(tx: &mut Tx, tenant_id: TenantId, store_id: StoreId) -> Result<Recount, IndexError> {
+    let mut recount = Recount::default();
+    let mut after = String::new();
+    loop {
+        let query = tx
+            .query(LIVE_MEMORIES)
+            .bind(tenant_id.uuid())
+            .bind(store_id.uuid());
+        let rows: Vec<MemoryRow> = query.bind(&after).bind(MEMORIES_AT_ONCE).all().await?;
+        let Some(last) = rows.last() else {
+            return Ok(recount);
+        };
+        after.clone_from(&last.path);
+        for row in rows {
+            recount.add(&MemoryPath::from_trusted(row.path), unsigned(row.size_bytes));
+        }
+    }
+}
+
+/// Writes the counts of a store, under the locks of tenant and store.
+pub(super) async fn repair_store(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    store_id: StoreId,
+    count: &StoreCount,
+    wrong: Wrong,
+) -> Result<(), IndexError> {
+    let (tenant, store) = (tenant_id.uuid(), store_id.uuid());
+    tx.query(REPAIR_STORE)
+        .bind(tenant)
+        .bind(store)
+        .bind(count.memory_count.counted)
+        .bind(count.live_bytes.counted)
+        .bind(count.version_count.counted)
+        .bind(count.version_bytes.counted)
+        .execute()
+        .await?;
+    if count.overdrawn_bytes > 0 {
+        let query = tx.query(GRANT_TENANT).bind(tenant);
+        query.bind(signed(count.overdrawn_bytes)).execute().await?;
+    }
+    for (path, counts) in wrong {
+        let Some(counts) = counts else {
+            let query = tx.query(DROP_DIRECTORY).bind(tenant).bind(store);
+            query.bind(path.as_str()).execute().await?;
+            continue;
+        };
+        let parent = path.parent().unwrap_or_else(DirPath::root);
+        tx.query(REPAIR_DIRECTORY)
+            .bind(tenant)
+            .bind(store)
+            .bind(path.as_str())
+            .bind(parent.as_str())
+            .bind(path.name())
+            .bind(counts.files)
+            .bind(counts.size_bytes)
+            .bind(counts.visible_children)
+            .execute()
+            .await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> MemoryPath {
+        MemoryPath::parse(text).unwrap()
+    }
+
+    fn directory(files: i64, size_bytes: i64, visible_children: i64) -> DirectoryDelta {
+        DirectoryDelta {
+            files,
+            size_bytes,
+            visible_children,
+        }
+    }
+
+    #[test]
+    fn directories_are_counted_from_the_memories_in_them() {
+        let mut recount = Recount::default();
+        for (at, size_bytes) in [("/a/b/c.md", 3), ("/a/.hidden", 5), ("/d.md", 7)] {
+            recount.add(&path(at), size_bytes);
+        }
+        let directories = recount.directories();
+        let shown: Vec<_> = directories
+            .iter()
+            .map(|(path, counts)| (path.as_str(), *counts))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("/", directory(3, 15, 2)),
+                ("/a/", directory(2, 8, 1)),
+                ("/a/b/", directory(1, 3, 1)),
+            ]
+        );
+    }
+
+    #[test]
+    fn wrong_missing_and_superfluous_directory_rows_are_reported() {
+        let mut recount = Recount::default();
+        recount.add(&path("/a/b.md"), 3);
+        let recorded = Recorded {
+            memory_count: 2,
+            live_bytes: 3,
+            version_count: 1,
+            version_bytes: 3,
+            granted_bytes: 2,
+        };
+        let dir = |text: &str| path(&format!("{text}x")).parent();
+        let rows = BTreeMap::from([
+            (DirPath::root(), directory(1, 4, 1)),
+            (dir("/old/"), directory(1, 1, 1)),
+        ]);
+        let (count, wrong) = recount.compare(recorded, (1, 3), 0, rows);
+        assert!(count.memory_count.has_drifted() && !count.live_bytes.has_drifted());
+        assert_eq!(count.overdrawn_bytes, 1);
+        assert!(count.has_drifted());
+        let shown: Vec<_> = wrong
+            .iter()
+            .map(|(path, counts)| (path.as_str(), *counts))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("/", Some(directory(1, 3, 1))),
+                ("/a/", Some(directory(1, 3, 1))),
+                ("/old/", None),
+            ]
+        );
+    }
+
+    #[test]
+    fn empty_store_has_its_root() {
+        let recorded = Recorded {
+            memory_count: 0,
+            live_bytes: 0,
+            version_count: 0,
+            version_bytes: 0,
+            granted_bytes: 0,
+        };
+        let rows = BTreeMap::from([(DirPath::root(), DirectoryDelta::default())]);
+        let (count, wrong) = Recount::default().compare(recorded, (0, 0), 0, rows);
+        assert!(!count.has_drifted() && wrong.is_empty());
+        let (count, _) = Recount::default().compare(recorded, (0, 0), 0, BTreeMap::new());
+        assert!(count.has_drifted(), "no store is without its root");
+    }
+}
