@@ -30,8 +30,10 @@ const CLAIM: &str = "UPDATE memory SET claimed_by = $4, claimed_until = $6 \
     WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 \
     AND (claimed_by IS NULL OR claimed_by = $4 OR claimed_until <= $5)";
 
-const HEAD_SEQ: &str = "SELECT head_seq FROM memory WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 \
-    AND version_id = $4 AND deleted_at IS NULL";
+/// The condition on the memory's state is outside the `WHERE`: on an empty table,
+/// Postgres would choose an index of live memories without their ids, and keep the plan.
+const HEAD_SEQ: &str = "SELECT CASE WHEN version_id = $4 AND deleted_at IS NULL THEN head_seq END FROM memory \
+    WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3";
 
 const SET_PIN: &str = "UPDATE memory SET pinned = coalesce($4, pinned) \
     WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 RETURNING pinned";
@@ -350,7 +352,7 @@ impl Memories {
             .bind(tenant_id.uuid())
             .bind(pin.store_id.uuid());
         let query = query.bind(pin.memory_id.uuid()).bind(pin.expected.uuid());
-        let Some(head_seq) = query.optional_scalar().await? else {
+        let Some(head_seq) = query.optional_scalar().await?.flatten() else {
             return Ok(PinOutcome::Stale);
         };
         let query = tx.query(SET_PIN).bind(tenant_id.uuid()).bind(pin.store_id.uuid());
