@@ -8,7 +8,7 @@
 //! tenant. Only the operator and the jobs use parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`],
 //! [`AccessTimes`], [`BlobDeletions`], [`Upkeep`], [`UnusedMemories`], [`RetentionIndex`] and
-//! [`SearchUpkeepIndex`].
+//! [`SearchTerms::unindexed`].
 
 mod access_times;
 mod audit;
@@ -95,8 +95,8 @@ pub use postgres::PostgresIndex;
 pub use replicas::{LIVES_FOR, Replicas};
 pub use retention::{History, Outdated, RetentionIndex, VersionBatch, VersionsTaken};
 pub use search::{
-    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchIndex, SearchPlace, SearchRow, SearchSince,
-    SearchUpkeepIndex, Unindexed, UnindexedPage,
+    MemoryPlace, SearchChange, SearchChanges, SearchHead, SearchPlace, SearchRow, SearchSince, SearchTerms,
+    Unindexed, UnindexedPage,
 };
 pub use secrets::{ServerSecret, ServerSecrets};
 pub use sessions::{
@@ -188,6 +188,8 @@ pub struct Index {
     pub memories: Memories,
     /// Replicas of the server.
     pub replicas: Replicas,
+    /// Search terms of memories.
+    pub search: SearchTerms,
     /// Secrets of the server itself.
     pub secrets: ServerSecrets,
     /// Sessions, their attachments and events.
@@ -236,6 +238,7 @@ impl Index {
             job_runs: JobRuns::new(database.clone()),
             memories: Memories::new(database.clone()),
             replicas: Replicas::new(database.clone()),
+            search: SearchTerms::new(database.clone()),
             secrets: ServerSecrets::new(database.clone()),
             sessions: Sessions::new(database.clone()),
             stores: Stores::new(database.clone()),
@@ -277,9 +280,7 @@ impl Deref for Index {
 
 /// Methods that each database still implements by itself.
 #[async_trait]
-pub trait IndexMethods:
-    PurgeIndex + ErasureIndex + RetentionIndex + SearchIndex + SearchUpkeepIndex + std::fmt::Debug
-{
+pub trait IndexMethods: PurgeIndex + ErasureIndex + RetentionIndex + std::fmt::Debug {
     /// Answers when the database does and its schema is new enough.
     async fn check(&self) -> Result<(), IndexError>;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use keepsake_core::{BlobKey, ErasureId, MemoryId, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_telemetry::{Metrics, Outcome};
 use tracing::Instrument;
 
@@ -78,19 +78,6 @@ $implement! {
     write delete_store(tenant_id: TenantId, store_id: StoreId, audited: &Audited) -> bool;
     read deleted_stores(limit: u32) -> Vec<(TenantId, StoreId)>;
     write purge_store(tenant_id: TenantId, store_id: StoreId, now: Timestamp, limit: u32) -> StorePurge;
-}
-
-$implement! {
-    SearchIndex:
-    read search_changes(tenant_id: TenantId, store_id: StoreId, since: &SearchSince) -> Option<SearchChanges>;
-}
-
-$implement! {
-    SearchUpkeepIndex:
-    read unindexed_memories(after: Option<MemoryPlace>, analyser: u32, limit: u32) -> UnindexedPage;
-    write put_search_rows(
-        tenant_id: TenantId, store_id: StoreId, rows: &[(MemoryId, VersionId, SearchRow)]
-    ) -> u64;
 }
 
 $implement! {

@@ -6,7 +6,6 @@
 
 pub(crate) mod operator;
 pub(crate) mod retention;
-pub(crate) mod search;
 pub(crate) mod sessions;
 
 /// Selects the record of a call by its key, if it was made after a time.

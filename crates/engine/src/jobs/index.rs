@@ -62,7 +62,7 @@ impl Job for IndexMemories {
         let mut after = lease.cursor().await?.as_deref().and_then(place_of);
         loop {
             let index = &engine.0.index;
-            let page = index.unindexed_memories(after, ANALYSER, BATCH).await?;
+            let page = index.search.unindexed(after, ANALYSER, BATCH).await?;
             counts.looked_at += page.looked_at;
             counts.found += page.unindexed.len() as u64;
             if !lease.dry_run() {
@@ -117,7 +117,7 @@ async fn index_page(
             .await;
         let rows: Vec<_> = rows.into_iter().flatten().collect();
         counts.failed += (of_store.len() - rows.len()) as u64;
-        counts.indexed += engine.0.index.put_search_rows(tenant_id, store_id, &rows).await?;
+        counts.indexed += engine.0.index.search.put(tenant_id, store_id, &rows).await?;
     }
     Ok(())
 }

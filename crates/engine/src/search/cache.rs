@@ -464,7 +464,7 @@ impl Engine {
     ) -> Result<bool, EngineError> {
         let (tenant_id, store_id) = key;
         let since = store.since(may_be_whole).await?;
-        let changes = self.0.index.search_changes(tenant_id, store_id, &since).await?;
+        let changes = self.0.index.search.changes(tenant_id, store_id, &since).await?;
         let Some(changes) = changes else {
             self.0.searched.stores.remove(key);
             return Err(EngineError::StoreNotFound);

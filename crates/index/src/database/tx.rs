@@ -267,11 +267,12 @@ enum Fetched {
 }
 
 impl Fetched {
+    /// Drops each row after it is read, so that large rows are not in memory twice.
     fn rows<R: RowOf>(self) -> Result<Vec<R>, IndexError> {
         let rows: sqlx::Result<_> = match self {
             Self::Changes(_) => Ok(Vec::new()),
-            Self::Postgres(rows) => rows.iter().map(R::from_row).collect(),
-            Self::Sqlite(rows) => rows.iter().map(R::from_row).collect(),
+            Self::Postgres(rows) => rows.into_iter().map(|row| R::from_row(&row)).collect(),
+            Self::Sqlite(rows) => rows.into_iter().map(|row| R::from_row(&row)).collect(),
         };
         Ok(rows?)
     }

@@ -14,7 +14,6 @@ pub(crate) mod pool;
 mod purge;
 mod reads;
 mod retention;
-mod search;
 mod stores;
 mod tenants;
 

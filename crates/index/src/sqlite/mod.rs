@@ -14,7 +14,6 @@ pub(crate) mod plans;
 mod purge;
 mod reads;
 mod retention;
-mod search;
 mod stores;
 mod tenants;
 

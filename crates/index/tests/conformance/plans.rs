@@ -176,11 +176,11 @@ async fn lists_of_versions_are_ranges_of_the_index_of_their_filter() {
 /// A statement that expiry, retention or search asks, as the sources have it.
 fn statement(name: &str) -> String {
     let source = concat!(
-        include_str!("../../src/postgres/search.rs"),
+        include_str!("../../src/search.rs"),
         include_str!("../../src/expiry.rs"),
         include_str!("../../src/statements/retention.rs")
     );
-    let from = source.split(&format!("const {name}: &str =")).nth(1).unwrap();
+    let from = source.split(&format!("const {name}: ")).nth(1).unwrap();
     let text = from.split('"').nth(1).unwrap();
     text.replace("\\\n", " ")
 }

@@ -47,7 +47,8 @@ fn since(changes: &SearchChanges) -> SearchSince {
 async fn told(place: &Place, since: &SearchSince) -> SearchChanges {
     let told = place
         .index
-        .search_changes(place.tenant_id, place.store_id, since)
+        .search
+        .changes(place.tenant_id, place.store_id, since)
         .await;
     told.unwrap().expect("the store exists")
 }
@@ -221,7 +222,8 @@ pub(crate) async fn stores_that_are_not_there_are_none(subject: &Subject) {
     create(&place, "/a", "one").await;
     let index = &place.index;
     let crossed = index
-        .search_changes(other.tenant_id, place.store_id, &knowing_nothing())
+        .search
+        .changes(other.tenant_id, place.store_id, &knowing_nothing())
         .await;
     assert_eq!(crossed.unwrap(), None);
     index
@@ -229,7 +231,8 @@ pub(crate) async fn stores_that_are_not_there_are_none(subject: &Subject) {
         .await
         .unwrap();
     let gone = index
-        .search_changes(place.tenant_id, place.store_id, &knowing_nothing())
+        .search
+        .changes(place.tenant_id, place.store_id, &knowing_nothing())
         .await;
     assert_eq!(gone.unwrap(), None);
 }
@@ -241,7 +244,8 @@ async fn unindexed(place: &Place, analyser: u32, limit: u32) -> Vec<Unindexed> {
     loop {
         let page = place
             .index
-            .unindexed_memories(after, analyser, limit)
+            .search
+            .unindexed(after, analyser, limit)
             .await
             .unwrap();
         let of_store = page.unindexed.into_iter();
@@ -283,21 +287,9 @@ pub(crate) async fn memories_without_terms_are_found_and_written(subject: &Subje
         .collect();
     let index = &place.index;
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
-    assert_eq!(
-        index
-            .put_search_rows(tenant_id, store_id, &written)
-            .await
-            .unwrap(),
-        2
-    );
+    assert_eq!(index.search.put(tenant_id, store_id, &written).await.unwrap(), 2);
     // A second run writes nothing.
-    assert_eq!(
-        index
-            .put_search_rows(tenant_id, store_id, &written)
-            .await
-            .unwrap(),
-        0
-    );
+    assert_eq!(index.search.put(tenant_id, store_id, &written).await.unwrap(), 0);
     assert_eq!(unindexed(&place, ANALYSER, 100).await, []);
     // No version was made: whoever knew them without asks for them.
     assert_eq!(told(&place, &since(&known)).await.memories, []);
@@ -334,14 +326,14 @@ pub(crate) async fn late_terms_give_way_to_newer_content(subject: &Subject) {
     let of_an_older_analyser = (current.memory_id, current.blob_id, older);
     let late = [edited_meanwhile, never_there, of_an_older_analyser];
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
-    let written = place.index.put_search_rows(tenant_id, store_id, &late).await;
+    let written = place.index.search.put(tenant_id, store_id, &late).await;
     assert_eq!(written.unwrap(), 0);
     let newer = SearchRow {
         analyser: ANALYSER + 1,
         ..row("newer")
     };
     let newer = [(current.memory_id, current.blob_id, newer)];
-    let written = place.index.put_search_rows(tenant_id, store_id, &newer).await;
+    let written = place.index.search.put(tenant_id, store_id, &newer).await;
     assert_eq!(written.unwrap(), 1);
     place
         .index
@@ -356,7 +348,7 @@ pub(crate) async fn late_terms_give_way_to_newer_content(subject: &Subject) {
             ..row("newest")
         },
     )];
-    let written = place.index.put_search_rows(tenant_id, store_id, &newest).await;
+    let written = place.index.search.put(tenant_id, store_id, &newest).await;
     assert_eq!(written.unwrap(), 0);
 }
 
