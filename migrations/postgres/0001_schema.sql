@@ -392,6 +392,17 @@ CREATE TABLE search_doc (
 ) WITH (toast_tuple_target = 8160);
 ALTER TABLE search_doc ALTER COLUMN terms SET STORAGE EXTERNAL;
 
+-- Content that is in this database instead of an object store. The commit of a
+-- version inserts its content; the trigger `delete_queued_content` deletes it in
+-- the transaction that queues its blob for deletion.
+CREATE TABLE content (
+    tenant_id uuid NOT NULL,
+    store_id uuid NOT NULL,
+    blob_id uuid NOT NULL,
+    bytes bytea NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, blob_id)
+);
+
 -- The deletion queue of blobs. A blob in this table is condemned: a commit that
 -- names it is refused, and a job removes it after `not_before`. A blob with an
 -- `erasure_id` is removed by that erasure instead, at any time.
@@ -495,7 +506,8 @@ DO $$
 DECLARE
     wanted text;
 BEGIN
-    FOREACH wanted IN ARRAY ARRAY['memory', 'version', 'directory', 'memory_access', 'search_doc', 'blob_deletion']
+    FOREACH wanted IN ARRAY ARRAY['memory', 'version', 'directory', 'memory_access', 'search_doc', 'content',
+        'blob_deletion']
     LOOP
         EXECUTE format('ALTER TABLE %I ALTER COLUMN tenant_id SET (n_distinct = 1),
             ALTER COLUMN store_id SET (n_distinct = 1)', wanted);
@@ -521,7 +533,7 @@ DECLARE
     wanted text;
 BEGIN
     FOREACH wanted IN ARRAY ARRAY['tenant', 'tenant_counter', 'api_key', 'audit', 'idempotency', 'erasure', 'store',
-        'memory', 'version', 'directory', 'memory_access', 'search_doc', 'blob_deletion', 'session',
+        'memory', 'version', 'directory', 'memory_access', 'search_doc', 'content', 'blob_deletion', 'session',
         'session_resource', 'session_event'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', wanted);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', wanted);

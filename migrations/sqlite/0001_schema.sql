@@ -321,6 +321,14 @@ CREATE TABLE search_doc (
     PRIMARY KEY (tenant_id, store_id, memory_id)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE content (
+    tenant_id BLOB NOT NULL,
+    store_id BLOB NOT NULL,
+    blob_id BLOB NOT NULL,
+    bytes BLOB NOT NULL,
+    PRIMARY KEY (tenant_id, store_id, blob_id)
+) STRICT;
+
 CREATE TABLE blob_deletion (
     tenant_id BLOB NOT NULL,
     store_id BLOB NOT NULL,
@@ -333,6 +341,10 @@ CREATE TABLE blob_deletion (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX blob_deletion_due ON blob_deletion (not_before);
 CREATE INDEX blob_deletion_erasure ON blob_deletion (erasure_id) WHERE erasure_id IS NOT NULL;
+CREATE TRIGGER delete_queued_content AFTER INSERT ON blob_deletion BEGIN
+    DELETE FROM content
+    WHERE tenant_id = new.tenant_id AND store_id = new.store_id AND blob_id = new.blob_id;
+END;
 
 ---------------------------------------------------------------------------
 -- Sessions

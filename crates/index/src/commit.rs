@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use keepsake_core::path::is_visible;
 use keepsake_core::{
-    Actor, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId, Timestamp,
-    VersionId,
+    Actor, Content, ContentHash, DirPath, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, TenantId,
+    Timestamp, VersionId,
 };
 use uuid::Uuid;
 
@@ -151,12 +151,21 @@ pub struct HeadChange {
     pub size_bytes: u64,
     /// SHA-256 of the content.
     pub sha256: ContentHash,
+    /// The content, if the commit writes it into the index; `None` if it is unchanged or
+    /// in an object store.
+    pub content: Option<Content>,
     /// The content's first line; `None` if the content is unchanged.
     pub first_line: Option<String>,
     /// Whether the memory is pinned from now on; `None`: unchanged.
     pub is_pinned: Option<bool>,
     /// The content's search terms; `None` if the content is unchanged.
     pub search: Option<SearchRow>,
+}
+
+impl HeadChange {
+    pub(crate) fn content_bytes(&self) -> Option<&[u8]> {
+        self.content.as_ref().map(|content| content.as_str().as_bytes())
+    }
 }
 
 /// The outcome of a commit.

@@ -7,7 +7,7 @@
 //! Every method of the request path takes the tenant first and sees only that
 //! tenant. Only the operator and the jobs use parts that cross tenants: [`Tenants`],
 //! [`TenantDeletions`], [`ServerSecrets`], [`JobRuns`], [`Replicas`],
-//! [`AccessTimes`], [`BlobDeletions`], [`Upkeep`], [`UnusedMemories`], [`RetentionIndex`] and
+//! [`AccessTimes`], [`BlobDeletions`], [`Contents`], [`Upkeep`], [`UnusedMemories`], [`RetentionIndex`] and
 //! [`SearchTerms::unindexed`].
 
 mod access_times;
@@ -16,6 +16,7 @@ mod blob_deletions;
 mod calls;
 mod change_feed;
 mod commit;
+mod contents;
 mod credentials;
 mod database;
 mod directories;
@@ -63,6 +64,7 @@ pub use blob_deletions::BlobDeletions;
 pub use commit::{
     Change, Commit, CommitOutcome, CommitPlan, DirectoryDelta, Guard, HeadChange, Idempotency, Refusal,
 };
+pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
 pub use database::DiskState;
 use database::{Backend, Database};
@@ -178,6 +180,8 @@ pub struct Index {
     pub audit: AuditLog,
     /// The queue of blobs to delete.
     pub blob_deletions: BlobDeletions,
+    /// Content in the database.
+    pub contents: Contents,
     /// Who a credential belongs to.
     pub credentials: Credentials,
     /// Grants of a tenant's bytes to its stores.
@@ -233,6 +237,7 @@ impl Index {
             keys: ApiKeys::new(database.clone()),
             audit: AuditLog::new(database.clone()),
             blob_deletions: BlobDeletions::new(database.clone()),
+            contents: Contents::new(database.clone()),
             credentials: Credentials::new(database.clone()),
             grants: Grants::new(database.clone()),
             job_runs: JobRuns::new(database.clone()),

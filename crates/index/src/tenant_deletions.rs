@@ -67,12 +67,13 @@ const DELETE_TENANT: &str = "DELETE FROM tenant WHERE tenant_id = $1";
 /// deletion, with the rest of its key. The versions come first: they name the blobs.
 ///
 /// A test compares the list with the tables of both databases.
-const TENANT_TABLES: [(&str, &str); 17] = [
+const TENANT_TABLES: [(&str, &str); 18] = [
     ("version", "store_id, seq"),
     ("memory", "store_id, memory_id"),
     ("memory_access", "store_id, memory_id"),
     ("search_doc", "store_id, memory_id"),
     ("directory", "store_id, path"),
+    ("content", "store_id, blob_id"),
     ("blob_deletion", "store_id, blob_id"),
     ("session_event", "session_id, at, event_id"),
     ("session_resource", "session_id, resource_id"),

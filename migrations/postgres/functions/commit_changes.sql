@@ -21,7 +21,7 @@ CREATE FUNCTION commit_changes(
     p_count_delta bigint, p_byte_delta bigint, p_directories_may_go boolean,
     c_op text[], c_memory uuid[], c_expect uuid[], c_version uuid[], c_path text[], c_parent text[], c_name text[],
     c_blob uuid[], c_size bigint[], c_sha256 bytea[], c_first_line text[], c_pinned boolean[],
-    c_analyser bigint[], c_length bigint[], c_terms bytea[],
+    c_content bytea[], c_analyser bigint[], c_length bigint[], c_terms bytea[],
     n_path text[], n_ancestor text[],
     d_path text[], d_parent text[], d_name text[], d_files bigint[], d_bytes bigint[], d_children bigint[]
 )
@@ -180,6 +180,10 @@ BEGIN
                    deleted_at = CASE WHEN c_op[i] = 'deleted' THEN v_at END,
                    claimed_by = nullif(m.claimed_by, p_replica)
              WHERE m.tenant_id = p_tenant AND m.store_id = p_store AND m.memory_id = c_memory[i];
+        END IF;
+        IF c_content[i] IS NOT NULL THEN
+            INSERT INTO content (tenant_id, store_id, blob_id, bytes)
+            VALUES (p_tenant, p_store, c_blob[i], c_content[i]);
         END IF;
         IF c_terms[i] IS NOT NULL THEN
             INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms)

@@ -5,6 +5,8 @@
 -- `seq`; both are NULL for a new memory. `d_path` are the directories above the
 -- path whose counters change, the nearest first, each by `p_files` and `p_bytes`.
 --
+-- `p_content` is NULL when the content is in an object store.
+--
 -- Returns the version's `seq`, the store's purge epoch, the version's time, and
 -- the store's two columns about expiry. Returns NULL if the commit was not made:
 -- then only `last_version_at` of the store may have changed, and the caller calls
@@ -18,7 +20,7 @@ CREATE FUNCTION put_content(
     p_memory_limit bigint, p_byte_limit bigint, p_scope bytea, p_request bytea, p_policy text,
     p_memory uuid, p_expect uuid, p_prev_seq bigint, p_version uuid, p_path text, p_parent text, p_name text,
     p_size bigint, p_sha256 bytea, p_first_line text, p_pinned boolean,
-    p_analyser bigint, p_length bigint, p_terms bytea,
+    p_content bytea, p_analyser bigint, p_length bigint, p_terms bytea,
     p_files bigint, p_bytes bigint, p_children bigint, d_path text[]
 )
 RETURNS bigint[]
@@ -94,6 +96,10 @@ BEGIN
             VALUES (p_tenant, p_store, p_memory, p_path, p_parent, p_name, v_store.seq, p_version, p_version,
                     p_size, p_sha256, p_first_line, coalesce(p_pinned, false),
                     v_store.last_version_at, v_store.last_version_at);
+        END IF;
+        IF p_content IS NOT NULL THEN
+            INSERT INTO content (tenant_id, store_id, blob_id, bytes)
+            VALUES (p_tenant, p_store, p_version, p_content);
         END IF;
         IF p_terms IS NOT NULL AND p_expect IS NULL THEN
             INSERT INTO search_doc (tenant_id, store_id, memory_id, blob_id, analyser, length, terms)

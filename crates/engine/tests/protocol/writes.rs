@@ -234,6 +234,7 @@ pub(crate) async fn move_head(
         blob_id: version_id,
         size_bytes: content.size_bytes(),
         sha256: content.hash(),
+        content: None,
         first_line: Some(content.first_line()),
         is_pinned: None,
         search: None,

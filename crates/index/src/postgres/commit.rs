@@ -13,14 +13,14 @@ use crate::numbers::{signed, unsigned};
 const COMMIT_CHANGES: &str = "SELECT outcome, seq, object_id, path, measured, made_at, expires_unused_after, \
     period_set_at FROM commit_changes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
     $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, \
-    $40, $41)";
+    $40, $41, $42)";
 
 /// The function is called in a subquery, because Postgres would buffer the result of a
 /// function in `FROM`.
 const PUT_CONTENT: &str = "SELECT made[1] AS seq, made[2] AS purge_epoch, made[3] AS made_at, \
     made[4] AS expires_unused_after, made[5] AS period_set_at FROM (SELECT put_content($1, $2, $3, $4, $5, $6, $7, \
-    $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29) \
-    AS made) put";
+    $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, \
+    $30) AS made) put";
 
 #[derive(sqlx::FromRow)]
 struct OutcomeRow {
@@ -59,6 +59,7 @@ struct ChangeColumns<'a> {
     sha256: Vec<Option<&'a [u8]>>,
     first_line: Vec<Option<&'a str>>,
     is_pinned: Vec<Option<bool>>,
+    content: Vec<Option<&'a [u8]>>,
     analyser: Vec<Option<i64>>,
     length: Vec<Option<i64>>,
     terms: Vec<Option<&'a [u8]>>,
@@ -92,6 +93,7 @@ impl<'a> ChangeColumns<'a> {
                 .first_line
                 .push(after.and_then(|after| after.first_line.as_deref()));
             columns.is_pinned.push(after.and_then(|after| after.is_pinned));
+            columns.content.push(after.and_then(HeadChange::content_bytes));
             let search = after.and_then(|after| after.search.as_ref());
             columns.analyser.push(search.map(|row| i64::from(row.analyser)));
             columns.length.push(search.map(|row| i64::from(row.length)));
@@ -179,6 +181,7 @@ pub(crate) async fn commit_changes(
         .bind_array(changes.sha256)
         .bind_array(changes.first_line)
         .bind_array(changes.is_pinned)
+        .bind_array(changes.content)
         .bind_array(changes.analyser)
         .bind_array(changes.length)
         .bind_array(changes.terms)
@@ -308,6 +311,7 @@ async fn put(
         .bind(after.sha256.as_bytes().as_slice())
         .bind(after.first_line.as_deref())
         .bind(after.is_pinned)
+        .bind(after.content_bytes())
         .bind(search.map(|row| i64::from(row.analyser)))
         .bind(search.map(|row| i64::from(row.length)))
         .bind(search.map(|row| row.terms.as_slice()))

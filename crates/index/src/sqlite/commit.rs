@@ -127,6 +127,9 @@ const WRITE: &str = "SAVEPOINT one_commit; \
     ON CONFLICT (tenant_id, scope_sha256) DO UPDATE SET request_sha256 = excluded.request_sha256, \
         object_id = excluded.object_id, store_id = excluded.store_id, version_seq = excluded.version_seq, \
         created_at = excluded.created_at; \
+    INSERT INTO content (tenant_id, store_id, blob_id, bytes) SELECT $1, $2, $20, $21 WHERE $21 IS NOT NULL; \
+    INSERT INTO content (tenant_id, store_id, blob_id, bytes) \
+    SELECT $1, $2, unhex(c.value ->> 0), unhex(c.value ->> 1) FROM json_each($22) c; \
     RELEASE one_commit";
 
 const MEMORY_AT: &str = "SELECT memory_id FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path = $3 AND deleted_at IS NULL";
@@ -296,6 +299,14 @@ pub(crate) async fn commit_changes(
     let existing = gate.directories.0.into_iter().collect();
     let directories = Directories::of(&plan.directories, &existing);
     let at = commit.now.max(Timestamp::from_micros(gate.last_version_at));
+    let mut contents = commit.changes.iter().filter_map(|change| {
+        let after = change.after.as_ref()?;
+        Some((after.blob_id.uuid(), after.content_bytes()?))
+    });
+    let first = contents.next();
+    let others: Value = contents
+        .map(|(id, bytes)| json!([hex(id), hex_of(bytes)]))
+        .collect();
     let new_seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
     tx.query(WRITE)
         .bind(tenant_id.uuid())
@@ -317,6 +328,9 @@ pub(crate) async fn commit_changes(
         .bind(commit.now.as_micros())
         .bind(commit.replica)
         .bind(search_rows(&commit.changes))
+        .bind(first.map(|(blob_id, _)| blob_id))
+        .bind(first.map(|(_, bytes)| bytes))
+        .bind(others.to_string())
         .execute()
         .await?;
     Ok(CommitOutcome::Committed {
