@@ -9,6 +9,7 @@ mod blobs;
 mod claims;
 mod commits;
 mod connections;
+mod contents;
 mod cost;
 mod credentials;
 mod deletions;
@@ -66,6 +67,17 @@ macro_rules! hold_on_both_databases {
 }
 
 hold_on_both_databases! {
+    contents: [
+        content_is_there_with_its_commit,
+        every_change_of_a_commit_brings_its_content,
+        refused_commit_leaves_no_content,
+        content_larger_than_accepted_is_not_read,
+        redaction_deletes_content_in_its_transaction,
+        content_that_a_rename_shares_stays,
+        erasure_deletes_content,
+        content_from_elsewhere_needs_a_version,
+        contents_are_listed_in_key_order,
+    ]
     search: [
         terms_follow_every_change,
         changes_of_one_commit_are_told_together,

@@ -51,7 +51,10 @@ async fn place_with_everything(index: &PostgresIndex, raw: &PgPool) -> Place {
         .create(&key, &secret, PLENTY, None, &audited())
         .await;
     assert_eq!(made.unwrap(), KeyCreation::Created);
-    let memory_id = place.memory("/d/a").await.memory_id;
+    let head = place.memory("/d/a").await;
+    let contents = &place.index.contents;
+    assert!(contents.insert(&place.blob(head.blob_id), b"a").await.unwrap());
+    let memory_id = head.memory_id;
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
     let read = AccessRow {
         tenant_id,

@@ -24,7 +24,7 @@ fn redaction(place: &Place, version_id: VersionId) -> Redaction {
     }
 }
 
-async fn redact(place: &Place, version_id: VersionId) -> RedactionOutcome {
+pub(crate) async fn redact(place: &Place, version_id: VersionId) -> RedactionOutcome {
     let redaction = redaction(place, version_id);
     place.index.redact(place.tenant_id, &redaction).await.unwrap()
 }
