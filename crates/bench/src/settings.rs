@@ -10,8 +10,8 @@ use keepsake_telemetry::Metrics;
 use secrecy::ExposeSecret;
 use sqlx::{Connection, Executor, PgConnection};
 
-/// The folder or prefix of the floor's blobs.
-const FLOOR_FOLDER: &str = "bench-floor";
+/// The prefix of the floor's blobs.
+const FLOOR_PREFIX: &str = "bench-floor";
 
 /// The flags for a child process with the same configuration.
 pub(super) fn to_flags(sources: &SourceArgs) -> Vec<OsString> {
@@ -46,17 +46,16 @@ impl<'a> IndexPlace<'a> {
     }
 }
 
-/// Opens a blob store of the server's kind, in a separate folder or prefix.
+/// Opens the server's object store with a separate prefix; `None`: content is in the
+/// index.
 ///
 /// # Errors
 /// [`Failure`] of the blob store.
-pub(super) async fn floor_blobs(settings: &Settings) -> Result<Arc<dyn BlobStore>, Failure> {
+pub(super) async fn floor_blobs(settings: &Settings) -> Result<Option<Arc<dyn BlobStore>>, Failure> {
     let url = match &settings.blobs.url {
-        BlobUrl::File { root } => BlobUrl::File {
-            root: root.join(FLOOR_FOLDER),
-        },
+        BlobUrl::Index => BlobUrl::Index,
         BlobUrl::S3 { bucket, prefix } => {
-            let prefix = format!("{prefix}/{FLOOR_FOLDER}")
+            let prefix = format!("{prefix}/{FLOOR_PREFIX}")
                 .trim_start_matches('/')
                 .to_owned();
             BlobUrl::S3 {
@@ -97,7 +96,7 @@ pub(super) fn describe(settings: &Settings) -> (&'static str, &'static str) {
         IndexUrl::Postgres(_) => "postgres",
     };
     let blobs = match &settings.blobs.url {
-        BlobUrl::File { .. } => "files",
+        BlobUrl::Index => "content in the index",
         BlobUrl::S3 { .. } => "s3",
     };
     (index, blobs)

@@ -1,4 +1,4 @@
-//! Content: immutable blobs in a folder or in an S3 bucket.
+//! Content outside the database: immutable blobs in an S3 bucket.
 //!
 //! The index decides which blobs exist; this crate stores bytes under keys. A key
 //! is written only once, so its content can be cached without expiry. Conditional
@@ -8,7 +8,6 @@
 
 mod breaker;
 mod error;
-mod fs;
 mod measured;
 mod s3;
 mod url;
@@ -23,7 +22,6 @@ use keepsake_telemetry::Metrics;
 
 pub use breaker::BreakerBlobs;
 pub use error::BlobError;
-pub use fs::FileBlobs;
 pub use measured::MeasuredBlobs;
 pub use s3::{S3Blobs, S3Credentials, S3Options, S3Settings};
 pub use url::BlobUrl;
@@ -185,30 +183,26 @@ pub struct ListedBlob {
     pub modified_at: Timestamp,
 }
 
-/// Opens the store that `url` names; `s3` is for `s3://` URLs only.
+/// Opens the store that `url` names; `None`: content is in the index.
 ///
-/// A missing folder is created; a missing bucket is not. There is no request to the
-/// S3 server yet: see [`BlobStore::check`]. An S3 store has a circuit breaker, whose
-/// state is a metric.
+/// The bucket must exist. There is no request to the S3 server yet: see
+/// [`BlobStore::check`]. The store has a circuit breaker, whose state is a metric.
 ///
 /// # Errors
-/// [`BlobError`] if the folder cannot be used or the S3 settings contradict each
-/// other.
+/// [`BlobError`] if the S3 settings contradict each other.
 pub async fn open(
     url: &BlobUrl,
     s3: &S3Settings,
     metrics: &Metrics,
-) -> Result<Arc<dyn BlobStore>, BlobError> {
-    match url {
-        BlobUrl::File { root } => Ok(Arc::new(FileBlobs::open(root.clone()).await?)),
-        BlobUrl::S3 { bucket, prefix } => {
-            let options = S3Options {
-                bucket: bucket.clone(),
-                prefix: prefix.clone(),
-                settings: s3.clone(),
-            };
-            let store = Arc::new(S3Blobs::connect(options).await?);
-            Ok(Arc::new(BreakerBlobs::new(store, metrics.clone())))
-        }
-    }
+) -> Result<Option<Arc<dyn BlobStore>>, BlobError> {
+    let BlobUrl::S3 { bucket, prefix } = url else {
+        return Ok(None);
+    };
+    let options = S3Options {
+        bucket: bucket.clone(),
+        prefix: prefix.clone(),
+        settings: s3.clone(),
+    };
+    let store = Arc::new(S3Blobs::connect(options).await?);
+    Ok(Some(Arc::new(BreakerBlobs::new(store, metrics.clone()))))
 }

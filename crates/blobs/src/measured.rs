@@ -35,10 +35,7 @@ impl MeasuredBlobs {
             Err(BlobError::Unavailable(_)) => Outcome::Unavailable,
             Err(BlobError::Denied(_)) => Outcome::Denied,
             Err(BlobError::Misconfigured(_)) => Outcome::Misconfigured,
-            Err(BlobError::Disk { .. }) => Outcome::DiskFull,
-            Err(BlobError::Io { .. } | BlobError::TooLarge { .. } | BlobError::Unexpected(_)) => {
-                Outcome::Error
-            }
+            Err(BlobError::TooLarge { .. } | BlobError::Unexpected(_)) => Outcome::Error,
         };
         self.metrics.blob_called(call, outcome, began_at.elapsed());
         result

@@ -1,21 +1,16 @@
 //! The URL of the blob store in the configuration.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
-
-use percent_encoding::percent_decode_str;
 
 use crate::BlobError;
 
-/// A folder or a bucket with an optional prefix.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where content is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum BlobUrl {
-    /// `file:///path/to/folder`
-    File {
-        /// The folder, an absolute path.
-        root: PathBuf,
-    },
+    /// `index:`: in the database of the index.
+    #[default]
+    Index,
     /// `s3://bucket/prefix`
     S3 {
         /// The bucket, which must exist.
@@ -26,39 +21,19 @@ pub enum BlobUrl {
 }
 
 impl BlobUrl {
-    /// Reads `file:///path` or `s3://bucket/prefix`.
-    ///
-    /// A file path may be percent-encoded; bucket and prefix are not decoded.
+    /// Reads `index:` or `s3://bucket/prefix`, which is not decoded.
     ///
     /// # Errors
     /// [`BlobError::Misconfigured`] with the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, BlobError> {
-        if let Some(rest) = text.strip_prefix("file://") {
-            return parse_file(rest);
+        if text == "index:" {
+            return Ok(Self::Index);
         }
-        if let Some(rest) = text.strip_prefix("s3://") {
-            return parse_s3(rest);
-        }
-        Err(misconfigured("a blob URL begins with `file://` or `s3://`"))
+        let rest = text
+            .strip_prefix("s3://")
+            .ok_or_else(|| misconfigured("a blob URL is `index:` or begins with `s3://`"))?;
+        parse_s3(rest)
     }
-}
-
-fn parse_file(rest: &str) -> Result<BlobUrl, BlobError> {
-    let path = rest.strip_prefix("localhost").unwrap_or(rest);
-    if !path.starts_with('/') {
-        return Err(misconfigured(
-            "a file URL names an absolute path: `file:///path/to/folder`",
-        ));
-    }
-    let decoded = percent_decode_str(path)
-        .decode_utf8()
-        .map_err(|_| misconfigured("the path of the file URL is not UTF-8"))?;
-    if decoded.contains('\0') {
-        return Err(misconfigured("the path of the file URL contains a NUL character"));
-    }
-    Ok(BlobUrl::File {
-        root: PathBuf::from(decoded.into_owned()),
-    })
 }
 
 fn parse_s3(rest: &str) -> Result<BlobUrl, BlobError> {
@@ -95,11 +70,10 @@ impl FromStr for BlobUrl {
     }
 }
 
-/// For logs; the path is not percent-encoded.
 impl fmt::Display for BlobUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { root } => write!(f, "file://{}", root.display()),
+            Self::Index => f.write_str("index:"),
             Self::S3 { bucket, prefix } if prefix.is_empty() => write!(f, "s3://{bucket}"),
             Self::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
         }
@@ -110,12 +84,6 @@ impl fmt::Display for BlobUrl {
 mod tests {
     use super::*;
 
-    fn file(path: &str) -> BlobUrl {
-        BlobUrl::File {
-            root: PathBuf::from(path),
-        }
-    }
-
     fn s3(bucket: &str, prefix: &str) -> BlobUrl {
         BlobUrl::S3 {
             bucket: bucket.to_owned(),
@@ -124,13 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn file_urls_name_absolute_paths() {
-        assert_eq!(
-            BlobUrl::parse("file:///var/lib/blobs").unwrap(),
-            file("/var/lib/blobs")
-        );
-        assert_eq!(BlobUrl::parse("file://localhost/srv").unwrap(), file("/srv"));
-        assert_eq!(BlobUrl::parse("file:///a%20folder").unwrap(), file("/a folder"));
+    fn index_has_one_spelling() {
+        assert_eq!(BlobUrl::parse("index:").unwrap(), BlobUrl::Index);
     }
 
     #[test]
@@ -149,10 +112,9 @@ mod tests {
             "",
             "/var/lib/blobs",
             "http://memories",
-            "file://relative/path",
-            "file://",
-            "file:///a%ff",
-            "file:///a%00",
+            "index",
+            "index:/",
+            "file:///var/lib/blobs",
             "s3://",
             "s3:///prefix",
             "s3://key:secret@memories",
@@ -169,7 +131,7 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["file:///var/lib/blobs", "s3://memories", "s3://memories/a/b"] {
+        for text in ["index:", "s3://memories", "s3://memories/a/b"] {
             assert_eq!(BlobUrl::parse(text).unwrap().to_string(), text);
         }
     }

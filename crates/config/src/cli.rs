@@ -15,7 +15,7 @@ pub struct SourceArgs {
     /// A TOML file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Keeps the index and the blobs in this folder; needs no other services
+    /// Keeps all data in a file in this folder; needs no other services
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }

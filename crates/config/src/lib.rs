@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 pub use checks::MAX_NUMBER;
 pub use cli::{Failure, SourceArgs};
+use keepsake_blobs::BlobUrl;
 use reader::Reader;
 pub use sections::{
     AuditSettings, AuthSettings, BlobSettings, CacheSettings, IndexSettings, IndexUrl, LogFormat,
@@ -31,8 +32,6 @@ use sections::{encode_path, index_url};
 
 /// The index's file in a data folder.
 const INDEX_FILE: &str = "index.db";
-/// The blobs' folder in a data folder.
-const BLOBS_FOLDER: &str = "blobs";
 
 /// Where values come from; later fields override earlier ones.
 #[derive(Debug, Default)]
@@ -41,7 +40,7 @@ pub struct Sources {
     pub file: Option<PathBuf>,
     /// The variables of the environment.
     pub variables: Vec<(OsString, OsString)>,
-    /// A folder for the index and the blobs: `--data-dir`.
+    /// A folder for the index, which then also has the content: `--data-dir`.
     pub data_dir: Option<PathBuf>,
     /// `--listen`
     pub listen: Option<String>,
@@ -58,10 +57,10 @@ impl Sources {
         }
         reader.set_variables(self.variables);
         if let Some(folder) = &self.data_dir {
-            match urls_in(folder) {
-                Ok([index_url, blobs_url]) => {
-                    reader.set_flag("index.url", "--data-dir", index_url);
-                    reader.set_flag("blobs.url", "--data-dir", blobs_url);
+            match index_url_in(folder) {
+                Ok(url) => {
+                    reader.set_flag("index.url", "--data-dir", url);
+                    reader.set_flag("blobs.url", "--data-dir", BlobUrl::Index.to_string());
                 }
                 Err(rule) => {
                     reader.source_problem(format!("the folder {} (--data-dir) {rule}", folder.display()));
@@ -80,13 +79,10 @@ impl Sources {
     }
 }
 
-/// The URLs of the index and the blobs in a data folder.
-fn urls_in(folder: &Path) -> Result<[String; 2], String> {
+/// The URL of the index in a data folder.
+fn index_url_in(folder: &Path) -> Result<String, String> {
     let folder = std::path::absolute(folder).map_err(|error| format!("cannot be used: {error}"))?;
-    Ok([
-        format!("sqlite://{}", encode_path(&folder.join(INDEX_FILE))?),
-        format!("file://{}", encode_path(&folder.join(BLOBS_FOLDER))?),
-    ])
+    Ok(format!("sqlite://{}", encode_path(&folder.join(INDEX_FILE))?))
 }
 
 /// The merged values with their origins, and all problems.

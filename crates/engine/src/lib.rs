@@ -24,6 +24,7 @@ mod erasures;
 mod error;
 mod fair;
 mod idempotency;
+mod index_blobs;
 pub mod jobs;
 mod key_use;
 mod memories;
@@ -65,6 +66,7 @@ pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use cursor::{Page, PageRequest};
 pub use erasures::ErasureRequest;
 pub use error::EngineError;
+pub use index_blobs::IndexBlobs;
 pub use memories::{
     MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Receipt, ShownItem, ShownMemory, View,
 };
@@ -154,6 +156,8 @@ pub struct Engine(Arc<Parts>);
 struct Parts {
     index: Index,
     blobs: Arc<dyn BlobStore>,
+    /// Whether commits write content; otherwise it is put into `blobs` first.
+    has_content_in_index: bool,
     limits: Limits,
     scanner: Scanner,
     role: &'static str,
@@ -192,8 +196,8 @@ struct Parts {
 }
 
 impl Engine {
-    /// Creates an engine.
-    pub fn new(index: Index, blobs: Arc<dyn BlobStore>, options: EngineOptions) -> Self {
+    /// Creates an engine. Without `blobs`, content is in the index.
+    pub fn new(index: Index, blobs: Option<Arc<dyn BlobStore>>, options: EngineOptions) -> Self {
         let now = options.clock.now();
         let metrics = options.metrics;
         let index = index.measured(metrics.clone());
@@ -201,8 +205,12 @@ impl Engine {
         access.tell_lag(&metrics, Arc::clone(&options.clock));
         let engine = Self(Arc::new(Parts {
             disk: Arc::clone(index.disk()),
+            has_content_in_index: blobs.is_none(),
+            blobs: Arc::new(MeasuredBlobs::new(
+                blobs.unwrap_or_else(|| Arc::new(IndexBlobs::new(index.clone()))),
+                metrics.clone(),
+            )),
             index,
-            blobs: Arc::new(MeasuredBlobs::new(blobs, metrics.clone())),
             metrics,
             replica: options.ids.uuid(now),
             keys: auth::keys::Keys::new(),

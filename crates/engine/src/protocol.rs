@@ -310,7 +310,7 @@ impl Engine {
             blob_id: version_id,
             size_bytes: content.size_bytes(),
             sha256: content.hash(),
-            content: None,
+            content: self.0.has_content_in_index.then(|| content.clone()),
             first_line: Some(content.first_line()),
             is_pinned: None,
             search: row.cloned(),
@@ -394,6 +394,9 @@ impl Engine {
     }
 
     async fn put_blobs(&self, prepared: &[Prepared]) -> Result<(), EngineError> {
+        if self.0.has_content_in_index {
+            return Ok(()); // the commit writes it
+        }
         for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
             if let Err(error) = self.0.blobs.put(key, content.bytes().clone()).await {
                 // It may have been stored anyway, but no row names it.
@@ -419,6 +422,9 @@ impl Engine {
     }
 
     async fn remove_keys(&self, keys: Vec<BlobKey>) {
+        if self.0.has_content_in_index {
+            return;
+        }
         for key in keys {
             if let Err(error) = self.0.blobs.erase(&key).await {
                 tracing::warn!(blob.key = %key, error = %error, "engine.commit left an orphan blob");

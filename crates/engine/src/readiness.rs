@@ -50,11 +50,9 @@ impl From<&BlobError> for StoreHealth {
         match error {
             BlobError::Denied(_) => Self::AccessDenied,
             BlobError::Misconfigured(_) => Self::Misconfigured,
-            BlobError::Disk { .. } => Self::DiskFull,
-            BlobError::Unavailable(_)
-            | BlobError::Io { .. }
-            | BlobError::TooLarge { .. }
-            | BlobError::Unexpected(_) => Self::Unavailable,
+            BlobError::Unavailable(_) | BlobError::TooLarge { .. } | BlobError::Unexpected(_) => {
+                Self::Unavailable
+            }
         }
     }
 }

@@ -17,13 +17,13 @@ use crate::data_dir::{self, FolderLock};
 /// How long a call of the blob store may take, at most.
 const MAX_BLOB_CALL: Duration = Duration::from_secs(30);
 
-/// The open index and blob store; holds the lock of a SQLite file.
+/// The open index and object store; holds the lock of a SQLite file.
 #[derive(Debug)]
 pub(crate) struct Backends {
     /// The metadata.
     pub(crate) index: Index,
-    /// The content.
-    pub(crate) blobs: Arc<dyn BlobStore>,
+    /// The content; `None`: it is in the index.
+    pub(crate) blobs: Option<Arc<dyn BlobStore>>,
     _lock: Option<FolderLock>,
 }
 
@@ -72,7 +72,7 @@ impl Backends {
             metrics,
             ..EngineOptions::default()
         };
-        Engine::new(self.index.clone(), Arc::clone(&self.blobs), options)
+        Engine::new(self.index.clone(), self.blobs.clone(), options)
     }
 }
 
@@ -105,14 +105,14 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
     }
 }
 
-/// Opens only the blob store.
+/// Opens only the object store; `None`: content is in the index.
 ///
 /// # Errors
 /// [`Failure`] that names its configuration key.
 pub(crate) async fn open_blobs(
     settings: &Settings,
     metrics: &Metrics,
-) -> Result<Arc<dyn BlobStore>, Failure> {
+) -> Result<Option<Arc<dyn BlobStore>>, Failure> {
     let mut s3 = settings.blobs.s3.clone();
     // Shorter than the request deadline, so that a request gets an error answer in time.
     s3.max_call = Some((settings.server.request_deadline * 3 / 4).min(MAX_BLOB_CALL));

@@ -136,7 +136,9 @@ impl Serving<'_> {
         let runner = Runner::start(engine, is_worker)
             .await
             .map_err(Failure::of("the scheduled jobs cannot be started"))?;
-        tokio::spawn(log_blob_problems(Arc::clone(&backends.blobs)));
+        if let Some(blobs) = &backends.blobs {
+            tokio::spawn(log_blob_problems(Arc::clone(blobs)));
+        }
         let served = tokio::try_join!(self.serve_public(listener), self.serve_operator(operator));
         runner.stop(self.shutdown.left()).await;
         served.map(|_| ())

@@ -55,12 +55,10 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
             let message = "the server may not use its object store, which its operator must correct; nothing was changed";
             out_of_order(error, message)
         }
-        EngineError::Index(IndexError::DiskFull(_)) | EngineError::Blobs(BlobError::Disk { .. }) => {
-            out_of_order(
-                error,
-                "a disk of the server takes no writes, it may be full; nothing was changed",
-            )
-        }
+        EngineError::Index(IndexError::DiskFull(_)) => out_of_order(
+            error,
+            "a disk of the server takes no writes, it may be full; nothing was changed",
+        ),
         EngineError::Index(IndexError::DiskFailed(_)) => out_of_order(
             error,
             "a disk of the server takes no writes, it may be full; the change may or may not have been made",
@@ -74,7 +72,7 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
             | IndexError::Corrupt { .. }
             | IndexError::Database(_),
         )
-        | EngineError::Blobs(BlobError::Io { .. } | BlobError::TooLarge { .. } | BlobError::Unexpected(_))
+        | EngineError::Blobs(BlobError::TooLarge { .. } | BlobError::Unexpected(_))
         | EngineError::Secret(_)
         | EngineError::Damaged(_)
         | EngineError::Internal(_) => {

@@ -211,7 +211,6 @@ mod tests {
     use axum::body::Body;
     use axum::routing::get;
     use http_body_util::BodyExt;
-    use keepsake_blobs::FileBlobs;
     use keepsake_engine::EngineOptions;
     use keepsake_index::{Index, SqliteIndex};
     use serde_json::Value;
@@ -224,8 +223,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
-        let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
-        let engine = Engine::new(index, blobs, EngineOptions::default());
+        let engine = Engine::new(index, None, EngineOptions::default());
         let deadline = Duration::from_millis(50);
         let router = router.layer(axum::middleware::from_fn_with_state((engine, deadline), wrap));
         let response = router.oneshot(Request::new(Body::empty())).await.unwrap();

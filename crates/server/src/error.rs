@@ -331,9 +331,7 @@ impl From<&EngineError> for ApiError {
             }
             EngineError::Blobs(BlobError::Denied(_)) => misconfigured("credentials are refused by"),
             EngineError::Blobs(BlobError::Misconfigured(_)) => misconfigured("settings do not fit"),
-            EngineError::Index(IndexError::DiskFull(_)) | EngineError::Blobs(BlobError::Disk { .. }) => {
-                disk_full("nothing was changed")
-            }
+            EngineError::Index(IndexError::DiskFull(_)) => disk_full("nothing was changed"),
             EngineError::Index(IndexError::DiskFailed(_)) => {
                 disk_full("the change may or may not have been made")
             }
@@ -345,9 +343,7 @@ impl From<&EngineError> for ApiError {
                 | IndexError::Corrupt { .. }
                 | IndexError::Database(_),
             )
-            | EngineError::Blobs(
-                BlobError::Io { .. } | BlobError::TooLarge { .. } | BlobError::Unexpected(_),
-            )
+            | EngineError::Blobs(BlobError::TooLarge { .. } | BlobError::Unexpected(_))
             | EngineError::Token(_)
             | EngineError::Secret(_)
             | EngineError::Damaged(_)

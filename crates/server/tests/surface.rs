@@ -12,7 +12,6 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use futures::stream::{self, StreamExt};
 use http_body_util::BodyExt;
-use keepsake_blobs::FileBlobs;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{Engine, EngineOptions, NewKey, NewTenant};
 use keepsake_index::{Index, Scope, SqliteIndex};
@@ -47,8 +46,7 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
-        let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
-        let engine = Engine::new(index, blobs, EngineOptions::default());
+        let engine = Engine::new(index, None, EngineOptions::default());
         let tenant = NewTenant {
             name: "tests".to_owned(),
             external_id: None,

@@ -275,7 +275,6 @@ impl BlobStore for HookedBlobs {
 
 #[cfg(test)]
 mod tests {
-    use keepsake_blobs::FileBlobs;
     use keepsake_core::VersionId;
     use uuid::Uuid;
 
@@ -293,9 +292,7 @@ mod tests {
 
     #[tokio::test]
     async fn hooks_fail_calls_on_either_side_of_the_store() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = FileBlobs::open(folder.path().to_owned()).await.unwrap();
-        let hooked = HookedBlobs::new(Arc::new(files));
+        let hooked = HookedBlobs::new(crate::fresh_s3().await);
 
         hooked.before_put(|_| async { unavailable() });
         assert!(hooked.put(&KEY, Bytes::from_static(b"text")).await.is_err());

@@ -16,7 +16,7 @@ const PREPARE: &str = "
     CREATE TABLE bench_floor_store (LIKE store, PRIMARY KEY (tenant_id, store_id));
     CREATE TABLE bench_floor_memory (LIKE memory);
     CREATE UNIQUE INDEX ON bench_floor_memory (tenant_id, store_id, path) WHERE deleted_at IS NULL;
-    CREATE TABLE bench_floor_version (LIKE version, PRIMARY KEY (tenant_id, store_id, seq));
+    CREATE TABLE bench_floor_version (LIKE version, content bytea, PRIMARY KEY (tenant_id, store_id, seq));
     GRANT INSERT ON bench_floor_store, bench_floor_memory TO keepsake_jobs;
     SET ROLE keepsake_jobs;
     INSERT INTO bench_floor_store SELECT * FROM store;
@@ -35,8 +35,8 @@ const FIND: &str = "SELECT m.path, m.size_bytes, s.archived_at, s.purge_epoch, m
 
 /// The columns of a version that a new memory brings.
 const INSERT: &str = "INSERT INTO bench_floor_version (tenant_id, store_id, seq, version_id, memory_id, op, path, \
-    blob_id, size_bytes, sha256, created_at, actor_type, actor_id) \
-    VALUES ($1, $2, $3, $4, $5, 'created', $6, $4, $7, $8, $9, 'api_actor', $10)";
+    blob_id, size_bytes, sha256, created_at, actor_type, actor_id, content) \
+    VALUES ($1, $2, $3, $4, $5, 'created', $6, $4, $7, $8, $9, 'api_actor', $10, $11)";
 
 pub(super) struct PostgresFloor {
     pool: PgPool,
@@ -84,6 +84,7 @@ impl PostgresFloor {
             .bind(row.sha256)
             .bind(row.created_at)
             .bind(row.actor_id)
+            .bind(row.content)
             .execute(&self.pool)
             .await?;
         Ok(())

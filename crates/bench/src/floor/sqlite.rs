@@ -26,8 +26,8 @@ const COPY: &str = "INSERT INTO store SELECT * FROM served.store; \
 const BARE_VERSION: &str = "CREATE TABLE bench_floor_version (tenant_id BLOB NOT NULL, store_id BLOB NOT NULL, \
     seq INTEGER NOT NULL, version_id BLOB NOT NULL, memory_id BLOB NOT NULL, prev_seq INTEGER, op TEXT NOT NULL, \
     path TEXT, blob_id BLOB, size_bytes INTEGER, sha256 BLOB, created_at INTEGER NOT NULL, actor_type TEXT, \
-    actor_id TEXT, redacted_at INTEGER, redacted_by TEXT, PRIMARY KEY (tenant_id, store_id, seq)) \
-    STRICT, WITHOUT ROWID";
+    actor_id TEXT, redacted_at INTEGER, redacted_by TEXT, content BLOB, PRIMARY KEY (tenant_id, store_id, seq)) \
+    STRICT";
 
 /// The columns that the server selects when it reads a head.
 const FIND: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, \
@@ -38,8 +38,8 @@ const FIND: &str = "SELECT s.archived_at IS NOT NULL, s.purge_epoch, \
 
 /// The columns of a version that a new memory brings.
 const INSERT: &str = "INSERT INTO bench_floor_version (tenant_id, store_id, seq, version_id, memory_id, op, path, \
-    blob_id, size_bytes, sha256, created_at, actor_type, actor_id) \
-    VALUES ($1, $2, $3, $4, $5, 'created', $6, $4, $7, $8, $9, 'api_actor', $10)";
+    blob_id, size_bytes, sha256, created_at, actor_type, actor_id, content) \
+    VALUES ($1, $2, $3, $4, $5, 'created', $6, $4, $7, $8, $9, 'api_actor', $10, $11)";
 
 pub(super) struct SqliteFloor {
     readers: SqlitePool,
@@ -101,6 +101,7 @@ impl SqliteFloor {
             .bind(row.sha256)
             .bind(row.created_at)
             .bind(row.actor_id)
+            .bind(row.content)
             .execute(&mut *writer)
             .await?;
         Ok(())

@@ -70,8 +70,6 @@ mod tests {
             BlobError::Denied(_) => "denied",
             BlobError::Misconfigured(_) => "misconfigured",
             BlobError::Unexpected(_) => "unexpected",
-            BlobError::Disk { .. } => "disk",
-            BlobError::Io { .. } => "io",
             BlobError::TooLarge { .. } => "too large",
         }
     }

@@ -164,9 +164,8 @@ async fn breaker_refuses_calls_at_once_and_lets_them_through_when_the_server_is_
     options.settings.endpoint = Some(endpoint);
     let url = format!("s3://{}/{}", options.bucket, options.prefix);
     let url = BlobUrl::parse(&url).unwrap();
-    let store: Arc<dyn BlobStore> = keepsake_blobs::open(&url, &options.settings, &Metrics::default())
-        .await
-        .unwrap();
+    let opened = keepsake_blobs::open(&url, &options.settings, &Metrics::default()).await;
+    let store = opened.unwrap().unwrap();
     let put = |blob| {
         let store = Arc::clone(&store);
         async move { store.put(&key(1, 1, blob), Bytes::from_static(TEXT)).await }

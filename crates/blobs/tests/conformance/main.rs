@@ -4,7 +4,6 @@
 
 mod backend;
 mod faults;
-mod files;
 mod s3;
 mod suite;
 mod versioned;
@@ -12,12 +11,6 @@ mod versioned;
 /// Runs the whole suite against one kind of store.
 macro_rules! runs_the_suite {
     ($($fact:ident),* $(,)?) => {
-        mod files_conform {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $fact() {
-                crate::suite::$fact(&crate::backend::Backend::fresh_files()).await;
-            })*
-        }
         mod s3_conforms {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $fact() {

@@ -9,12 +9,12 @@ use toml::Value;
 use crate::checks::{boolean, http_url, owned, seconds, text};
 use crate::reader::Reader;
 
-/// The blob store.
+/// Where content is.
 #[derive(Clone)]
 pub struct BlobSettings {
-    /// A folder or a bucket.
+    /// The index or a bucket.
     pub url: BlobUrl,
-    /// How long a blob is kept after the rows that named it are gone.
+    /// How long an object is kept after the rows that named it are gone.
     pub deletion_delay: Duration,
     /// How to reach the bucket.
     pub s3: S3Settings,
@@ -30,13 +30,8 @@ impl fmt::Debug for BlobSettings {
 }
 
 impl BlobSettings {
-    pub(super) fn read(reader: &mut Reader) -> Option<Self> {
-        let url = reader.url("blobs.url", blob_url);
-        reader.require(
-            "blobs.url",
-            "set it to file:///path/to/folder or s3://bucket/prefix",
-        );
-        Some(Self {
+    pub(super) fn read(reader: &mut Reader) -> Self {
+        Self {
             s3: S3Settings {
                 endpoint: reader.url("blobs.endpoint", http_url),
                 region: reader.optional("blobs.region", owned),
@@ -47,8 +42,8 @@ impl BlobSettings {
                 max_call: None,
             },
             deletion_delay: reader.get("blobs.deletion_delay_seconds", 0, seconds(0)),
-            url: url?,
-        })
+            url: reader.get("blobs.url", BlobUrl::Index.to_string(), blob_url),
+        }
     }
 }
 

@@ -111,7 +111,7 @@ impl Settings {
             server,
             operator,
             index: index?,
-            blobs: blobs?,
+            blobs,
             cache,
             limits,
             scanner,

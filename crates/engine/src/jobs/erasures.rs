@@ -396,8 +396,7 @@ const fn word_of(error: &EngineError) -> &'static str {
     match error {
         EngineError::Blobs(BlobError::Denied(_)) => "object_store_denied",
         EngineError::Blobs(BlobError::Misconfigured(_)) => "object_store_misconfigured",
-        EngineError::Blobs(BlobError::Disk { .. })
-        | EngineError::Index(IndexError::DiskFull(_) | IndexError::DiskFailed(_)) => "disk_full",
+        EngineError::Index(IndexError::DiskFull(_) | IndexError::DiskFailed(_)) => "disk_full",
         EngineError::Blobs(_) => "object_store_unavailable",
         EngineError::Index(_) => "index_unavailable",
         EngineError::Conflict(_) => "index_busy",

@@ -16,7 +16,8 @@ use crate::backends;
 /// The content of the probe object.
 const PROBE: &[u8] = b"keepsake config check --connect";
 
-/// Connects to both stores, tries each operation of the blob store and prints the results.
+/// Connects to the index and, if there is one, the object store, whose operations it
+/// tries, and prints the results.
 ///
 /// # Errors
 /// [`Failure`] if a step failed; independent steps are tried nevertheless.
@@ -25,7 +26,8 @@ pub(super) async fn check(settings: &Settings) -> Result<(), Failure> {
     let index = backends::probe_index(&settings.index).await;
     report.step("index.url", "connect", &index)?;
     match backends::open_blobs(settings, &Metrics::default()).await {
-        Ok(blobs) => use_blobs(&blobs, &mut report).await?,
+        Ok(Some(blobs)) => use_blobs(&blobs, &mut report).await?,
+        Ok(None) => {}
         Err(failure) => {
             report.step("blobs.url", "connect", &Err::<(), _>(failure))?;
         }

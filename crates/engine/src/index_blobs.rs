@@ -1,0 +1,138 @@
+//! Content in the index database, as a blob store.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use keepsake_blobs::{BlobError, BlobStore, Erased, ErasedBatch, ListedBlob};
+use keepsake_core::{BlobKey, StoreId, TenantId, Timestamp};
+use keepsake_index::{Index, IndexError};
+
+/// The content in the database of the index.
+///
+/// Commits write it, and what removes history deletes it; see
+/// [`HeadChange::content`](keepsake_index::HeadChange::content). So there are no
+/// orphans, and a [`put`](BlobStore::put) only stores content that a version names.
+#[derive(Debug, Clone)]
+pub struct IndexBlobs(Index);
+
+impl IndexBlobs {
+    /// The content in the database of `index`.
+    pub const fn new(index: Index) -> Self {
+        Self(index)
+    }
+
+    async fn list_after(
+        &self,
+        tenant_id: Option<TenantId>,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Vec<ListedBlob>, BlobError> {
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let listed = self.0.contents.list(tenant_id, after, limit).await;
+        let blob = |(key, size_bytes)| ListedBlob {
+            key,
+            size_bytes,
+            // Nothing depends on its age: a content that no version names does not exist.
+            modified_at: Timestamp::from_micros(0),
+        };
+        Ok(listed.map_err(failed)?.into_iter().map(blob).collect())
+    }
+}
+
+#[async_trait]
+impl BlobStore for IndexBlobs {
+    async fn put(&self, key: &BlobKey, bytes: Bytes) -> Result<(), BlobError> {
+        self.0
+            .contents
+            .insert(key, &bytes)
+            .await
+            .map(drop)
+            .map_err(failed)
+    }
+
+    async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
+        let Some(kept) = self.0.contents.read(key, max_bytes).await.map_err(failed)? else {
+            return Ok(None);
+        };
+        let too_large = BlobError::TooLarge {
+            found_bytes: kept.size_bytes,
+            max_bytes,
+        };
+        kept.bytes.map(Bytes::from).ok_or(too_large).map(Some)
+    }
+
+    async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {
+        self.0.contents.delete(key).await.map(drop).map_err(failed)
+    }
+
+    async fn erase(&self, key: &BlobKey) -> Result<Erased, BlobError> {
+        self.delete(key).await?;
+        Ok(Erased::NotVersioned)
+    }
+
+    async fn erase_store(&self, tenant_id: TenantId, store_id: StoreId) -> Result<ErasedBatch, BlobError> {
+        let gone = self.0.contents.delete_store(tenant_id, store_id).await;
+        Ok(erased(gone.map_err(failed)?, None))
+    }
+
+    /// A table keeps no older versions.
+    async fn list_removed(
+        &self,
+        _: TenantId,
+        _: StoreId,
+        _: Option<&BlobKey>,
+        _: usize,
+    ) -> Result<Option<Vec<BlobKey>>, BlobError> {
+        Ok(Some(Vec::new()))
+    }
+
+    async fn erase_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<ErasedBatch, BlobError> {
+        let listed = self.list_tenant(tenant_id, after, limit).await?;
+        for blob in &listed {
+            self.delete(&blob.key).await?;
+        }
+        let last = listed.last().map(|blob| blob.key);
+        Ok(erased(
+            listed.len() as u64,
+            last.filter(|_| listed.len() == limit),
+        ))
+    }
+
+    async fn list(&self, after: Option<&BlobKey>, limit: usize) -> Result<Vec<ListedBlob>, BlobError> {
+        self.list_after(None, after, limit).await
+    }
+
+    async fn list_tenant(
+        &self,
+        tenant_id: TenantId,
+        after: Option<&BlobKey>,
+        limit: usize,
+    ) -> Result<Vec<ListedBlob>, BlobError> {
+        self.list_after(Some(tenant_id), after, limit).await
+    }
+
+    async fn check(&self) -> Result<(), BlobError> {
+        self.0.check().await.map_err(failed)
+    }
+}
+
+const fn erased(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
+    ErasedBatch {
+        gone,
+        kept: 0,
+        became: Erased::NotVersioned,
+        last,
+    }
+}
+
+fn failed(error: IndexError) -> BlobError {
+    if error.is_passing() {
+        BlobError::Unavailable(error.to_string())
+    } else {
+        BlobError::Unexpected(error.to_string())
+    }
+}
