@@ -48,9 +48,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
-{{/* Where it keeps files, if anywhere: "true" or "" */}}
+{{/* Whether pods have a volume, for the file of SQLite: "true" or "" */}}
 {{- define "keepsake.hasVolume" -}}
-{{- if or (eq .Values.index.kind "sqlite") (hasPrefix "file://" .Values.blobs.url) -}}true{{- end -}}
+{{- if eq .Values.index.kind "sqlite" -}}true{{- end -}}
 {{- end -}}
 
 {{- define "keepsake.hasMigration" -}}
@@ -208,7 +208,8 @@ writes, and some to spare.
 {{- $_ := set $config "index" $index -}}
 {{- $blobs := dict -}}
 {{- with .Values.blobs -}}
-{{- $blobs = dict "url" .url "path_style" .pathStyle -}}
+{{- if .url }}{{ $_ := set $blobs "url" .url }}{{ end -}}
+{{- if .pathStyle }}{{ $_ := set $blobs "path_style" true }}{{ end -}}
 {{- if .endpoint }}{{ $_ := set $blobs "endpoint" .endpoint }}{{ end -}}
 {{- if .region }}{{ $_ := set $blobs "region" .region }}{{ end -}}
 {{- if .deletionDelaySeconds }}{{ $_ := set $blobs "deletion_delay_seconds" (int64 .deletionDelaySeconds) }}{{ end -}}

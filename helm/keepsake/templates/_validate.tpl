@@ -2,7 +2,6 @@
 {{- define "keepsake.validate" -}}
 {{- $index := .Values.index -}}
 {{- $blobs := .Values.blobs -}}
-{{- $hasMany := or .Values.gateway.autoscaling.enabled (gt (int .Values.gateway.replicas) 1) .Values.worker.enabled -}}
 {{- if eq $index.kind "sqlite" -}}
 {{- if .Values.worker.enabled -}}
 {{- fail "index.kind sqlite has one process, which serves and runs the jobs: set worker.enabled to false" -}}
@@ -33,12 +32,14 @@
 {{- fail "index.migrateUrl and index.jobsUrl are set beside index.existingSecret: name their keys in index.existingSecretKeys" -}}
 {{- end -}}
 {{- end -}}
-{{- if hasPrefix "file://" $blobs.url -}}
-{{- if not (hasPrefix "file:///var/lib/keepsake/" $blobs.url) -}}
-{{- fail "blobs.url must be below file:///var/lib/keepsake/, where the volume is" -}}
+{{- if not (hasPrefix "s3://" $blobs.url) -}}
+{{- range list "endpoint" "region" "pathStyle" "sseKmsKeyId" "accessKeyId" "secretAccessKey" "existingSecret" -}}
+{{- if get $blobs . -}}
+{{- fail (printf "blobs.%s is for an object store, but blobs.url does not name one: set it to s3://bucket" .) -}}
 {{- end -}}
-{{- if and $hasMany (not (has "ReadWriteMany" .Values.persistence.accessModes)) -}}
-{{- fail "blobs.url is a folder and there is more than one pod: set persistence.accessModes to [ReadWriteMany], or use s3://" -}}
+{{- end -}}
+{{- if $blobs.ca.configMap -}}
+{{- fail "blobs.ca is for an object store, but blobs.url does not name one: set it to s3://bucket" -}}
 {{- end -}}
 {{- end -}}
 {{- if ne (empty $blobs.accessKeyId) (empty $blobs.secretAccessKey) -}}

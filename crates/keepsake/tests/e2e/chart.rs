@@ -90,7 +90,6 @@ async fn one_pod_of_the_chart_runs_the_product_on_its_volume() {
     let token = operator_token();
     let chart = Chart::render(&json!({
         "index": {"kind": "sqlite"},
-        "blobs": {"url": "file:///var/lib/keepsake/blobs"},
         "operator": {"token": token, "port": free_port()},
         "gateway": {"port": free_port(), "replicas": 1, "autoscaling": {"enabled": false}},
     }))
@@ -146,6 +145,7 @@ async fn every_key_of_the_configuration_can_be_set_in_the_chart() {
         "role",
         "server.listen",
         "operator.listen",
+        "blobs.url",
         "blobs.path_style",
         "blobs.deletion_delay_seconds",
     ];

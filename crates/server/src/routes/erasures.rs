@@ -87,7 +87,7 @@ struct Removed {
     /// Events of sessions that name what went.
     session_events: u64,
     idempotency_records: u64,
-    /// Blobs, verified to be gone from the object store.
+    /// Blobs, verified to be gone from where content is stored.
     blobs: u64,
 }
 
@@ -97,7 +97,7 @@ struct Removed {
 pub(crate) struct ObjectVersions {
     /// Blobs of which every object version is deleted.
     deleted: u64,
-    /// Blobs of a bucket or folder that keeps no versions.
+    /// Blobs without older versions: content in the index, or in a bucket that keeps none.
     not_versioned: u64,
     /// Blobs of which older versions may be there still: the bucket lets them not
     /// be listed or deleted. At least 1 where they could not be counted.
