@@ -15,6 +15,7 @@
 mod access;
 mod audit;
 mod auth;
+mod blob_move;
 mod claims;
 pub mod clock;
 mod content;
@@ -62,6 +63,7 @@ use uuid::Uuid;
 
 pub use audit::AuditQuery;
 pub use auth::Principal;
+pub use blob_move::{BlobMove, Moved};
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
 pub use cursor::{Page, PageRequest};
 pub use erasures::ErasureRequest;

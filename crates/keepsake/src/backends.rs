@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_blobs::BlobStore;
+use keepsake_blobs::{BlobStore, BlobUrl};
 use keepsake_config::{Failure, IndexSettings, IndexUrl, Settings};
 use keepsake_engine::{Clock, Engine, EngineOptions, SystemClock};
 use keepsake_index::postgres::PostgresOptions;
@@ -105,7 +105,7 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<(), Failure>
     }
 }
 
-/// Opens only the object store; `None`: content is in the index.
+/// Opens only the configured object store; `None`: content is in the index.
 ///
 /// # Errors
 /// [`Failure`] that names its configuration key.
@@ -113,12 +113,24 @@ pub(crate) async fn open_blobs(
     settings: &Settings,
     metrics: &Metrics,
 ) -> Result<Option<Arc<dyn BlobStore>>, Failure> {
+    open_blobs_at(&settings.blobs.url, settings, metrics).await
+}
+
+/// Opens the object store at `url` with the configured S3 settings.
+///
+/// # Errors
+/// [`Failure`] that names its configuration key.
+pub(crate) async fn open_blobs_at(
+    url: &BlobUrl,
+    settings: &Settings,
+    metrics: &Metrics,
+) -> Result<Option<Arc<dyn BlobStore>>, Failure> {
     let mut s3 = settings.blobs.s3.clone();
     // Shorter than the request deadline, so that a request gets an error answer in time.
     s3.max_call = Some((settings.server.request_deadline * 3 / 4).min(MAX_BLOB_CALL));
-    keepsake_blobs::open(&settings.blobs.url, &s3, metrics)
+    keepsake_blobs::open(url, &s3, metrics)
         .await
-        .map_err(Failure::of(format_args!("blobs.url {}", settings.blobs.url)))
+        .map_err(Failure::of(format_args!("blobs.url {url}")))
 }
 
 async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLock>), Failure> {

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod blobs;
 mod jobs;
 mod operator;
 
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use keepsake_config::{Role, SourceArgs};
 use keepsake_core::TenantId;
 
+pub(crate) use blobs::{BlobCommand, MoveBlobsArgs};
 pub(crate) use jobs::{JobCommand, ListJobsArgs, RunJobArgs, VerifyArgs};
 pub(crate) use operator::{
     CreateKeyArgs, CreateTenantArgs, KeyCommand, PageArgs, RevokeKeyArgs, RotateTokenKeyArgs, TargetArgs,
@@ -63,6 +65,11 @@ pub(crate) enum Command {
     },
     /// Checks every blob's hash and recounts the totals; changes nothing
     Verify(VerifyArgs),
+    /// Manages where content is
+    Blobs {
+        #[command(subcommand)]
+        command: BlobCommand,
+    },
     /// Prints the OpenAPI document of the HTTP API
     Openapi(OpenapiArgs),
 }
@@ -168,6 +175,7 @@ mod tests {
             "keepsake config check --config c",
             "keepsake config check --config c --connect",
             "keepsake migrate --config c",
+            "keepsake blobs move --from index: --to s3://b/p --keep --concurrency 4 --json --config c",
             "keepsake openapi",
             "keepsake openapi --admin",
             "keepsake tenant list --server http://127.0.0.1:8081 --token-file t --external-id x --limit 5 --page p",
@@ -213,6 +221,8 @@ mod tests {
             "keepsake tenant list --token-file t",
             "keepsake job run",
             "keepsake verify --concurrency 0",
+            "keepsake blobs move",
+            "keepsake blobs move --to file:///blobs",
             "keepsake tenant get acme",
             "keepsake tenant update wrkspc_00000000000000000000000001 --external-id x --no-external-id",
             "keepsake tenant update wrkspc_00000000000000000000000001 --default-limit bytes_per_memroy",

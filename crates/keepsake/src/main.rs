@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use keepsake_config::Failure;
 
-use cli::{Cli, Command, ConfigCommand, StoreCommand};
+use cli::{BlobCommand, Cli, Command, ConfigCommand, StoreCommand};
 
 /// Faster than the system allocator for many short allocations on many threads.
 #[global_allocator]
@@ -52,6 +52,9 @@ async fn run(command: Command) -> Result<(), Failure> {
         } => operator::create_store(args).await,
         Command::Job { command } => operator::run_job(command).await,
         Command::Verify(args) => operator::verify(args).await,
+        Command::Blobs {
+            command: BlobCommand::Move(args),
+        } => operator::move_blobs(args).await,
         Command::Openapi(args) => operator::print_openapi(&args),
     }
 }

@@ -1,5 +1,6 @@
 //! The operator's commands: the configuration, the schema, tenants, keys, jobs.
 
+mod blobs;
 mod connect;
 mod jobs;
 mod keys;
@@ -19,6 +20,7 @@ use crate::backends::{self, Backends};
 use crate::cli::{CheckArgs, CreateStoreArgs, OpenapiArgs};
 use crate::{data_dir, logs};
 
+pub(crate) use blobs::run as move_blobs;
 pub(crate) use jobs::run as run_job;
 pub(crate) use keys::run as run_key;
 pub(crate) use tenants::run as run_tenant;

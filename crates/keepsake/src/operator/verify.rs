@@ -86,7 +86,7 @@ async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Vec
 }
 
 /// A problem with its ids and numbers; with paths only if requested.
-fn described(problem: &Problem, path: Option<String>, with_paths: bool) -> Value {
+pub(super) fn described(problem: &Problem, path: Option<String>, with_paths: bool) -> Value {
     let mut described = match problem {
         Problem::MissingBlob { key } => of_blob("missing_blob", key),
         Problem::DamagedBlob {
@@ -192,24 +192,7 @@ fn report_of(found: &Verification, problems: &[Value]) -> Value {
 fn text_of(report: &Value) -> String {
     let mut text = String::new();
     for problem in report["problems"].as_array().into_iter().flatten() {
-        let rest = problem.as_object().into_iter().flatten();
-        let rest = rest.filter(|(name, _)| !FIRST.contains(&name.as_str()));
-        let first = FIRST
-            .into_iter()
-            .filter_map(|name| Some((name, problem.get(name)?)));
-        let fields = first.chain(rest.map(|(name, value)| (name.as_str(), value)));
-        let shown: Vec<_> = fields
-            .map(|(name, value)| match value {
-                Value::String(value) if name == "problem" => value.clone(),
-                Value::String(value) => format!("{name}={value}"),
-                Value::Object(counter) => {
-                    let number = |of: &str| counter.get(of).cloned().unwrap_or_default();
-                    format!("{name}={} counted={}", number("recorded"), number("counted"))
-                }
-                value => format!("{name}={value}"),
-            })
-            .collect();
-        let _ = writeln!(text, "{}", shown.join(" "));
+        text.push_str(&line_of(problem));
     }
     let _ = writeln!(
         text,
@@ -225,6 +208,28 @@ fn text_of(report: &Value) -> String {
         }
     );
     text
+}
+
+/// A problem as one line.
+pub(super) fn line_of(problem: &Value) -> String {
+    let rest = problem.as_object().into_iter().flatten();
+    let rest = rest.filter(|(name, _)| !FIRST.contains(&name.as_str()));
+    let first = FIRST
+        .into_iter()
+        .filter_map(|name| Some((name, problem.get(name)?)));
+    let fields = first.chain(rest.map(|(name, value)| (name.as_str(), value)));
+    let shown: Vec<_> = fields
+        .map(|(name, value)| match value {
+            Value::String(value) if name == "problem" => value.clone(),
+            Value::String(value) => format!("{name}={value}"),
+            Value::Object(counter) => {
+                let number = |of: &str| counter.get(of).cloned().unwrap_or_default();
+                format!("{name}={} counted={}", number("recorded"), number("counted"))
+            }
+            value => format!("{name}={value}"),
+        })
+        .collect();
+    format!("{}\n", shown.join(" "))
 }
 
 #[cfg(test)]

@@ -1,0 +1,34 @@
+//! Arguments of `keepsake blobs`.
+
+use std::num::NonZeroU16;
+
+use clap::{Args, Subcommand};
+use keepsake_blobs::BlobUrl;
+use keepsake_config::SourceArgs;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BlobCommand {
+    /// Moves all content between the index and an object store; run it again to continue
+    Move(MoveBlobsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MoveBlobsArgs {
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// Where the content is: index: or s3://bucket/prefix [default: blobs.url]
+    #[arg(long, value_name = "URL")]
+    pub(crate) from: Option<BlobUrl>,
+    /// Where it goes: index: or s3://bucket/prefix
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: BlobUrl,
+    /// Keeps the originals; only then may servers run meanwhile
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Number of contents copied at a time
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) concurrency: NonZeroU16,
+    /// Prints a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
