@@ -15,28 +15,14 @@ pub enum Actor {
     ServiceAccount(String),
 }
 
-/// The protocol's name for a kind of actor, as the index stores it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ActorKind {
-    /// `api_actor`
-    ApiKey,
-    /// `session_actor`
-    Session,
-    /// `user_actor`
-    User,
-    /// `service_account_actor`
-    ServiceAccount,
-}
-
-impl ActorKind {
-    /// The kind's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ApiKey => "api_actor",
-            Self::Session => "session_actor",
-            Self::User => "user_actor",
-            Self::ServiceAccount => "service_account_actor",
-        }
+crate::named_enum! {
+    /// The protocol's name for a kind of actor, as the index stores it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ActorKind {
+        ApiKey = "api_actor",
+        Session = "session_actor",
+        User = "user_actor",
+        ServiceAccount = "service_account_actor",
     }
 }
 
@@ -62,15 +48,7 @@ impl Actor {
 
     /// Reads an actor from the index; `None` if the stored values are invalid.
     pub fn from_stored(kind: &str, id: &str) -> Option<Self> {
-        [
-            ActorKind::ApiKey,
-            ActorKind::Session,
-            ActorKind::User,
-            ActorKind::ServiceAccount,
-        ]
-        .into_iter()
-        .find(|known| known.name() == kind)
-        .and_then(|kind| match kind {
+        ActorKind::parse(kind).and_then(|kind| match kind {
             ActorKind::ApiKey => id.parse().ok().map(Self::ApiKey),
             ActorKind::Session => id.parse().ok().map(Self::Session),
             ActorKind::User => Some(Self::User(id.to_owned())),

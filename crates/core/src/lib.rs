@@ -13,6 +13,7 @@ pub mod cursor;
 pub mod id;
 pub mod json_text;
 pub mod limits;
+mod named;
 pub mod path;
 pub mod policy;
 pub mod sensitive;

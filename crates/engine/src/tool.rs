@@ -149,7 +149,7 @@ impl Engine {
         name: &str,
         call: ToolCall,
     ) -> Result<ToolAnswer, EngineError> {
-        if let Some(tool) = AgentTool::of_name(name) {
+        if let Some(tool) = AgentTool::parse(name) {
             return self.call_agent_tool(principal, mounts, tool, call).await;
         }
         if name == MEMORY_TOOL {

@@ -99,32 +99,16 @@ pub enum ErasureCreation {
     NoTenant,
 }
 
-/// The state of an erasure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErasureState {
-    /// No worker has started it.
-    Pending,
-    /// A worker has started it.
-    Running,
-    /// Everything selected is deleted.
-    Done,
-}
-
-impl ErasureState {
-    /// The name the index stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Done => "done",
-        }
-    }
-
-    /// Parses a stored name.
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Pending, Self::Running, Self::Done]
-            .into_iter()
-            .find(|state| state.name() == name)
+keepsake_core::named_enum! {
+    /// The state of an erasure.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ErasureState {
+        /// No worker has started it.
+        Pending = "pending",
+        /// A worker has started it.
+        Running = "running",
+        /// Everything selected is deleted.
+        Done = "done",
     }
 }
 

@@ -389,7 +389,7 @@ async fn lock_store(
     Ok(row.map(|row| row.state()))
 }
 
-const INCOMPLETE: IndexError = IndexError::Corrupt {
+pub(crate) const INCOMPLETE: IndexError = IndexError::Corrupt {
     table: "memory",
     what: "a row without all columns of a memory",
 };

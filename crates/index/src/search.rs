@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::IndexError;
 use crate::database::{Database, Role, RowLock};
+use crate::memories::INCOMPLETE;
 use crate::numbers::hash_of;
 
 /// The position of a store and, unless `is_whole`, the memories that changed since
@@ -378,11 +379,6 @@ impl SinceRow {
         Some((place, self.is_whole?))
     }
 }
-
-const INCOMPLETE: IndexError = IndexError::Corrupt {
-    table: "memory",
-    what: "a row without all columns of a memory",
-};
 
 impl HeadRow {
     fn into_change(self, memory_id: Uuid) -> Result<SearchChange, IndexError> {

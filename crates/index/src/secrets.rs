@@ -5,7 +5,7 @@ use keepsake_core::Timestamp;
 use crate::IndexError;
 use crate::audit::record_of_operator;
 use crate::database::{Database, Query, Role, Tx};
-use crate::model::{AuditAction, Audited};
+use crate::model::Audited;
 
 const LIST: &str = "SELECT kid, wrapped_key, not_before, retired_at FROM server_secret \
     WHERE purpose = $1 ORDER BY not_before, kid";
@@ -162,10 +162,10 @@ impl ServerSecrets {
             retire.bind(until.as_micros()).execute().await?;
         }
         let action = match others_until {
-            None => AuditAction::TokenKeyRotated,
-            Some(_) => AuditAction::TokenKeysDistrusted,
+            None => "token_key.rotate",
+            Some(_) => "token_key.distrust",
         };
-        record_of_operator(&mut tx, audited, action.name(), None).await?;
+        record_of_operator(&mut tx, audited, action, None).await?;
         tx.commit().await?;
         Ok(true)
     }

@@ -17,30 +17,15 @@ pub use change::{
 };
 pub use queries::Sessions;
 
-/// The access of a session to a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Access {
-    /// Read and change the store's memories.
-    #[default]
-    ReadWrite,
-    /// Read the store's memories.
-    ReadOnly,
-}
-
-impl Access {
-    /// The protocol's name, as the index stores it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ReadWrite => "read_write",
-            Self::ReadOnly => "read_only",
-        }
-    }
-
-    /// Parses a stored name.
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::ReadWrite, Self::ReadOnly]
-            .into_iter()
-            .find(|access| access.name() == name)
+keepsake_core::named_enum! {
+    /// The access of a session to a store.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Access {
+        /// Read and change the store's memories.
+        #[default]
+        ReadWrite = "read_write",
+        /// Read the store's memories.
+        ReadOnly = "read_only",
     }
 }
 

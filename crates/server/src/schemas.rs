@@ -63,7 +63,7 @@ described! {
     ErasureId = id::<ErasureKind>("The id of an erasure.");
     AuditEntryId = id::<AuditEntryKind>("The id of an audit entry.");
     AuditAction = text("An audited action.")
-        .enum_values(Some(keepsake_index::AuditAction::OF_TENANTS.map(keepsake_index::AuditAction::name)));
+        .enum_values(Some(keepsake_index::AuditAction::ALL.map(keepsake_index::AuditAction::name)));
     AuditObjectId = text("The id of a memory store, memory version, session, API key, erasure or tenant.")
         .pattern(Some("^(memstore|memver|sesn|apikey|erasure|wrkspc)_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
         .examples(["memstore_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);

@@ -36,55 +36,28 @@ const MAX_HITS: u64 = 50;
 const PRECONDITION: &str = "an object with `type`";
 const EDITS: &str = "an array of 1 to 100 objects, each with `old_str` and `new_str`";
 
-/// The agent tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AgentTool {
-    /// Lists memories with their first lines.
-    List,
-    /// Searches the contents of memories.
-    Search,
-    /// Reads a memory verbatim.
-    Read,
-    /// Creates a memory or replaces its content.
-    Write,
-    /// Replaces texts in a memory, all or none.
-    Edit,
-    /// Appends lines to a memory.
-    Append,
-    /// Deletes a memory or a directory.
-    Delete,
+crate::named_enum! {
+    /// The agent tools.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum AgentTool {
+        /// Lists memories with their first lines.
+        List = "memory_list",
+        /// Searches the contents of memories.
+        Search = "memory_search",
+        /// Reads a memory verbatim.
+        Read = "memory_read",
+        /// Creates a memory or replaces its content.
+        Write = "memory_write",
+        /// Replaces texts in a memory, all or none.
+        Edit = "memory_edit",
+        /// Appends lines to a memory.
+        Append = "memory_append",
+        /// Deletes a memory or a directory.
+        Delete = "memory_delete",
+    }
 }
 
 impl AgentTool {
-    /// Every tool, in display order.
-    pub const ALL: [Self; 7] = [
-        Self::List,
-        Self::Search,
-        Self::Read,
-        Self::Write,
-        Self::Edit,
-        Self::Append,
-        Self::Delete,
-    ];
-
-    /// The tool's name in the protocol.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::List => "memory_list",
-            Self::Search => "memory_search",
-            Self::Read => "memory_read",
-            Self::Write => "memory_write",
-            Self::Edit => "memory_edit",
-            Self::Append => "memory_append",
-            Self::Delete => "memory_delete",
-        }
-    }
-
-    /// The tool of this name.
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|tool| tool.name() == name)
-    }
-
     /// Whether a successful call changes the store.
     pub const fn is_change(self) -> bool {
         !matches!(self, Self::List | Self::Search | Self::Read)

@@ -175,32 +175,18 @@ impl Range {
     }
 }
 
-/// How a run treats unnamed blobs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Phase {
-    /// Condemns them while most blobs so far are named.
-    #[default]
-    Condemning,
-    /// Only counts them: too many of the blobs so far are unnamed.
-    Counting,
-    /// Condemns them: most of all blobs are named, or an operator requested the
-    /// run.
-    Confirmed,
-}
-
-impl Phase {
-    const ALL: [Self; 3] = [Self::Condemning, Self::Counting, Self::Confirmed];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Condemning => "condemning",
-            Self::Counting => "counting",
-            Self::Confirmed => "confirmed",
-        }
-    }
-
-    fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|phase| phase.name() == name)
+keepsake_core::named_enum! {
+    /// How a run treats unnamed blobs.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    enum Phase {
+        /// Condemns them while most blobs so far are named.
+        #[default]
+        Condemning = "condemning",
+        /// Only counts them: too many of the blobs so far are unnamed.
+        Counting = "counting",
+        /// Condemns them: most of all blobs are named, or an operator requested the
+        /// run.
+        Confirmed = "confirmed",
     }
 }
 

@@ -149,124 +149,36 @@ pub enum OverQuota {
     },
 }
 
-/// An audited action; its name never changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuditAction {
-    /// `tenant.create`
-    TenantCreated,
-    /// `tenant.update`
-    TenantUpdated,
-    /// `tenant.suspend`
-    TenantSuspended,
-    /// `tenant.resume`
-    TenantResumed,
-    /// `tenant.delete`
-    TenantDeleted,
-    /// `api_key.create`
-    KeyCreated,
-    /// `api_key.revoke`
-    KeyRevoked,
-    /// `memory_store.create`
-    StoreCreated,
-    /// `memory_store.update` (name, description or metadata)
-    StoreUpdated,
-    /// `memory_store.update_policy` (sensitive data or expiry, possibly with other
-    /// changes)
-    StorePolicyUpdated,
-    /// `memory_store.archive`
-    StoreArchived,
-    /// `memory_store.delete`
-    StoreDeleted,
-    /// `memory_version.redact`
-    VersionRedacted,
-    /// `session.create`
-    SessionCreated,
-    /// `session.update`
-    SessionUpdated,
-    /// `session.archive`
-    SessionArchived,
-    /// `session.delete`
-    SessionDeleted,
-    /// `session.add_resource`
-    ResourceAdded,
-    /// `session.update_resource`
-    ResourceUpdated,
-    /// `session.delete_resource`
-    ResourceDeleted,
-    /// `session.issue_token`
-    SessionTokenIssued,
-    /// `erasure.create`
-    ErasureCreated,
-    /// `erasure.finish`
-    ErasureFinished,
-    /// `token_key.rotate`
-    TokenKeyRotated,
-    /// `token_key.distrust`
-    TokenKeysDistrusted,
-}
-
-impl AuditAction {
-    /// Every action in the audit log of tenants.
-    pub const OF_TENANTS: [Self; 23] = [
-        Self::TenantCreated,
-        Self::TenantUpdated,
-        Self::TenantSuspended,
-        Self::TenantResumed,
-        Self::TenantDeleted,
-        Self::KeyCreated,
-        Self::KeyRevoked,
-        Self::StoreCreated,
-        Self::StoreUpdated,
-        Self::StorePolicyUpdated,
-        Self::StoreArchived,
-        Self::StoreDeleted,
-        Self::VersionRedacted,
-        Self::SessionCreated,
-        Self::SessionUpdated,
-        Self::SessionArchived,
-        Self::SessionDeleted,
-        Self::ResourceAdded,
-        Self::ResourceUpdated,
-        Self::ResourceDeleted,
-        Self::SessionTokenIssued,
-        Self::ErasureCreated,
-        Self::ErasureFinished,
-    ];
-
-    /// The name in the audit log: the kind of object, a dot, the action.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TenantCreated => "tenant.create",
-            Self::TenantUpdated => "tenant.update",
-            Self::TenantSuspended => "tenant.suspend",
-            Self::TenantResumed => "tenant.resume",
-            Self::TenantDeleted => "tenant.delete",
-            Self::KeyCreated => "api_key.create",
-            Self::KeyRevoked => "api_key.revoke",
-            Self::StoreCreated => "memory_store.create",
-            Self::StoreUpdated => "memory_store.update",
-            Self::StorePolicyUpdated => "memory_store.update_policy",
-            Self::StoreArchived => "memory_store.archive",
-            Self::StoreDeleted => "memory_store.delete",
-            Self::VersionRedacted => "memory_version.redact",
-            Self::SessionCreated => "session.create",
-            Self::SessionUpdated => "session.update",
-            Self::SessionArchived => "session.archive",
-            Self::SessionDeleted => "session.delete",
-            Self::ResourceAdded => "session.add_resource",
-            Self::ResourceUpdated => "session.update_resource",
-            Self::ResourceDeleted => "session.delete_resource",
-            Self::SessionTokenIssued => "session.issue_token",
-            Self::ErasureCreated => "erasure.create",
-            Self::ErasureFinished => "erasure.finish",
-            Self::TokenKeyRotated => "token_key.rotate",
-            Self::TokenKeysDistrusted => "token_key.distrust",
-        }
-    }
-
-    /// Parses the name of an action in the audit log of tenants.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::OF_TENANTS.into_iter().find(|action| action.name() == name)
+keepsake_core::named_enum! {
+    /// An action in the audit of tenants. Its name never changes: the kind of object, a
+    /// dot, the action.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AuditAction {
+        TenantCreated = "tenant.create",
+        TenantUpdated = "tenant.update",
+        TenantSuspended = "tenant.suspend",
+        TenantResumed = "tenant.resume",
+        TenantDeleted = "tenant.delete",
+        KeyCreated = "api_key.create",
+        KeyRevoked = "api_key.revoke",
+        StoreCreated = "memory_store.create",
+        /// Name, description or metadata.
+        StoreUpdated = "memory_store.update",
+        /// Sensitive data or expiry, possibly with other changes.
+        StorePolicyUpdated = "memory_store.update_policy",
+        StoreArchived = "memory_store.archive",
+        StoreDeleted = "memory_store.delete",
+        VersionRedacted = "memory_version.redact",
+        SessionCreated = "session.create",
+        SessionUpdated = "session.update",
+        SessionArchived = "session.archive",
+        SessionDeleted = "session.delete",
+        ResourceAdded = "session.add_resource",
+        ResourceUpdated = "session.update_resource",
+        ResourceDeleted = "session.delete_resource",
+        SessionTokenIssued = "session.issue_token",
+        ErasureCreated = "erasure.create",
+        ErasureFinished = "erasure.finish",
     }
 }
 

@@ -4,32 +4,16 @@ use std::collections::BTreeMap;
 
 use keepsake_core::{BlobKey, TenantId, Timestamp};
 
-/// The state of a tenant's deletion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeletionState {
-    /// Rows and blobs are being removed.
-    Removing,
-    /// Rows and blobs are removed; requests that started earlier may still write some.
-    Settling,
-    /// Everything is removed, and no earlier request can still be running.
-    Done,
-}
-
-impl DeletionState {
-    /// The name the index stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Removing => "removing",
-            Self::Settling => "settling",
-            Self::Done => "done",
-        }
-    }
-
-    /// Parses a stored name.
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Removing, Self::Settling, Self::Done]
-            .into_iter()
-            .find(|state| state.name() == name)
+keepsake_core::named_enum! {
+    /// The state of a tenant's deletion.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum DeletionState {
+        /// Rows and blobs are being removed.
+        Removing = "removing",
+        /// Rows and blobs are removed; requests that started earlier may still write some.
+        Settling = "settling",
+        /// Everything is removed, and no earlier request can still be running.
+        Done = "done",
     }
 }
 

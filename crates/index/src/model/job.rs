@@ -32,51 +32,27 @@ pub struct DueDeletion {
     pub reason: DeletionReason,
 }
 
-/// The reason why a blob is queued for deletion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeletionReason {
-    /// Its version was redacted.
-    Redacted,
-    /// The retention of the last version that referenced it has ended.
-    Expired,
-    /// Its store was deleted.
-    StoreDeleted,
-    /// An erasure deletes it.
-    Erased,
-    /// An orphan: no row references it, and the sweep condemned it.
-    Orphan,
-    /// A tombstone: the orphan was deleted but stays condemned for a while, so that a
-    /// slow commit that still references it is refused.
-    Gone,
+keepsake_core::named_enum! {
+    /// The reason why a blob is queued for deletion.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum DeletionReason {
+        /// Its version was redacted.
+        Redacted = "redacted",
+        /// The retention of the last version that referenced it has ended.
+        Expired = "expired",
+        /// Its store was deleted.
+        StoreDeleted = "store deleted",
+        /// An erasure deletes it.
+        Erased = "erased",
+        /// An orphan: no row references it, and the sweep condemned it.
+        Orphan = "orphan",
+        /// A tombstone: the orphan was deleted but stays condemned for a while, so that a
+        /// slow commit that still references it is refused.
+        Gone = "gone",
+    }
 }
 
 impl DeletionReason {
-    const ALL: [Self; 6] = [
-        Self::Redacted,
-        Self::Expired,
-        Self::StoreDeleted,
-        Self::Erased,
-        Self::Orphan,
-        Self::Gone,
-    ];
-
-    /// The name the index stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Redacted => "redacted",
-            Self::Expired => "expired",
-            Self::StoreDeleted => "store deleted",
-            Self::Erased => "erased",
-            Self::Orphan => "orphan",
-            Self::Gone => "gone",
-        }
-    }
-
-    /// Parses a stored name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.name() == name)
-    }
-
     pub(crate) fn of_row(name: &str) -> Result<Self, IndexError> {
         Self::parse(name).ok_or(IndexError::Corrupt {
             table: "blob_deletion",

@@ -10,50 +10,28 @@ use serde_json::{Map, Value};
 
 use super::audit::{AuditAction, OverQuota};
 
-/// A permission of a credential.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Scope {
-    /// Read memories.
-    #[serde(rename = "memory:read")]
-    MemoryRead,
-    /// Change memories.
-    #[serde(rename = "memory:write")]
-    MemoryWrite,
-    /// Create, archive and delete stores, redact versions.
-    #[serde(rename = "stores:admin")]
-    StoresAdmin,
-    /// Create and end sessions.
-    #[serde(rename = "sessions:write")]
-    SessionsWrite,
-    /// Create and revoke keys.
-    #[serde(rename = "keys:admin")]
-    KeysAdmin,
-    /// Change the tenant's settings, erase data.
-    #[serde(rename = "tenant:admin")]
-    TenantAdmin,
-}
-
-impl Scope {
-    /// Every scope.
-    pub const ALL: [Self; 6] = [
-        Self::MemoryRead,
-        Self::MemoryWrite,
-        Self::StoresAdmin,
-        Self::SessionsWrite,
-        Self::KeysAdmin,
-        Self::TenantAdmin,
-    ];
-
-    /// The scope's name in the API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MemoryRead => "memory:read",
-            Self::MemoryWrite => "memory:write",
-            Self::StoresAdmin => "stores:admin",
-            Self::SessionsWrite => "sessions:write",
-            Self::KeysAdmin => "keys:admin",
-            Self::TenantAdmin => "tenant:admin",
-        }
+keepsake_core::named_enum! {
+    /// A permission of a credential.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum Scope {
+        /// Read memories.
+        #[serde(rename = "memory:read")]
+        MemoryRead = "memory:read",
+        /// Change memories.
+        #[serde(rename = "memory:write")]
+        MemoryWrite = "memory:write",
+        /// Create, archive and delete stores, redact versions.
+        #[serde(rename = "stores:admin")]
+        StoresAdmin = "stores:admin",
+        /// Create and end sessions.
+        #[serde(rename = "sessions:write")]
+        SessionsWrite = "sessions:write",
+        /// Create and revoke keys.
+        #[serde(rename = "keys:admin")]
+        KeysAdmin = "keys:admin",
+        /// Change the tenant's settings, erase data.
+        #[serde(rename = "tenant:admin")]
+        TenantAdmin = "tenant:admin",
     }
 }
 
@@ -67,42 +45,25 @@ impl FromStr for Scope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|scope| scope.name() == text)
-            .ok_or_else(|| {
-                let known: Vec<_> = Self::ALL.iter().map(|scope| scope.name()).collect();
-                format!("`{text}` is not a scope; there are {}", known.join(", "))
-            })
+        Self::parse(text).ok_or_else(|| {
+            format!(
+                "`{text}` is not a scope; there are {}",
+                Self::ALL.map(Self::name).join(", ")
+            )
+        })
     }
 }
 
-/// The status of a tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TenantStatus {
-    /// The tenant's requests are served.
-    Active,
-    /// Requests are refused; the data is kept.
-    Suspended,
-    /// Requests are refused, and the data is being deleted.
-    Deleting,
-}
-
-impl TenantStatus {
-    /// The name the index stores.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Suspended => "suspended",
-            Self::Deleting => "deleting",
-        }
-    }
-
-    /// Parses a stored name.
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Active, Self::Suspended, Self::Deleting]
-            .into_iter()
-            .find(|status| status.name() == name)
+keepsake_core::named_enum! {
+    /// The status of a tenant.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TenantStatus {
+        /// The tenant's requests are served.
+        Active = "active",
+        /// Requests are refused; the data is kept.
+        Suspended = "suspended",
+        /// Requests are refused, and the data is being deleted.
+        Deleting = "deleting",
     }
 }
 

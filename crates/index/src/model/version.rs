@@ -7,33 +7,17 @@ use serde::{Deserialize, Serialize};
 use super::audit::Audited;
 use super::store::StoreState;
 
-/// The operation that created a version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Operation {
-    /// The memory was created, or restored after its deletion.
-    Created,
-    /// Its content or path changed.
-    Modified,
-    /// It was deleted.
-    Deleted,
-}
-
-impl Operation {
-    /// The protocol's name, as the index stores it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Modified => "modified",
-            Self::Deleted => "deleted",
-        }
-    }
-
-    /// Parses a stored name.
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Created, Self::Modified, Self::Deleted]
-            .into_iter()
-            .find(|operation| operation.name() == name)
+keepsake_core::named_enum! {
+    /// The operation that created a version.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Operation {
+        /// The memory was created, or restored after its deletion.
+        Created = "created",
+        /// Its content or path changed.
+        Modified = "modified",
+        /// It was deleted.
+        Deleted = "deleted",
     }
 }
 

@@ -1,22 +1,25 @@
 //! Sessions of a tenant in the database, with their attachments and events.
 
+mod rows;
 mod texts;
 
-use keepsake_core::{EventId, JsonText, ResourceId, SessionId, StoreId, TenantId, Timestamp};
-use serde_json::{Map, Value, json};
+use keepsake_core::{SessionId, StoreId, TenantId, Timestamp};
+use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use rows::{AttachmentRow, EventRow, FoundRow, SessionRow, row_of_event};
+
 use super::change::StoreToAttach;
 use super::{
-    Access, Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCounters,
+    Attachment, EventListing, FoundSession, NewSession, Session, SessionChange, SessionCounters,
     SessionCreation, SessionEvent, SessionLimits, SessionListing, SessionPage, SessionUpdate, SessionUse,
 };
 use crate::calls::{earlier_call, record_call};
 use crate::commit::{CallMade, Idempotency};
-use crate::database::{Database, Query, Role, RowLock, Tx};
+use crate::database::{Database, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, Audited, OverQuota};
-use crate::numbers::{hex, signed, unsigned};
+use crate::numbers::{signed, unsigned};
 use crate::tenants::lock_live_tenant;
 use crate::{IndexError, audit, last_used};
 
@@ -24,50 +27,6 @@ use crate::{IndexError, audit, last_used};
 #[derive(Debug, Clone)]
 pub struct Sessions {
     database: Database,
-}
-
-#[derive(sqlx::FromRow)]
-struct SessionRow {
-    session_id: Uuid,
-    agent: String,
-    environment_id: String,
-    title: Option<String>,
-    metadata: Json<Map<String, Value>>,
-    vault_ids: Json<Vec<String>>,
-    created_at: i64,
-    updated_at: i64,
-    archived_at: Option<i64>,
-    last_used_at: Option<i64>,
-}
-
-#[derive(sqlx::FromRow)]
-struct FoundRow {
-    session_id: Uuid,
-    created_at: i64,
-    agent_bytes: i64,
-}
-
-#[derive(sqlx::FromRow)]
-struct AttachmentRow {
-    session_id: Uuid,
-    resource_id: Uuid,
-    store_id: Uuid,
-    position: i64,
-    slug: String,
-    access: String,
-    instructions: Option<String>,
-    name: String,
-    description: String,
-    created_at: i64,
-    updated_at: i64,
-}
-
-#[derive(sqlx::FromRow)]
-struct EventRow {
-    event_id: Uuid,
-    at: i64,
-    name: String,
-    input: String,
 }
 
 impl Sessions {
@@ -349,12 +308,7 @@ async fn find_page(
         query = query.bind(store_id.uuid());
     }
     let rows: Vec<FoundRow> = query.all().await?;
-    let found = rows.into_iter().map(|row| FoundSession {
-        session_id: SessionId::from_uuid(row.session_id),
-        created_at: Timestamp::from_micros(row.created_at),
-        agent_bytes: unsigned(row.agent_bytes),
-    });
-    Ok(found.collect())
+    Ok(rows.into_iter().map(FoundSession::from).collect())
 }
 
 async fn with_attachments(
@@ -481,7 +435,16 @@ async fn replace(
     if before == after {
         return Ok(Ok(()));
     }
-    update(tx, tenant_id, after).execute().await?;
+    tx.query(texts::UPDATE)
+        .bind(tenant_id.uuid())
+        .bind(after.session_id.uuid())
+        .bind(after.title.as_deref())
+        .bind(Json(&after.metadata))
+        .bind(after.updated_at.as_micros())
+        .bind(after.archived_at.map(Timestamp::as_micros))
+        .bind(signed(after.description_bytes()))
+        .execute()
+        .await?;
     for attachment in after.attached_since(before) {
         put_attachment(tx, tenant_id, after, attachment).await?;
     }
@@ -505,87 +468,6 @@ async fn replace(
         }
     }
     audit::record_within_quota(tx, tenant_id, &change.audited, action, object).await
-}
-
-fn update<'t>(tx: &'t mut Tx, tenant_id: TenantId, session: &Session) -> Query<'t> {
-    tx.query(texts::UPDATE)
-        .bind(tenant_id.uuid())
-        .bind(session.session_id.uuid())
-        .bind(session.title.as_deref())
-        .bind(Json(&session.metadata))
-        .bind(session.updated_at.as_micros())
-        .bind(session.archived_at.map(Timestamp::as_micros))
-        .bind(signed(session.description_bytes()))
-}
-
-impl From<SessionRow> for Session {
-    fn from(row: SessionRow) -> Self {
-        Self {
-            session_id: SessionId::from_uuid(row.session_id),
-            agent: JsonText::from_trusted(&row.agent),
-            environment_id: row.environment_id,
-            title: row.title,
-            metadata: row.metadata.0,
-            vault_ids: row.vault_ids.0,
-            attachments: Vec::new(),
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
-            archived_at: row.archived_at.map(Timestamp::from_micros),
-            last_used_at: row.last_used_at.map(Timestamp::from_micros),
-        }
-    }
-}
-
-impl AttachmentRow {
-    fn into_attachment(self) -> Result<Attachment, IndexError> {
-        Ok(Attachment {
-            resource_id: ResourceId::from_uuid(self.resource_id),
-            store_id: StoreId::from_uuid(self.store_id),
-            position: self.position,
-            slug: self.slug,
-            access: Access::parse(&self.access).ok_or(IndexError::Corrupt {
-                table: "session_resource",
-                what: "unknown access",
-            })?,
-            instructions: self.instructions,
-            name: self.name,
-            description: self.description,
-            created_at: Timestamp::from_micros(self.created_at),
-            updated_at: Timestamp::from_micros(self.updated_at),
-        })
-    }
-}
-
-impl EventRow {
-    fn into_event(self, tenant_id: TenantId, session_id: SessionId) -> Result<SessionEvent, IndexError> {
-        Ok(SessionEvent {
-            tenant_id,
-            session_id,
-            event_id: EventId::from_uuid(self.event_id),
-            at: Timestamp::from_micros(self.at),
-            name: self.name,
-            input: serde_json::from_str(&self.input).map_err(|_| IndexError::Corrupt {
-                table: "session_event",
-                what: "text that is not a JSON object",
-            })?,
-            place: None,
-        })
-    }
-}
-
-fn row_of_event(event: &SessionEvent) -> Value {
-    let place = event.place.as_ref();
-    json!({
-        "tenant_id": hex(event.tenant_id.uuid()),
-        "session_id": hex(event.session_id.uuid()),
-        "at": event.at.as_micros(),
-        "event_id": hex(event.event_id.uuid()),
-        "store_id": place.map(|place| hex(place.store_id.uuid())),
-        "path": place.map(|place| &place.path),
-        "new_path": place.and_then(|place| place.new_path.as_deref()),
-        "name": event.name,
-        "input": Value::Object(event.input.clone()).to_string(),
-    })
 }
 
 fn uuids(ids: &[StoreId]) -> Vec<Uuid> {

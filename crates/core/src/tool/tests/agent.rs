@@ -35,9 +35,9 @@ fn snippets(edit: &AgentEdit, max_chars: u64) -> Vec<(usize, String, bool)> {
 #[test]
 fn every_tool_is_found_by_its_name() {
     for tool in AgentTool::ALL {
-        assert_eq!(AgentTool::of_name(tool.name()), Some(tool));
+        assert_eq!(AgentTool::parse(tool.name()), Some(tool));
     }
-    assert_eq!(AgentTool::of_name("memory"), None);
+    assert_eq!(AgentTool::parse("memory"), None);
 }
 
 #[test]
