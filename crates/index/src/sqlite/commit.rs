@@ -135,6 +135,7 @@ const WRITE: &str = "SAVEPOINT one_commit; \
 const MEMORY_AT: &str = "SELECT memory_id FROM memory WHERE tenant_id = $1 AND store_id = $2 AND path = $3 AND deleted_at IS NULL";
 
 #[derive(sqlx::FromRow)]
+#[expect(clippy::struct_excessive_bools, reason = "the columns of a row")]
 struct GateRow {
     seq: i64,
     last_version_at: i64,
