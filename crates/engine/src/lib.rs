@@ -2,11 +2,8 @@
 //!
 //! [`Engine`] connects the API surfaces (now HTTP) with the two stores: the
 //! index, which records what exists, and the blob store, which holds the
-//! content. It does not depend on HTTP. The steps of a change:
-//!
-//! 1. `tool` reads the head and its content, and applies a pure edit.
-//! 2. `protocol` puts the new content under a new key, then commits.
-//! 3. A commit that lost a race is retried from a fresh read.
+//! content. It does not depend on HTTP. `write` is the one way to change
+//! memories; the tools, the API and restorations supply only the decision.
 //!
 //! Content is written to the blob store first and to the index second. A write
 //! is acknowledged only after the index has it. Every change runs to its end in
@@ -15,11 +12,10 @@
 mod access;
 mod audit;
 mod auth;
-mod claims;
 pub mod clock;
 mod content;
+mod context;
 mod cursor;
-mod edits;
 mod erasures;
 mod error;
 mod fair;
@@ -29,13 +25,11 @@ mod key_use;
 mod memories;
 mod mounts;
 mod operator;
-mod protocol;
 mod purge;
 mod readiness;
 mod replicas;
 mod search;
 mod secrets;
-mod sensitive;
 mod sessions;
 mod shares;
 mod signing;
@@ -45,7 +39,9 @@ mod usage;
 mod verify;
 mod versions;
 mod work;
+mod write;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +55,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use content::Contents;
+use context::Context;
+use write::Writer;
+
 pub use audit::AuditQuery;
 pub use auth::Principal;
 pub use clock::{Clock, IdSource, ManualClock, RandomIds, SystemClock};
@@ -66,7 +66,8 @@ pub use cursor::{Page, PageRequest};
 pub use erasures::ErasureRequest;
 pub use error::EngineError;
 pub use memories::{
-    MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Receipt, ShownItem, ShownMemory, View,
+    MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Receipt, Restoration, ShownItem, ShownMemory,
+    View,
 };
 pub use mounts::{Mounted, Mounts};
 pub use operator::{
@@ -85,7 +86,7 @@ pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall};
 pub use usage::{MemoryUse, StoreUsageReport};
 pub use verify::{Problem, Progress, Verification};
-pub use versions::{Restoration, ShownVersion, VersionQuery};
+pub use versions::{ShownVersion, VersionQuery};
 pub use work::{Held, holding};
 
 /// The configuration of an engine.
@@ -152,16 +153,9 @@ pub struct Engine(Arc<Parts>);
 
 #[derive(Debug)]
 struct Parts {
-    index: Index,
-    blobs: Arc<dyn BlobStore>,
+    context: Arc<Context>,
     limits: Limits,
-    scanner: Scanner,
     role: &'static str,
-    metrics: Metrics,
-    clock: Arc<dyn Clock>,
-    ids: Arc<dyn IdSource>,
-    /// The id of this process in leases and claims.
-    replica: Uuid,
     keys: auth::keys::Keys,
     tokens: auth::tokens::Tokens,
     signing: signing::Keys,
@@ -171,9 +165,9 @@ struct Parts {
     blob_deletion_delay: Duration,
     audit_retention: Duration,
     cursors: cursor::Key,
-    contents: content::Cache,
+    contents: Arc<Contents>,
+    writer: Writer,
     searched: search::Cache,
-    edits: edits::Queue,
     access: Arc<access::Log>,
     gateways: replicas::Gateways,
     readiness: readiness::Last,
@@ -185,10 +179,16 @@ struct Parts {
     /// Slots for building pages with content or sessions, which may be large.
     large_pages: fair::FairSlots,
     erasures: jobs::ErasureQueue,
-    /// Running writes; a shutdown waits for them.
-    writes: TaskTracker,
     /// Cancelled at shutdown, which stops manual runs of jobs.
     stopping: CancellationToken,
+}
+
+impl Deref for Parts {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.context
+    }
 }
 
 impl Engine {
@@ -199,12 +199,23 @@ impl Engine {
         let index = index.measured(metrics.clone());
         let access = Arc::new(access::Log::new(now));
         access.tell_lag(&metrics, Arc::clone(&options.clock));
-        let engine = Self(Arc::new(Parts {
-            disk: Arc::clone(index.disk()),
+        let disk = Arc::clone(index.disk());
+        let context = Arc::new(Context {
             index,
             blobs: Arc::new(MeasuredBlobs::new(blobs, metrics.clone())),
+            scanner: options.scanner,
             metrics,
             replica: options.ids.uuid(now),
+            clock: options.clock,
+            ids: options.ids,
+            writes: TaskTracker::new(),
+        });
+        let contents = Arc::new(Contents::new(Arc::clone(&context), options.cache_bytes));
+        let engine = Self(Arc::new(Parts {
+            disk,
+            writer: Writer::new(Arc::clone(&context), Arc::clone(&contents)),
+            contents,
+            context,
             keys: auth::keys::Keys::new(),
             tokens: auth::tokens::Tokens::new(options.issuers),
             signing: signing::Keys::default(),
@@ -214,9 +225,7 @@ impl Engine {
             blob_deletion_delay: options.blob_deletion_delay,
             audit_retention: options.audit_retention,
             cursors: cursor::Key::default(),
-            contents: content::Cache::new(options.cache_bytes),
             searched: search::Cache::new(options.search_cache_bytes),
-            edits: edits::Queue::default(),
             access,
             gateways: replicas::Gateways::default(),
             readiness: readiness::Last::default(),
@@ -225,13 +234,9 @@ impl Engine {
             sessions: sessions::Activity::default(),
             large_pages: fair::FairSlots::new(sessions::PAGES_AT_ONCE, sessions::PAGES_PER_TENANT),
             erasures: jobs::ErasureQueue::default(),
-            writes: TaskTracker::new(),
             stopping: CancellationToken::new(),
             limits: options.limits,
-            scanner: options.scanner,
             role: options.role,
-            clock: options.clock,
-            ids: options.ids,
         }));
         engine.tell_cache_sizes();
         engine
@@ -267,7 +272,7 @@ impl Engine {
 
     /// Makes an id for an object of an API surface, such as a request.
     pub fn new_uuid(&self) -> Uuid {
-        self.0.ids.uuid(self.now())
+        self.0.new_uuid()
     }
 
     /// Waits for running writes, at most `deadline`, then writes the access
