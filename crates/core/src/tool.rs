@@ -7,8 +7,8 @@
 //! has no text (a limit, a malformed call), Keepsake defines one: it starts with
 //! `Error: `, states the problem and says how to resolve it.
 //!
-//! This module parses a call ([`Command::parse`]), applies edits to a content
-//! ([`str_replace`], [`insert`]) and renders results ([`view_file`],
+//! This module parses a call ([`Command::parse`]), applies it to a content
+//! ([`Command::edit`]) and renders results ([`Command::message`], [`view_file`],
 //! [`view_directory`]). It does not access stores: the engine reads the content,
 //! stores the result, and reports a failure as a [`ToolError`].
 //!
@@ -25,31 +25,11 @@ mod view;
 
 pub use crate::path::{ToolPath, ToolPathError, ToolRoot, tool_display};
 pub use command::Command;
-pub use edit::{Edit, insert, str_replace};
+pub use edit::{Edit, append, insert, str_replace};
 pub use error::ToolError;
 pub use protocol_text::{ProtocolOptions, protocol_text};
 pub use quote::Quoted;
 pub use view::{DirectoryEntry, format_size, max_entries_shown, view_directory, view_file};
-
-/// The result of a `create` that created the file.
-pub fn created_message(path: &ToolPath) -> String {
-    format!("File created successfully at: {path}")
-}
-
-/// The result of an `insert`, which does not show the file's content.
-pub fn inserted_message(path: &ToolPath) -> String {
-    format!("The file {path} has been edited.")
-}
-
-/// The result of a `delete` that removed the file or directory.
-pub fn deleted_message(path: &ToolPath) -> String {
-    format!("Successfully deleted {path}")
-}
-
-/// The result of a `rename` that moved the file or directory.
-pub fn renamed_message(old_path: &ToolPath, new_path: &ToolPath) -> String {
-    format!("Successfully renamed {old_path} to {new_path}")
-}
 
 #[cfg(test)]
 mod tests;

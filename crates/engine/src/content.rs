@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use keepsake_blobs::BlobError;
-use keepsake_core::{BlobKey, Content, ContentHash, MemoryId, StoreId, TenantId};
-use keepsake_index::{Head, MemoryTarget, StoredContent};
+use keepsake_core::{BlobKey, Content, ContentHash, MemoryId, MemoryPath, StoreId, TenantId};
+use keepsake_index::{Directory, Head, Lookup, MemoryTarget, StoreState, StoredContent, Target, Version};
 use keepsake_telemetry::{Cache as Looked, Retried};
 
+use crate::EngineError;
+use crate::context::Context;
 use crate::work::charge;
-use crate::{Engine, EngineError};
+
+/// Maximum reads of a memory while its blob is missing each time. A race with two
+/// edits and two removals explains two misses; more are a fault.
+pub(crate) const MAX_READS: u32 = 3;
 
 /// Bytes of memory charged per byte of content that a request reads: the
 /// content and its copies in the answer.
@@ -45,12 +50,18 @@ impl From<StoredContent> for Recorded {
     }
 }
 
-/// Contents of all tenants, with one limit on their total bytes.
+/// Reads the contents of all tenants, with a cache of limited bytes.
 #[derive(Debug)]
-pub(crate) struct Cache(moka::future::Cache<Key, Arc<str>>);
+pub(crate) struct Contents {
+    context: Arc<Context>,
+    cache: Cache,
+}
+
+#[derive(Debug)]
+struct Cache(moka::future::Cache<Key, Arc<str>>);
 
 impl Cache {
-    pub(crate) fn new(max_bytes: u64) -> Self {
+    fn new(max_bytes: u64) -> Self {
         let weigh =
             |_: &Key, text: &Arc<str>| u32::try_from(text.len() + ENTRY_OVERHEAD_BYTES).unwrap_or(u32::MAX);
         Self(
@@ -60,19 +71,94 @@ impl Cache {
                 .build(),
         )
     }
+}
+
+/// The object at a path, including its content.
+pub(crate) enum Found {
+    Missing,
+    Memory(Head, Arc<str>),
+    Directory(Directory),
+}
+
+impl Contents {
+    pub(crate) fn new(context: Arc<Context>, max_bytes: u64) -> Self {
+        let cache = Cache::new(max_bytes);
+        Self { context, cache }
+    }
 
     /// Total bytes of the cache entries.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.0.weighted_size()
+        self.cache.0.weighted_size()
     }
-}
 
-impl Engine {
+    /// Reads the object at a path with one index query. Cached content needs no
+    /// call to the object store.
+    pub(crate) async fn at_path(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        path: Option<&MemoryPath>,
+        max_entries: u64,
+    ) -> Result<(StoreState, Found), EngineError> {
+        let mut gone: Option<Head> = None;
+        for _ in 0..MAX_READS {
+            let index = &self.context.index;
+            let lookup = index
+                .memories
+                .head(tenant_id, store_id, path, max_entries)
+                .await?;
+            let Lookup { store, target } = lookup.ok_or(EngineError::StoreNotFound)?;
+            let head = match target {
+                Target::Missing => return Ok((store, Found::Missing)),
+                Target::Directory(directory) => return Ok((store, Found::Directory(directory))),
+                Target::Memory(head) => head,
+            };
+            // The row still names this blob, and it was read after the blob was
+            // missing: the blob is lost, and this is not a race with a purge.
+            if gone.is_some_and(|gone| gone.blob_id == head.blob_id) {
+                return Err(blob_missing(tenant_id, store_id, head.memory_id));
+            }
+            let text = self.of_head(tenant_id, store_id, store.purge_epoch, &head);
+            match text.await? {
+                Some(text) => return Ok((store, Found::Memory(head, text))),
+                None => gone = Some(head),
+            }
+        }
+        Err(EngineError::Damaged("its blob went missing again and again"))
+    }
+
+    /// The content of a version; `None`: it has none, or it was removed.
+    pub(crate) async fn of_version(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        purge_epoch: i64,
+        version: &Version,
+    ) -> Result<Option<Arc<str>>, EngineError> {
+        let Some(content) = version.content else {
+            return Ok(None);
+        };
+        let key = BlobKey {
+            tenant_id,
+            store_id,
+            blob_id: content.blob_id,
+        };
+        let text = self.at(key, purge_epoch, content.into()).await?;
+        if text.is_some() {
+            return Ok(text);
+        }
+        let again = self.context.find_version(tenant_id, store_id, version.version_id);
+        match again.await?.1.content {
+            None => Ok(None),
+            Some(_) => Err(blob_missing(tenant_id, store_id, version.memory_id)),
+        }
+    }
+
     /// The content of a head; `None` when its blob does not exist.
     ///
     /// Cached content needs no call to the object store. Fetched content is
     /// checked against the hash in the index before it is returned.
-    pub(crate) async fn content_of(
+    pub(crate) async fn of_head(
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
@@ -84,11 +170,11 @@ impl Engine {
             store_id,
             blob_id: head.blob_id,
         };
-        self.content_at(key, purge_epoch, head.into()).await
+        self.at(key, purge_epoch, head.into()).await
     }
 
     /// The content of a blob whose size and hash are known.
-    pub(crate) async fn content_at(
+    pub(crate) async fn at(
         &self,
         key: BlobKey,
         purge_epoch: i64,
@@ -101,7 +187,7 @@ impl Engine {
     }
 
     /// The content of a memory of which only the hash is known, as in search.
-    pub(crate) async fn searched_content(
+    pub(crate) async fn searched(
         &self,
         key: BlobKey,
         purge_epoch: i64,
@@ -119,8 +205,10 @@ impl Engine {
     }
 
     async fn cached(&self, key: BlobKey, purge_epoch: i64) -> Result<Option<Arc<str>>, EngineError> {
-        let cached = self.0.contents.0.get(&(key, purge_epoch)).await;
-        self.0.metrics.cache_looked_up(Looked::Content, cached.is_some());
+        let cached = self.cache.0.get(&(key, purge_epoch)).await;
+        self.context
+            .metrics
+            .cache_looked_up(Looked::Content, cached.is_some());
         if let Some(text) = &cached {
             charge(BYTES_PER_CONTENT_BYTE * text.len())?;
         }
@@ -137,8 +225,7 @@ impl Engine {
         charge(BYTES_PER_CONTENT_BYTE.saturating_mul(size_bytes))?;
         let text = self.fetch(&key, recorded).await?;
         if let Some(text) = &text {
-            let cache = &self.0.contents.0;
-            cache.insert((key, purge_epoch), Arc::clone(text)).await;
+            self.cache.0.insert((key, purge_epoch), Arc::clone(text)).await;
         }
         Ok(text)
     }
@@ -150,7 +237,7 @@ impl Engine {
         key: &BlobKey,
         memory_id: MemoryId,
     ) -> Result<Option<u64>, EngineError> {
-        let (index, tenant_id, store_id) = (&self.0.index, key.tenant_id, key.store_id);
+        let (index, tenant_id, store_id) = (&self.context.index, key.tenant_id, key.store_id);
         let memory = index.memories.find(tenant_id, store_id, memory_id).await?;
         if let Some(MemoryTarget::Live(memory)) = memory.map(|found| found.target)
             && memory.head.blob_id == key.blob_id
@@ -176,7 +263,7 @@ impl Engine {
     ) -> Result<Option<Arc<str>>, EngineError> {
         let mut read = self.read_recorded(key, recorded).await;
         if matches!(read, Err(EngineError::Damaged(_))) {
-            self.0.metrics.retried(Retried::DamagedRead);
+            self.context.metrics.retried(Retried::DamagedRead);
             read = self.read_recorded(key, recorded).await;
         }
         if let Err(EngineError::Damaged(how)) = read {
@@ -193,7 +280,7 @@ impl Engine {
         key: &BlobKey,
         recorded: Recorded,
     ) -> Result<Option<Arc<str>>, EngineError> {
-        let bytes = match self.0.blobs.get(key, recorded.size_bytes).await {
+        let bytes = match self.context.blobs.get(key, recorded.size_bytes).await {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(None),
             Err(BlobError::TooLarge { .. }) => {
@@ -211,12 +298,20 @@ impl Engine {
     /// Caches content that was just committed, since it is likely to be read
     /// next.
     pub(crate) async fn remember(&self, key: BlobKey, purge_epoch: i64, content: &Content) {
-        self.0
-            .contents
+        self.cache
             .0
             .insert((key, purge_epoch), content.as_str().into())
             .await;
     }
+}
+
+/// Logs that a blob is lost, and returns the error.
+pub(crate) fn blob_missing(tenant_id: TenantId, store_id: StoreId, memory_id: MemoryId) -> EngineError {
+    tracing::error!(
+        tenant.id = %tenant_id, store.id = %store_id, memory.id = %memory_id,
+        "blob.missing: the index names a blob that the object store does not have"
+    );
+    EngineError::Damaged("its blob is missing")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Idempotent calls: how a call is identified, and how its answer is rebuilt.
+//! Idempotent calls: how a call is identified.
 //!
 //! A call is recorded in the same transaction as its changes. A repeated call
 //! rebuilds its answer from those changes; the answer itself is not stored.
@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use keepsake_core::{ContentHash, SessionId, StoreId};
-use keepsake_index::{Idempotency, Replayed};
+use keepsake_index::Idempotency;
 use serde_json::{Map, Value};
 
 use crate::{Engine, EngineError, Principal};
@@ -54,18 +54,22 @@ impl Engine {
     pub(crate) fn idempotent_tool_call(
         &self,
         principal: &Principal,
-        call: &NamedToolCall<'_>,
+        session_id: Option<SessionId>,
+        store_id: StoreId,
+        tool: &str,
+        tool_use_id: &str,
+        input: &Map<String, Value>,
     ) -> Idempotency {
-        let session = call.session_id.map(SessionId::uuid).unwrap_or_default();
-        let input = serde_json::to_vec(call.input).unwrap_or_default();
+        let session = session_id.map(SessionId::uuid).unwrap_or_default();
+        let input = serde_json::to_vec(input).unwrap_or_default();
         let scope_sha256 = scope(
             principal,
             &[
                 b"tool_use",
                 session.as_bytes(),
-                call.store_id.uuid().as_bytes(),
-                call.tool.as_bytes(),
-                call.tool_use_id.as_bytes(),
+                store_id.uuid().as_bytes(),
+                tool.as_bytes(),
+                tool_use_id.as_bytes(),
                 &input,
             ],
         );
@@ -79,40 +83,6 @@ impl Engine {
             since: self.now().minus(REMEMBERED_FOR),
         }
     }
-
-    /// The recorded changes of an earlier call with the same identity, if any.
-    ///
-    /// # Errors
-    /// [`EngineError::KeyReused`] when the key was used for another request.
-    pub(crate) async fn replayed(
-        &self,
-        principal: &Principal,
-        call: Option<&Idempotency>,
-    ) -> Result<Option<Replayed>, EngineError> {
-        let Some(call) = call else {
-            return Ok(None);
-        };
-        let tenant_id = principal.tenant_id;
-        let first = self
-            .0
-            .index
-            .memories
-            .replayed(tenant_id, &call.scope_sha256, call.since)
-            .await?;
-        match first {
-            Some(first) if first.request_sha256 != call.request_sha256 => Err(EngineError::KeyReused),
-            first => Ok(first),
-        }
-    }
-}
-
-/// A tool call that is identified by the id of its block.
-pub(crate) struct NamedToolCall<'a> {
-    pub(crate) session_id: Option<SessionId>,
-    pub(crate) store_id: StoreId,
-    pub(crate) tool: &'a str,
-    pub(crate) tool_use_id: &'a str,
-    pub(crate) input: &'a Map<String, Value>,
 }
 
 /// Hashes the identity of a call. The identity starts with the credential, so

@@ -2,11 +2,8 @@
 //!
 //! [`Engine`] connects the API surfaces (now HTTP) with the two stores: the
 //! index, which records what exists, and the blob store, which holds the
-//! content. It does not depend on HTTP. The steps of a change:
-//!
-//! 1. `tool` reads the head and its content, and applies a pure edit.
-//! 2. `protocol` puts the new content under a new key, then commits.
-//! 3. A commit that lost a race is retried from a fresh read.
+//! content. It does not depend on HTTP. `write` is the one way to change
+//! memories; the tools, the API and restorations supply only the decision.
 //!
 //! Content is written to the blob store first and to the index second. A write
 //! is acknowledged only after the index has it. Every change runs to its end in
@@ -16,11 +13,10 @@ mod access;
 mod audit;
 mod auth;
 mod blob_move;
-mod claims;
 pub mod clock;
 mod content;
+mod context;
 mod cursor;
-mod edits;
 mod erasures;
 mod error;
 mod fair;
@@ -31,13 +27,11 @@ mod key_use;
 mod memories;
 mod mounts;
 mod operator;
-mod protocol;
 mod purge;
 mod readiness;
 mod replicas;
 mod search;
 mod secrets;
-mod sensitive;
 mod sessions;
 mod shares;
 mod signing;
@@ -47,7 +41,9 @@ mod usage;
 mod verify;
 mod versions;
 mod work;
+mod write;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +57,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use content::Contents;
+use context::Context;
+use write::Writer;
+
 pub use audit::AuditQuery;
 pub use auth::Principal;
 pub use blob_move::{BlobMove, Moved};
@@ -70,7 +70,8 @@ pub use erasures::ErasureRequest;
 pub use error::EngineError;
 pub use index_blobs::IndexBlobs;
 pub use memories::{
-    MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Receipt, ShownItem, ShownMemory, View,
+    MemoryEdit, MemoryQuery, NewMemory, OnTaken, Precondition, Receipt, Restoration, ShownItem, ShownMemory,
+    View,
 };
 pub use mounts::{Mounted, Mounts};
 pub use operator::{
@@ -89,7 +90,7 @@ pub use stores::{StoreDraft, StoreEdit, StoreQuery};
 pub use tool::{MEMORY_TOOL, ToolAnswer, ToolCall};
 pub use usage::{MemoryUse, StoreUsageReport};
 pub use verify::{Problem, Progress, Verification};
-pub use versions::{Restoration, ShownVersion, VersionQuery};
+pub use versions::{ShownVersion, VersionQuery};
 pub use work::{Held, holding};
 
 /// The configuration of an engine.
@@ -156,18 +157,9 @@ pub struct Engine(Arc<Parts>);
 
 #[derive(Debug)]
 struct Parts {
-    index: Index,
-    blobs: Arc<dyn BlobStore>,
-    /// Whether commits write content; otherwise it is put into `blobs` first.
-    has_content_in_index: bool,
+    context: Arc<Context>,
     limits: Limits,
-    scanner: Scanner,
     role: &'static str,
-    metrics: Metrics,
-    clock: Arc<dyn Clock>,
-    ids: Arc<dyn IdSource>,
-    /// The id of this process in leases and claims.
-    replica: Uuid,
     keys: auth::keys::Keys,
     tokens: auth::tokens::Tokens,
     signing: signing::Keys,
@@ -177,9 +169,9 @@ struct Parts {
     blob_deletion_delay: Duration,
     audit_retention: Duration,
     cursors: cursor::Key,
-    contents: content::Cache,
+    contents: Arc<Contents>,
+    writer: Writer,
     searched: search::Cache,
-    edits: edits::Queue,
     access: Arc<access::Log>,
     gateways: replicas::Gateways,
     readiness: readiness::Last,
@@ -191,10 +183,16 @@ struct Parts {
     /// Slots for building pages with content or sessions, which may be large.
     large_pages: fair::FairSlots,
     erasures: jobs::ErasureQueue,
-    /// Running writes; a shutdown waits for them.
-    writes: TaskTracker,
     /// Cancelled at shutdown, which stops manual runs of jobs.
     stopping: CancellationToken,
+}
+
+impl Deref for Parts {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.context
+    }
 }
 
 impl Engine {
@@ -205,16 +203,27 @@ impl Engine {
         let index = index.measured(metrics.clone());
         let access = Arc::new(access::Log::new(now));
         access.tell_lag(&metrics, Arc::clone(&options.clock));
-        let engine = Self(Arc::new(Parts {
-            disk: Arc::clone(index.disk()),
+        let disk = Arc::clone(index.disk());
+        let context = Arc::new(Context {
             has_content_in_index: blobs.is_none(),
             blobs: Arc::new(MeasuredBlobs::new(
                 blobs.unwrap_or_else(|| Arc::new(IndexBlobs::new(index.clone()))),
                 metrics.clone(),
             )),
             index,
+            scanner: options.scanner,
             metrics,
             replica: options.ids.uuid(now),
+            clock: options.clock,
+            ids: options.ids,
+            writes: TaskTracker::new(),
+        });
+        let contents = Arc::new(Contents::new(Arc::clone(&context), options.cache_bytes));
+        let engine = Self(Arc::new(Parts {
+            disk,
+            writer: Writer::new(Arc::clone(&context), Arc::clone(&contents)),
+            contents,
+            context,
             keys: auth::keys::Keys::new(),
             tokens: auth::tokens::Tokens::new(options.issuers),
             signing: signing::Keys::default(),
@@ -224,9 +233,7 @@ impl Engine {
             blob_deletion_delay: options.blob_deletion_delay,
             audit_retention: options.audit_retention,
             cursors: cursor::Key::default(),
-            contents: content::Cache::new(options.cache_bytes),
             searched: search::Cache::new(options.search_cache_bytes),
-            edits: edits::Queue::default(),
             access,
             gateways: replicas::Gateways::default(),
             readiness: readiness::Last::default(),
@@ -235,13 +242,9 @@ impl Engine {
             sessions: sessions::Activity::default(),
             large_pages: fair::FairSlots::new(sessions::PAGES_AT_ONCE, sessions::PAGES_PER_TENANT),
             erasures: jobs::ErasureQueue::default(),
-            writes: TaskTracker::new(),
             stopping: CancellationToken::new(),
             limits: options.limits,
-            scanner: options.scanner,
             role: options.role,
-            clock: options.clock,
-            ids: options.ids,
         }));
         engine.tell_cache_sizes();
         engine
@@ -277,7 +280,7 @@ impl Engine {
 
     /// Makes an id for an object of an API surface, such as a request.
     pub fn new_uuid(&self) -> Uuid {
-        self.0.ids.uuid(self.now())
+        self.0.new_uuid()
     }
 
     /// Waits for running writes, at most `deadline`, then writes the access

@@ -1,34 +1,30 @@
 //! Operations on memories by id: reading and listing. Module `changes` changes
-//! them with the shared steps of `writer`.
+//! them, as module `decisions` decides.
 
+mod answer;
 mod changes;
+mod decisions;
 mod receipt;
-mod writer;
 
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_index::{
-    Depth, Expiry, FoundMemory, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Scope,
-    StoreState,
+    Depth, Expiry, Memory, MemoryItem, MemoryListing, MemoryPage, MemoryTarget, Scope, StoreState,
 };
 
+use crate::content::{MAX_READS, blob_missing};
 use crate::cursor::Query;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
-pub use changes::{MemoryEdit, NewMemory, OnTaken, Precondition};
+pub use changes::{MemoryEdit, NewMemory, OnTaken, Precondition, Restoration};
 pub use receipt::Receipt;
-pub(crate) use writer::{Past, Seen, Try, Writer, content_differs};
 
 /// Contents fetched concurrently for one listing.
 const FETCHES_AT_ONCE: usize = 10;
 /// Maximum bytes of content of one page; a single memory may exceed it.
 const PAGE_CONTENT_BYTES: u64 = 1 << 20;
-/// Maximum reads of a memory while its blob is missing each time. A race with
-/// two edits and two removals explains two misses; more are a fault.
-const LOOKS: u32 = 3;
-
 /// Whether content is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
@@ -126,7 +122,10 @@ impl Engine {
     ) -> Result<ShownMemory, EngineError> {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
-        let found = self.find_memory(principal, store_id, memory_id).await?;
+        let found = self
+            .0
+            .find_memory(principal.tenant_id, store_id, memory_id)
+            .await?;
         let MemoryTarget::Live(memory) = found.target else {
             return Err(EngineError::MemoryNotFound);
         };
@@ -227,18 +226,6 @@ impl Engine {
             .await
     }
 
-    /// Finds a memory of an existing store.
-    pub(crate) async fn find_memory(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-        memory_id: MemoryId,
-    ) -> Result<FoundMemory, EngineError> {
-        let tenant_id = principal.tenant_id;
-        let found = self.0.index.memories.find(tenant_id, store_id, memory_id).await?;
-        found.ok_or(EngineError::StoreNotFound)
-    }
-
     /// Converts a memory without its content.
     pub(crate) fn show(
         &self,
@@ -298,24 +285,21 @@ impl Engine {
     ) -> Result<Option<ShownMemory>, EngineError> {
         let (tenant_id, store_id) = (principal.tenant_id, shown.store_id);
         let memory_id = shown.memory.head.memory_id;
-        for _ in 0..LOOKS {
-            let content = self
-                .content_of(tenant_id, store_id, store.purge_epoch, &shown.memory.head)
+        for _ in 0..MAX_READS {
+            let contents = &self.0.contents;
+            let content = contents
+                .of_head(tenant_id, store_id, store.purge_epoch, &shown.memory.head)
                 .await?;
             if content.is_some() {
                 self.note_read(principal, store_id, memory_id);
                 return Ok(Some(ShownMemory { content, ..shown }));
             }
-            let found = self.find_memory(principal, store_id, memory_id).await?;
+            let found = self.0.find_memory(tenant_id, store_id, memory_id).await?;
             let MemoryTarget::Live(memory) = found.target else {
                 return Ok(None);
             };
             if memory.head.blob_id == shown.memory.head.blob_id {
-                tracing::error!(
-                    tenant.id = %tenant_id, store.id = %store_id, memory.id = %memory_id,
-                    "blob.missing: the index names a blob that the object store does not have"
-                );
-                return Err(EngineError::Damaged("its blob is missing"));
+                return Err(blob_missing(tenant_id, store_id, memory_id));
             }
             store = found.store;
             shown = self.show(principal, store_id, found.expiry, memory);

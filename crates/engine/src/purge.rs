@@ -62,7 +62,7 @@ impl Engine {
         // Queried before the redaction, which removes the hash. If this query
         // fails, the client can retry; after the redaction it could not be
         // answered.
-        let (_, before) = self.find_version(principal, store_id, version_id).await?;
+        let (_, before) = self.0.find_version(tenant_id, store_id, version_id).await?;
         let mut also_in = match before.content {
             Some(content) => {
                 self.0
@@ -116,7 +116,10 @@ impl Engine {
         store_id: StoreId,
         version_id: VersionId,
     ) -> Result<ShownVersion, EngineError> {
-        let (_, version) = self.find_version(principal, store_id, version_id).await?;
+        let (_, version) = self
+            .0
+            .find_version(principal.tenant_id, store_id, version_id)
+            .await?;
         Ok(ShownVersion {
             store_id,
             version,

@@ -11,6 +11,7 @@
 mod cache;
 mod lru;
 mod rows;
+pub(crate) use rows::search_rows;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -339,8 +340,12 @@ impl Engine {
                     store_id: store_ids[candidate.place],
                     blob_id: candidate.blob_id,
                 };
-                let content =
-                    self.searched_content(key, candidate.purge_epoch, candidate.memory_id, candidate.sha256);
+                let content = self.0.contents.searched(
+                    key,
+                    candidate.purge_epoch,
+                    candidate.memory_id,
+                    candidate.sha256,
+                );
                 match content.await {
                     Ok(content) => Ok(content.map(|content| (candidate, content))),
                     // The damage is already logged; the other hits are

@@ -9,15 +9,15 @@ mod replay;
 
 use std::sync::Arc;
 
+use keepsake_core::StoreId;
 use keepsake_core::tool::agent::{AgentResult, AgentTool};
 use keepsake_core::tool::{
     Command, DirectoryEntry, ToolError, ToolPath, max_entries_shown, view_directory, view_file,
 };
-use keepsake_core::{MemoryPath, StoreId};
-use keepsake_index::{Directory, Entry, Head, Idempotency, Scope, StoreState, Target};
+use keepsake_index::{Directory, Entry, Idempotency, Scope};
 use serde_json::{Map, Value};
 
-use crate::idempotency::NamedToolCall;
+use crate::content::Found;
 use crate::{Engine, EngineError, Mounted, Mounts, Principal};
 
 /// The memory tool's name in a block.
@@ -100,17 +100,6 @@ impl<E: Into<EngineError>> From<E> for Stop {
         Self::Engine(error.into())
     }
 }
-
-/// The object at a path, including its content.
-enum Found {
-    Missing,
-    Memory(Head, Arc<str>),
-    Directory(Directory),
-}
-
-/// Maximum reads of a path while its blob is missing each time. A race with two
-/// edits and two removals explains two misses; more are a fault.
-const LOOKS: u32 = 3;
 
 impl Engine {
     /// Carries out one call of a tool by its name: the memory tool, or one of
@@ -206,25 +195,8 @@ impl Engine {
             if command.shows_content() {
                 principal.require(Scope::MemoryRead)?;
             }
-            let session_id = mounts.session_id().or(principal.session_id());
-            let idempotency = call.idempotency.or_else(|| {
-                let tool_use_id = call.tool_use_id.as_deref()?;
-                Some(self.idempotent_tool_call(
-                    principal,
-                    &NamedToolCall {
-                        session_id,
-                        store_id,
-                        tool: MEMORY_TOOL,
-                        tool_use_id,
-                        input: &call.input,
-                    },
-                ))
-            });
-            let (engine, owner) = (self.clone(), Arc::clone(principal));
-            self.run_to_end(
-                async move { settle(engine.change(&owner, store_id, command, idempotency).await) },
-            )
-            .await?
+            self.change(principal, &mounts, store_id, MEMORY_TOOL, call, command)
+                .await?
         } else {
             principal.require(Scope::MemoryRead)?;
             settle(self.view(principal, store_id, &command).await)?
@@ -316,20 +288,24 @@ impl Engine {
         let Command::View { path, view_range } = command else {
             return Err(EngineError::Internal("a change was taken for a view").into());
         };
-        let max_chars = principal.limits.max_view_chars;
+        let (tenant_id, max_chars) = (principal.tenant_id, principal.limits.max_view_chars);
         // A listing could only show this many entries if all names had one
         // character. Real names are longer, so fewer entries usually suffice.
         let most_entries = max_entries_shown(path, max_chars).max(1);
         let likely_entries = (most_entries / 8 * 5).max(1);
         let mut found = self
-            .find(principal, store_id, path.memory(), likely_entries)
+            .0
+            .contents
+            .at_path(tenant_id, store_id, path.memory(), likely_entries)
             .await?
             .1;
         if let Found::Directory(directory) = &found
             && !fills(path, directory, max_chars)
         {
             found = self
-                .find(principal, store_id, path.memory(), most_entries)
+                .0
+                .contents
+                .at_path(tenant_id, store_id, path.memory(), most_entries)
                 .await?
                 .1;
         }
@@ -345,55 +321,6 @@ impl Engine {
             }
             Found::Directory(directory) => Ok(show_directory(path, &directory, max_chars)),
         }
-    }
-
-    /// Reads the object at a path with one index query. Cached content needs no
-    /// call to the object store.
-    async fn find(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-        path: Option<&MemoryPath>,
-        max_entries: u64,
-    ) -> Result<(StoreState, Found), EngineError> {
-        let tenant_id = principal.tenant_id;
-        let mut gone: Option<Head> = None;
-        for _ in 0..LOOKS {
-            let lookup = self
-                .0
-                .index
-                .memories
-                .head(tenant_id, store_id, path, max_entries)
-                .await?;
-            let lookup = lookup.ok_or(EngineError::StoreNotFound)?;
-            let found = match lookup.target {
-                Target::Missing => Found::Missing,
-                Target::Directory(directory) => Found::Directory(directory),
-                Target::Memory(head) => {
-                    // The row still names this blob, and it was read after the
-                    // blob was missing: the blob is lost, and this is not a
-                    // race with a purge.
-                    if gone.as_ref().is_some_and(|gone| gone.blob_id == head.blob_id) {
-                        tracing::error!(
-                            tenant.id = %tenant_id, store.id = %store_id, memory.id = %head.memory_id,
-                            "blob.missing: the index names a blob that the object store does not have"
-                        );
-                        return Err(EngineError::Damaged("its blob is missing"));
-                    }
-                    if let Some(text) = self
-                        .content_of(tenant_id, store_id, lookup.store.purge_epoch, &head)
-                        .await?
-                    {
-                        Found::Memory(head, text)
-                    } else {
-                        gone = Some(head);
-                        continue;
-                    }
-                }
-            };
-            return Ok((lookup.store, found));
-        }
-        Err(EngineError::Damaged("its blob went missing again and again"))
     }
 }
 

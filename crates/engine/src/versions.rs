@@ -1,17 +1,14 @@
-//! The history of a store: reading versions, and restoring one.
+//! The history of a store: reading versions.
 
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{BlobKey, MemoryId, StoreId, Timestamp, VersionId};
-use keepsake_index::{
-    FoundVersion, Idempotency, MemoryTarget, Operation, Scope, StoreState, Version, VersionListing,
-};
+use keepsake_core::{MemoryId, StoreId, Timestamp, VersionId};
+use keepsake_index::{Operation, Scope, StoreState, Version, VersionListing};
 
 use crate::cursor::Query;
-use crate::memories::{Past, Precondition, Seen, ShownMemory, Try, View, Writer, content_differs};
-use crate::protocol::{CAS_ATTEMPTS, Committed, Proposed, WriteRefusal};
+use crate::memories::View;
 use crate::{Engine, EngineError, Page, PageRequest, Principal};
 
 /// Contents fetched concurrently for one listing.
@@ -87,7 +84,10 @@ impl Engine {
         principal.require(Scope::MemoryRead)?;
         principal.require_store(store_id)?;
         principal.require_no_session()?;
-        let (store, version) = self.find_version(principal, store_id, version_id).await?;
+        let (store, version) = self
+            .0
+            .find_version(principal.tenant_id, store_id, version_id)
+            .await?;
         self.show_version(principal, store_id, store, version, view).await
     }
 
@@ -156,48 +156,6 @@ impl Engine {
         Ok(Page { items, next })
     }
 
-    /// Restores a version's content and path as a new version of its memory. A
-    /// deleted memory is restored with its old id.
-    ///
-    /// # Errors
-    /// [`EngineError::Conflict`] for a version without content,
-    /// [`EngineError::VersionNotFound`], and those of
-    /// [`Engine::update_memory`].
-    #[tracing::instrument(name = "engine.restore_version", level = "debug", skip_all)]
-    pub async fn restore_version(
-        &self,
-        principal: &Arc<Principal>,
-        store_id: StoreId,
-        version_id: VersionId,
-        restoration: Restoration,
-    ) -> Result<ShownMemory, EngineError> {
-        principal.require_writable(store_id)?;
-        // The answer shows path, hash and size of the version's content.
-        principal.require(Scope::MemoryRead)?;
-        principal.require_no_session()?;
-        let (engine, owner) = (self.clone(), Arc::clone(principal));
-        self.run_to_end(async move {
-            let writer = Writer::new(&engine, &owner, store_id, restoration.idempotency.as_ref());
-            let _turn = writer.turn_of_call().await;
-            let outcome = restore(&writer, version_id, restoration.precondition).await;
-            writer.conclude(outcome, restoration.view).await
-        })
-        .await
-    }
-
-    pub(crate) async fn find_version(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-        version_id: VersionId,
-    ) -> Result<(StoreState, Version), EngineError> {
-        let tenant_id = principal.tenant_id;
-        let versions = &self.0.index.versions;
-        let found = versions.find(tenant_id, store_id, version_id).await?;
-        let FoundVersion { store, version } = found.ok_or(EngineError::StoreNotFound)?;
-        Ok((store, version.ok_or(EngineError::VersionNotFound)?))
-    }
-
     async fn show_version(
         &self,
         principal: &Principal,
@@ -206,13 +164,18 @@ impl Engine {
         mut version: Version,
         view: View,
     ) -> Result<ShownVersion, EngineError> {
+        let tenant_id = principal.tenant_id;
         let mut content = None;
         if view == View::Full {
-            content = self.text_of(principal, store_id, store, &version).await?;
+            let contents = &self.0.contents;
+            content = contents
+                .of_version(tenant_id, store_id, store.purge_epoch, &version)
+                .await?;
             if content.is_none() && version.content.is_some() {
                 // Redacted since the look-up.
                 version = self
-                    .find_version(principal, store_id, version.version_id)
+                    .0
+                    .find_version(tenant_id, store_id, version.version_id)
                     .await?
                     .1;
             }
@@ -223,161 +186,4 @@ impl Engine {
             content,
         })
     }
-
-    /// The content of a version; `None`: it has none, or it was removed.
-    async fn text_of(
-        &self,
-        principal: &Principal,
-        store_id: StoreId,
-        store: StoreState,
-        version: &Version,
-    ) -> Result<Option<Arc<str>>, EngineError> {
-        let Some(content) = version.content else {
-            return Ok(None);
-        };
-        let key = BlobKey {
-            tenant_id: principal.tenant_id,
-            store_id,
-            blob_id: content.blob_id,
-        };
-        let text = self.content_at(key, store.purge_epoch, content.into()).await?;
-        if text.is_some() {
-            return Ok(text);
-        }
-        let (_, again) = self.find_version(principal, store_id, version.version_id).await?;
-        if again.content.is_none() {
-            return Ok(None);
-        }
-        tracing::error!(
-            tenant.id = %principal.tenant_id, store.id = %store_id, memory.id = %version.memory_id,
-            "blob.missing: the index names a blob that the object store does not have"
-        );
-        Err(EngineError::Damaged("its blob is missing"))
-    }
-}
-
-/// The options of a restoration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Restoration {
-    /// The condition for the restoration.
-    pub precondition: Option<Precondition>,
-    /// Whether the answer contains the content.
-    pub view: View,
-    /// Makes the call idempotent.
-    pub idempotency: Option<Idempotency>,
-}
-
-async fn restore(
-    writer: &Writer<'_>,
-    version_id: VersionId,
-    precondition: Option<Precondition>,
-) -> Result<Try, EngineError> {
-    if let Some(seq) = writer.made_before().await? {
-        return Ok(Try::Replayed(seq));
-    }
-    for _ in 0..CAS_ATTEMPTS {
-        match restore_once(writer, version_id, precondition).await? {
-            Try::Again => {}
-            done => return Ok(done),
-        }
-    }
-    Err(EngineError::Contended)
-}
-
-async fn restore_once(
-    writer: &Writer<'_>,
-    version_id: VersionId,
-    precondition: Option<Precondition>,
-) -> Result<Try, EngineError> {
-    let (engine, principal, store_id) = (writer.engine, writer.principal, writer.store_id);
-    let (store, version) = engine.find_version(principal, store_id, version_id).await?;
-    if store.is_archived {
-        return Err(EngineError::StoreArchived);
-    }
-    if version.redacted_at.is_some() {
-        return Err(EngineError::Conflict(
-            "the version was redacted: there is nothing to restore",
-        ));
-    }
-    let (Some(path), Some(content)) = (version.path.clone(), version.content) else {
-        return Err(EngineError::Conflict(
-            "the version records a deletion: restore one from before it",
-        ));
-    };
-    let limit_bytes = principal.limits.bytes_per_memory;
-    if content.size_bytes > limit_bytes {
-        let size_bytes = content.size_bytes;
-        return Err(EngineError::Invalid {
-            field: "content",
-            rule: format!(
-                "of the version is {size_bytes} bytes, over the limit of {limit_bytes} bytes per memory"
-            ),
-        });
-    }
-    let _turn = writer.turn(path.as_str()).await;
-    let found = engine.find_memory(principal, store_id, version.memory_id).await?;
-    let seen = Seen::of(&found);
-    let (live, revives, past) = match found.target {
-        MemoryTarget::Missing => return Err(EngineError::MemoryNotFound),
-        MemoryTarget::Live(memory) => {
-            let past = Past::of(&memory);
-            (Some(memory), None, past)
-        }
-        MemoryTarget::Deleted {
-            version_id,
-            created_at,
-            is_pinned,
-            last_read_at,
-            active_at,
-        } => {
-            let past = Past {
-                created_at: Some(created_at),
-                is_pinned,
-                last_read_at,
-                active_at,
-            };
-            (None, Some(version_id), past)
-        }
-    };
-    if let Some(memory) = &live
-        && memory.head.path == path
-        && memory.head.sha256 == content.sha256
-    {
-        return writer.pin(seen, memory.clone(), None).await;
-    }
-    if let Some(Precondition::ContentSha256(expected)) = precondition {
-        match &live {
-            Some(memory) if memory.head.sha256 == expected => {}
-            Some(memory) => return Err(content_differs(&memory.head)),
-            None => {
-                return Err(EngineError::PreconditionFailed {
-                    why: "the precondition does not hold: the memory is deleted and has no content",
-                    memory_id: Some(version.memory_id),
-                    current_sha256: None,
-                });
-            }
-        }
-    }
-    let Some(text) = engine.text_of(principal, store_id, store, &version).await? else {
-        return Ok(Try::Again);
-    };
-    // The whole content counts as new.
-    let policy = engine
-        .judge_as_sent(principal, store_id, async || Ok(None), &text)
-        .await?;
-    let change = Proposed::Restore {
-        memory_id: version.memory_id,
-        before: live.as_ref().map(|memory| memory.head.clone()),
-        revives,
-        path,
-        content,
-        text,
-    };
-    let outcome = writer.commit(change, Some(store.purge_epoch), policy).await?;
-    if let (Some(Precondition::NotExists), Some(memory)) = (precondition, live)
-        && let Committed::Refused(WriteRefusal::PathTaken { .. }) = outcome
-    {
-        return writer.pin(seen, memory, None).await;
-    }
-    writer.settle(outcome, past).await
 }

@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use keepsake_core::tool::agent::{AgentCall, AgentEdit, AgentTool, Replacement, append, apply_edits, read};
-use keepsake_core::tool::{Command, Edit, ToolError, ToolPath, ToolRoot, insert, str_replace, view_file};
+use keepsake_core::tool::agent::{AgentCall, AgentTool, Replacement, apply_edits, read};
+use keepsake_core::tool::{Command, Edit, ToolError, ToolPath, ToolRoot, append, insert, str_replace, view_file};
 use keepsake_core::{Content, DirPath, MemoryPath};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value};
@@ -80,7 +80,7 @@ impl Store {
             } => {
                 let edit = self
                     .file(path)
-                    .and_then(|text| inserted(path, text, *insert_line, insert_text));
+                    .and_then(|text| inserted(text, *insert_line, insert_text));
                 if let Some(edit) = edit {
                     self.keep(path, edit);
                 }
@@ -138,7 +138,7 @@ impl Store {
     }
 
     fn keep(&mut self, path: &ToolPath, edit: Edit) {
-        assert!(!edit.message.is_empty());
+        assert!(!edit.to_message("edited".to_owned()).is_empty());
         if let Some(path) = path.memory() {
             self.write(path, edit.content);
         }
@@ -191,7 +191,7 @@ impl Store {
 }
 
 /// Edits are what single replacements are, and the snippets lines of the result.
-fn edited(path: &ToolPath, text: &str, edits: &[Replacement]) -> Option<AgentEdit> {
+fn edited(path: &ToolPath, text: &str, edits: &[Replacement]) -> Option<Edit> {
     let mut expected = Ok(text.to_owned());
     for edit in edits {
         expected = expected.and_then(|text| {
@@ -269,13 +269,13 @@ fn replaced(path: &ToolPath, text: &str, old_str: &str, new_str: &str) -> Option
     }
 }
 
-fn inserted(path: &ToolPath, text: &str, line: i64, insert_text: &str) -> Option<Edit> {
+fn inserted(text: &str, line: i64, insert_text: &str) -> Option<Edit> {
     let mut lines: Vec<&str> = text.split('\n').collect();
     if lines.last() == Some(&"") {
         lines.pop();
     }
     let place = usize::try_from(line).ok().filter(|place| *place <= lines.len());
-    let edit = insert(path, text, line, insert_text).ok();
+    let edit = insert(text, line, insert_text).ok();
     assert_eq!(edit.is_some(), place.is_some());
     lines.insert(place?, insert_text.trim_end_matches('\n'));
     let expected: String = lines.iter().flat_map(|line| [line, "\n"]).collect();

@@ -14,15 +14,16 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use super::edit::{Edit, append};
 use super::error::ToolError;
 use super::fields::{Fields, STRING};
 use crate::content::ContentHash;
 use crate::path::{ToolPath, ToolRoot};
 
-pub use content::{AgentEdit, Replacement, append, apply_edits, read, written};
+pub use content::{Replacement, apply_edits, read};
 pub use result::{
-    AgentResult, Deletion, EditedFile, Hit, Hits, Listing, ListingEntry, PartOfFile, Redaction, Snippet,
-    WriteOutcome, WrittenFile, redactions,
+    AgentResult, Deletion, EditedFile, Hit, Hits, Listing, ListingEntry, MadeVersion, PartOfFile, Redaction,
+    Snippet, WriteOutcome, WrittenFile, redactions,
 };
 pub use schema::{ToolDefinition, definitions, memory_definition};
 
@@ -233,6 +234,93 @@ impl AgentCall {
             | Self::Edit { path, .. }
             | Self::Append { path, .. }
             | Self::Delete { path, .. } => path,
+        }
+    }
+
+    /// The precondition of a change of a file's content.
+    pub fn precondition(&self) -> Option<FilePrecondition> {
+        match self {
+            Self::Write { precondition, .. } | Self::Append { precondition, .. } => *precondition,
+            Self::Edit { expected, .. } => expected.map(FilePrecondition::ContentSha256),
+            Self::List { .. } | Self::Search { .. } | Self::Read { .. } | Self::Delete { .. } => None,
+        }
+    }
+
+    /// Applies the call to a file's content; `None` before: there is no file. Returns
+    /// `None` for calls that bring no content.
+    ///
+    /// # Errors
+    /// [`ToolError::NotFoundEdit`], and those of [`apply_edits`].
+    pub fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
+        match self {
+            Self::Write { content, .. } => Ok(Some(Edit::whole(content.clone()))),
+            Self::Append { content, .. } => Ok(Some(append(before.unwrap_or_default(), content))),
+            Self::Edit { path, edits, .. } => match before {
+                Some(before) => apply_edits(path, before, edits).map(Some),
+                None => Err(self.missing()),
+            },
+            Self::List { .. } | Self::Search { .. } | Self::Read { .. } | Self::Delete { .. } => Ok(None),
+        }
+    }
+
+    /// The result of a change that was made; `None` for calls that only read.
+    ///
+    /// `edit` is `None` when it can no longer be determined, and `made` when the
+    /// version was erased since.
+    ///
+    /// # Errors
+    /// [`ToolError::NotFoundEdit`] without `made`, except for a deletion.
+    pub fn result(
+        &self,
+        edit: Option<&Edit>,
+        made: Option<MadeVersion>,
+        max_chars: u64,
+    ) -> Result<Option<AgentResult>, ToolError> {
+        let path = self.path().display().to_owned();
+        let (outcome, edits) = match self {
+            Self::List { .. } | Self::Search { .. } | Self::Read { .. } => return Ok(None),
+            Self::Delete { .. } => {
+                return Ok(Some(AgentResult::Delete(Deletion { path, deleted: true })));
+            }
+            Self::Write { .. } => (WriteOutcome::Replaced, 0),
+            Self::Append { .. } => (WriteOutcome::Appended, 0),
+            Self::Edit { edits, .. } => (WriteOutcome::Replaced, edits.len()),
+        };
+        let made = made.ok_or_else(|| self.missing())?;
+        let memory_id = made.memory_id.to_string();
+        let content_sha256 = made.content.map(|(sha256, _)| sha256.to_string());
+        let content_size_bytes = made.content.map(|(_, size_bytes)| size_bytes);
+        let redactions = edit.map(|edit| redactions(&edit.findings)).unwrap_or_default();
+        Ok(Some(if matches!(self, Self::Edit { .. }) {
+            AgentResult::Edit(EditedFile {
+                path,
+                edits,
+                memory_id,
+                content_sha256,
+                content_size_bytes,
+                snippets: edit.map(|edit| edit.snippets(max_chars)).unwrap_or_default(),
+                redactions,
+            })
+        } else {
+            AgentResult::Write(WrittenFile {
+                path,
+                outcome: if made.is_new {
+                    WriteOutcome::Created
+                } else {
+                    outcome
+                },
+                memory_id,
+                content_sha256,
+                content_size_bytes,
+                redactions,
+            })
+        }))
+    }
+
+    /// The error for a missing file at the call's path.
+    pub fn missing(&self) -> ToolError {
+        ToolError::NotFoundEdit {
+            path: self.path().display().to_owned(),
         }
     }
 }

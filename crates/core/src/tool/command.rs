@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::edit::{Edit, insert, str_replace};
 use super::error::ToolError;
 use super::fields::{Fields, STRING};
 use crate::path::{ToolPath, ToolRoot};
@@ -114,6 +115,57 @@ impl Command {
             | Self::Delete { path } => path,
             Self::Rename { old_path, .. } => old_path,
         }
+    }
+
+    /// Applies the command to a file's content; `None` before: there is no file.
+    /// Returns `None` for commands that bring no content.
+    ///
+    /// # Errors
+    /// The error of the command for a missing file, and those of [`str_replace`] and
+    /// [`insert`].
+    pub fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
+        let missing = |path: &ToolPath| path.display().to_owned();
+        match self {
+            Self::Create { file_text, .. } => Ok(Some(Edit::whole(file_text.clone()))),
+            Self::StrReplace {
+                path,
+                old_str,
+                new_str,
+            } => {
+                let before = before.ok_or_else(|| ToolError::NotFoundEdit { path: missing(path) })?;
+                str_replace(path, before, old_str, new_str).map(Some)
+            }
+            Self::Insert {
+                path,
+                insert_line,
+                insert_text,
+            } => {
+                let before = before.ok_or_else(|| ToolError::NotFound { path: missing(path) })?;
+                insert(before, *insert_line, insert_text).map(Some)
+            }
+            Self::View { .. } | Self::Delete { .. } | Self::Rename { .. } => Ok(None),
+        }
+    }
+
+    /// The result of a change that was made; `None` for `view`.
+    ///
+    /// Without `edit`, which can be impossible to determine later, it shows no content.
+    pub fn message(&self, edit: Option<&Edit>) -> Option<String> {
+        let message = match self {
+            Self::View { .. } => return None,
+            Self::Create { path, .. } => format!("File created successfully at: {path}"),
+            Self::StrReplace { path, .. } | Self::Insert { path, .. } => {
+                format!("The file {path} has been edited.")
+            }
+            Self::Delete { path } => format!("Successfully deleted {path}"),
+            Self::Rename { old_path, new_path } => {
+                format!("Successfully renamed {old_path} to {new_path}")
+            }
+        };
+        Some(match edit {
+            Some(edit) => edit.to_message(message),
+            None => message,
+        })
     }
 
     /// The command's name in the protocol.

@@ -1,66 +1,89 @@
-//! The two commands that edit a file: from the old content to the new content.
+//! Edits of a file: from the old content to the new content.
 
 use std::ops::Range;
 
 use super::error::ToolError;
 use super::view::push_numbered_lines;
 use crate::path::ToolPath;
-use crate::sensitive::{Listed, Redacted};
+use crate::sensitive::{Finding, Listed, Redacted};
 
 /// Lines that a snippet shows before and after the change.
 const SNIPPET_CONTEXT_LINES: usize = 2;
 
-/// The outcome of an edit.
+/// A change of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
     /// The file's new content.
     pub content: String,
-    /// The result for the model, valid after the content is stored.
-    pub message: String,
-    /// The first and last changed line, if the result shows them.
-    shown_lines: Option<(usize, usize)>,
+    /// The first and last line of each change that the result shows, in order; no two
+    /// touch.
+    pub(super) shown_lines: Vec<(usize, usize)>,
+    /// Lines of the content before the text of the request.
+    pub(super) lines_before: usize,
+    /// The redactions, with line numbers of the request's text.
+    pub findings: Vec<Finding>,
 }
 
 impl Edit {
-    /// An edit whose result does not show the content.
-    pub const fn with_message(content: String, message: String) -> Self {
+    /// The edit that sets the whole content of a file.
+    pub const fn whole(content: String) -> Self {
         Self {
             content,
-            message,
-            shown_lines: None,
+            shown_lines: Vec::new(),
+            lines_before: 0,
+            findings: Vec::new(),
         }
     }
 
     /// The edit after a redaction of its content.
-    ///
-    /// The result shows the redacted content, followed by a list of the replaced
-    /// secrets.
     #[must_use]
     pub fn redacted(self, redacted: Redacted) -> Self {
-        let message = match self.shown_lines {
-            Some((first, last)) => {
-                let [first, last] = [first, last].map(|line| line_after(&self.content, &redacted, line));
-                snippet(&redacted.text, first, last)
-            }
-            None => self.message,
-        };
-        let count = redacted.findings.len();
-        let secrets = if count == 1 { "secret" } else { "secrets" };
+        let after = |line| line_after(&self.content, &redacted, line);
+        let shown_lines = self.shown_lines.iter();
         Self {
-            message: format!(
-                "{message}\n{count} {secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data \
-                 policy asks: {}.",
-                Listed(&redacted.findings)
-            ),
+            shown_lines: shown_lines
+                .map(|&(first, last)| (after(first), after(last)))
+                .collect(),
             content: redacted.text,
-            shown_lines: None,
+            lines_before: self.lines_before,
+            findings: self.in_lines_sent(redacted.findings),
         }
+    }
+
+    /// Converts the findings' line numbers from lines of the file to lines of the
+    /// request: the former reveal the file's length to a write-only caller.
+    #[must_use]
+    pub fn in_lines_sent(&self, mut findings: Vec<Finding>) -> Vec<Finding> {
+        for finding in &mut findings {
+            finding.line = finding.line.saturating_sub(self.lines_before).max(1);
+        }
+        findings
+    }
+
+    /// The result of the memory tool: `message` or, if the edit has lines to show, a
+    /// snippet with two lines on either side; then a list of the replaced secrets.
+    pub fn to_message(&self, message: String) -> String {
+        let message = match self.shown_lines.first() {
+            Some(&(first, last)) => snippet(&self.content, first, last),
+            None => message,
+        };
+        let secrets = match self.findings.len() {
+            0 => return message,
+            1 => "secret",
+            _ => "secrets",
+        };
+        format!(
+            "{message}\n{} {secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data \
+             policy asks: {}.",
+            self.findings.len(),
+            Listed(&self.findings)
+        )
     }
 }
 
 /// The new number of a line of `content`, after redaction merged several lines into
 /// one.
-pub(super) fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
+fn line_after(content: &str, redacted: &Redacted, line: usize) -> usize {
     let lost_before = redacted.findings.iter().map(|finding| {
         let lines = count_newlines(&content[finding.range.clone()]);
         line.saturating_sub(finding.line).min(lines)
@@ -70,7 +93,7 @@ pub(super) fn line_after(content: &str, redacted: &Redacted, line: usize) -> usi
 
 /// Replaces `old_str`, which must occur in `content` exactly once.
 ///
-/// The message shows the changed lines and two lines on either side.
+/// The result shows the changed lines.
 ///
 /// # Errors
 /// [`ToolError::EmptyOldStr`], [`ToolError::NoMatch`], or
@@ -87,9 +110,8 @@ pub fn str_replace(path: &ToolPath, content: &str, old_str: &str, new_str: &str)
     let rest_kept_its_start = new_str.ends_with('\n') && old_str.ends_with('\n');
     let last_line = last_line - usize::from(rest_kept_its_start);
     Ok(Edit {
-        message: snippet(&edited, first_line, last_line),
-        content: edited,
-        shown_lines: Some((first_line, last_line)),
+        shown_lines: vec![(first_line, last_line)],
+        ..Edit::whole(edited)
     })
 }
 
@@ -173,20 +195,14 @@ fn fallbacks(needle: &[u8]) -> Vec<usize> {
     fallbacks
 }
 
-/// Inserts `insert_text` after line `insert_line`; 0 is the top.
+/// Inserts `insert_text` as whole lines after line `insert_line`; 0 is the top.
 ///
-/// The trailing newlines of the text count as one, so that the text is whole lines
-/// (one empty line if the text has only newlines). The new content ends with a
-/// newline. The empty tail after a last newline is not a line to insert after.
+/// The new content ends with a newline. The empty tail after a last newline is not a
+/// line to insert after.
 ///
 /// # Errors
 /// [`ToolError::InvalidInsertLine`] when `content` has no such line.
-pub fn insert(
-    path: &ToolPath,
-    content: &str,
-    insert_line: i64,
-    insert_text: &str,
-) -> Result<Edit, ToolError> {
+pub fn insert(content: &str, insert_line: i64, insert_text: &str) -> Result<Edit, ToolError> {
     let lacks_last_newline = !content.is_empty() && !content.ends_with('\n');
     let line_count = count_newlines(content) + usize::from(lacks_last_newline);
     let after_line = usize::try_from(insert_line)
@@ -196,22 +212,35 @@ pub fn insert(
             line: insert_line,
             lines: line_count,
         })?;
-
     let split: usize = content.split_inclusive('\n').take(after_line).map(str::len).sum();
     let (before, after) = content.split_at(split);
-    let inserted = insert_text.trim_end_matches('\n');
-    let mut edited = String::with_capacity(content.len() + inserted.len() + 2);
+    Ok(Edit::whole(with_lines(before, insert_text, after)))
+}
+
+/// Appends `text` as whole lines. The new content ends with a newline.
+pub fn append(content: &str, text: &str) -> Edit {
+    Edit {
+        lines_before: content.lines().count(),
+        ..Edit::whole(with_lines(content, text, ""))
+    }
+}
+
+/// Puts the lines of `text` between two contents. The trailing newlines of the text
+/// count as one, so that it is whole lines (one empty line if it has only newlines).
+fn with_lines(before: &str, text: &str, after: &str) -> String {
+    let text = text.trim_end_matches('\n');
+    let mut edited = String::with_capacity(before.len() + text.len() + after.len() + 3);
     edited.push_str(before);
     if !before.is_empty() && !before.ends_with('\n') {
         edited.push('\n');
     }
-    edited.push_str(inserted);
+    edited.push_str(text);
     edited.push('\n');
     edited.push_str(after);
     if !edited.ends_with('\n') {
         edited.push('\n');
     }
-    Ok(Edit::with_message(edited, super::inserted_message(path)))
+    edited
 }
 
 fn count_newlines(text: &str) -> usize {

@@ -20,16 +20,27 @@ fn parse(input: &Value) -> Result<Command, ToolError> {
 
 #[test]
 fn success_messages_are_exact() {
-    let (a, b) = (at("/memories/a.md"), at("/memories/b/"));
-    assert_eq!(
-        created_message(&a),
-        "File created successfully at: /memories/a.md"
-    );
-    assert_eq!(deleted_message(&b), "Successfully deleted /memories/b");
-    assert_eq!(
-        renamed_message(&a, &b),
-        "Successfully renamed /memories/a.md to /memories/b"
-    );
+    let message = |input: &Value| parse(input).unwrap().message(None);
+    for (input, expected) in [
+        (
+            json!({"command": "create", "path": "/memories/a.md", "file_text": ""}),
+            "File created successfully at: /memories/a.md",
+        ),
+        (
+            json!({"command": "insert", "path": "/memories/a/", "insert_line": 0, "insert_text": "b"}),
+            "The file /memories/a has been edited.",
+        ),
+        (
+            json!({"command": "delete", "path": "/memories/b/"}),
+            "Successfully deleted /memories/b",
+        ),
+        (
+            json!({"command": "rename", "old_path": "/memories/a.md", "new_path": "/memories/b/"}),
+            "Successfully renamed /memories/a.md to /memories/b",
+        ),
+    ] {
+        assert_eq!(message(&input).as_deref(), Some(expected));
+    }
 }
 
 #[test]

@@ -150,14 +150,14 @@ async fn row_of(engine: &Engine, memory: &Unindexed) -> Result<Option<SearchRow>
         store_id,
         blob_id: memory.blob_id,
     };
-    let Some(size_bytes) = engine.recorded_size(&key, memory_id).await? else {
+    let Some(size_bytes) = engine.0.contents.recorded_size(&key, memory_id).await? else {
         return Ok(None);
     };
     let recorded = Recorded {
         size_bytes,
         sha256: memory.sha256,
     };
-    match engine.fetch(&key, recorded).await? {
+    match engine.0.contents.fetch(&key, recorded).await? {
         Some(text) => engine.search_row(text).await.map(Some),
         None => Ok(None),
     }

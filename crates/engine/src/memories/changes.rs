@@ -1,20 +1,15 @@
-//! Creates, changes and deletes memories by id.
-//!
-//! Each operation reads the current state, decides, and commits with the head
-//! that it read. A commit that lost a race is retried from a fresh read. Each
-//! read checks the precondition again, so a retry cannot bypass it.
+//! Creates, changes, deletes and restores memories by id.
 
 use std::sync::Arc;
 
-use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId};
-use keepsake_index::{FoundMemory, Head, Idempotency, Memory, MemoryTarget, Scope, Target};
+use keepsake_core::{Content, ContentHash, MemoryId, MemoryPath, StoreId, VersionId};
+use keepsake_index::{FoundMemory, Idempotency, Scope};
 
+use super::answer::Answer;
+use super::decisions::{Creation, Restored, Update, Updated};
 use super::receipt::Sent;
-use super::writer::{Past, Seen, Try, Writer, content_differs};
 use super::{ShownMemory, View};
-use crate::claims::Patience;
-use crate::edits::Turn;
-use crate::protocol::{CAS_ATTEMPTS, Committed, Proposed, WriteRefusal};
+use crate::write::Change;
 use crate::{Engine, EngineError, Principal};
 
 /// A memory to create.
@@ -60,6 +55,17 @@ pub struct MemoryEdit {
     pub idempotency: Option<Idempotency>,
 }
 
+/// The options of a restoration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restoration {
+    /// The condition for the restoration.
+    pub precondition: Option<Precondition>,
+    /// Whether the answer contains the content.
+    pub view: View,
+    /// Makes the call idempotent.
+    pub idempotency: Option<Idempotency>,
+}
+
 /// The condition for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
@@ -67,14 +73,6 @@ pub enum Precondition {
     ContentSha256(ContentHash),
     /// No memory exists at the new path.
     NotExists,
-}
-
-/// A validated [`MemoryEdit`].
-struct Edit {
-    content: Option<Content>,
-    path: Option<MemoryPath>,
-    pinned: Option<bool>,
-    precondition: Option<Precondition>,
 }
 
 impl Engine {
@@ -102,13 +100,12 @@ impl Engine {
             content: Some(content.hash()),
             pinned: None,
         };
-        let (engine, owner) = (self.clone(), Arc::clone(principal));
-        let outcome = self.run_to_end(async move {
-            let writer = Writer::new(&engine, &owner, store_id, new.idempotency.as_ref());
-            let _turn = writer.turn_of_call().await;
-            let outcome = writer.create(&path, &content, new.on_taken).await;
-            writer.conclude(outcome, new.view).await
-        });
+        let creation = Creation {
+            path,
+            content,
+            on_taken: new.on_taken,
+        };
+        let outcome = self.write_memory(principal, store_id, creation, new.idempotency, new.view);
         principal.shown_write(outcome.await, &sent, self.now())
     }
 
@@ -129,7 +126,7 @@ impl Engine {
     ) -> Result<ShownMemory, EngineError> {
         principal.require_write(store_id, edit.view)?;
         let (view, idempotency) = (edit.view, edit.idempotency);
-        let edit = Edit {
+        let update = Update {
             path: edit.path.as_deref().map(parse_path).transpose()?,
             content: edit
                 .content
@@ -137,12 +134,13 @@ impl Engine {
                 .transpose()?,
             pinned: edit.pinned,
             precondition: edit.precondition,
+            is_deletion: false,
         };
-        if edit.content.is_none() && edit.path.is_none() && edit.pinned.is_none() {
+        if update.content.is_none() && update.path.is_none() && update.pinned.is_none() {
             // Such a request only shows the memory.
             principal.require(Scope::MemoryRead)?;
         }
-        if edit.precondition == Some(Precondition::NotExists) && edit.path.is_none() {
+        if update.precondition == Some(Precondition::NotExists) && update.path.is_none() {
             return Err(EngineError::Invalid {
                 field: "precondition",
                 rule: "of type `not_exists` is about a new path: send `path` with it".to_owned(),
@@ -150,17 +148,11 @@ impl Engine {
         }
         let sent = Sent {
             is_creation: false,
-            path: edit.path.clone(),
-            content: edit.content.as_ref().map(Content::hash),
-            pinned: edit.pinned,
+            path: update.path.clone(),
+            content: update.content.as_ref().map(Content::hash),
+            pinned: update.pinned,
         };
-        let (engine, owner) = (self.clone(), Arc::clone(principal));
-        let outcome = self.run_to_end(async move {
-            let writer = Writer::new(&engine, &owner, store_id, idempotency.as_ref());
-            let _turn = writer.turn_of_call().await;
-            let outcome = writer.update(memory_id, &edit).await;
-            writer.conclude(outcome, view).await
-        });
+        let outcome = self.write_memory(principal, store_id, Updated(memory_id, update), idempotency, view);
         principal.shown_write(outcome.await, &sent, self.now())
     }
 
@@ -181,13 +173,74 @@ impl Engine {
         expected: Option<ContentHash>,
     ) -> Result<(), EngineError> {
         principal.require_writable(store_id)?;
+        let deletion = Update {
+            precondition: expected.map(Precondition::ContentSha256),
+            is_deletion: true,
+            ..Update::default()
+        };
         let (engine, owner) = (self.clone(), Arc::clone(principal));
         let outcome = self.run_to_end(async move {
-            let writer = Writer::new(&engine, &owner, store_id, None);
-            writer.delete(memory_id, expected).await
+            let write = engine.0.writer.write(&owner, store_id, None);
+            write.run(&Updated(memory_id, deletion)).await.map(drop)
         });
         let refusal = |error| principal.shown_refusal(error, None);
         outcome.await.map_err(refusal)
+    }
+
+    /// Restores a version's content and path as a new version of its memory. A
+    /// deleted memory is restored with its old id.
+    ///
+    /// # Errors
+    /// [`EngineError::Conflict`] for a version without content,
+    /// [`EngineError::VersionNotFound`], and those of
+    /// [`Engine::update_memory`].
+    #[tracing::instrument(name = "engine.restore_version", level = "debug", skip_all)]
+    pub async fn restore_version(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        version_id: VersionId,
+        restoration: Restoration,
+    ) -> Result<ShownMemory, EngineError> {
+        principal.require_writable(store_id)?;
+        // The answer shows path, hash and size of the version's content.
+        principal.require(Scope::MemoryRead)?;
+        principal.require_no_session()?;
+        let (idempotency, view) = (restoration.idempotency, restoration.view);
+        let restored = Restored {
+            version_id,
+            precondition: restoration.precondition,
+            limit_bytes: principal.limits.bytes_per_memory,
+        };
+        self.write_memory(principal, store_id, restored, idempotency, view)
+            .await
+    }
+
+    async fn write_memory<C>(
+        &self,
+        principal: &Arc<Principal>,
+        store_id: StoreId,
+        change: C,
+        idempotency: Option<Idempotency>,
+        view: View,
+    ) -> Result<ShownMemory, EngineError>
+    where
+        C: Change<Error = EngineError> + Send + 'static,
+        C::Read: Into<Option<FoundMemory>>,
+    {
+        let (engine, owner) = (self.clone(), Arc::clone(principal));
+        self.run_to_end(async move {
+            let write = engine.0.writer.write(&owner, store_id, idempotency);
+            let outcome = write.run_once(&change).await?;
+            let answer = Answer {
+                engine: &engine,
+                principal: &owner,
+                store_id,
+                view,
+            };
+            answer.to(outcome).await
+        })
+        .await
     }
 }
 
@@ -214,230 +267,4 @@ fn parse_content(principal: &Principal, text: String) -> Result<Content, EngineE
         field: "content",
         rule: rule.to_string(),
     })
-}
-
-impl Writer<'_> {
-    async fn create(
-        &self,
-        path: &MemoryPath,
-        content: &Content,
-        on_taken: OnTaken,
-    ) -> Result<Try, EngineError> {
-        if let Some(seq) = self.made_before().await? {
-            return Ok(Try::Replayed(seq));
-        }
-        for _ in 0..CAS_ATTEMPTS {
-            let tried = match on_taken {
-                OnTaken::Replace => self.create_or_replace(path, content).await?,
-                OnTaken::Refuse | OnTaken::RefuseAsPrecondition => {
-                    self.create_only(path, content, on_taken).await?
-                }
-            };
-            match tried {
-                Try::Again => {}
-                done => return Ok(done),
-            }
-        }
-        Err(EngineError::Contended)
-    }
-
-    async fn create_only(
-        &self,
-        path: &MemoryPath,
-        content: &Content,
-        on_taken: OnTaken,
-    ) -> Result<Try, EngineError> {
-        let (engine, principal) = (self.engine, self.principal);
-        let policy = engine
-            .judge_as_sent(principal, self.store_id, async || Ok(None), content.as_str())
-            .await?;
-        // No read first: the commit checks whether the path is free.
-        let change = Proposed::Create {
-            path: path.clone(),
-            content: content.clone(),
-        };
-        match self.commit(change, None, policy).await? {
-            Committed::Refused(WriteRefusal::PathTaken {
-                memory_id: Some(memory_id),
-                ..
-            }) if on_taken == OnTaken::RefuseAsPrecondition => {
-                let found = self
-                    .engine
-                    .find_memory(self.principal, self.store_id, memory_id)
-                    .await?;
-                let current_sha256 = match found.target {
-                    MemoryTarget::Live(memory) => Some(memory.head.sha256),
-                    MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
-                };
-                Err(EngineError::PreconditionFailed {
-                    why: "the precondition `not_exists` does not hold: a memory stands at `path`",
-                    memory_id: Some(memory_id),
-                    current_sha256,
-                })
-            }
-            outcome => self.settle(outcome, Past::default()).await,
-        }
-    }
-
-    /// Replaces the memory at the path, or creates one.
-    async fn create_or_replace(&self, path: &MemoryPath, content: &Content) -> Result<Try, EngineError> {
-        let _turn = self.turn(path.as_str()).await;
-        let tenant_id = self.principal.tenant_id;
-        let lookup = self
-            .engine
-            .0
-            .index
-            .memories
-            .head(tenant_id, self.store_id, Some(path), 0)
-            .await?;
-        let lookup = lookup.ok_or(EngineError::StoreNotFound)?;
-        if lookup.store.is_archived {
-            return Err(EngineError::StoreArchived);
-        }
-        let Target::Memory(head) = lookup.target else {
-            let made = self.create_only(path, content, OnTaken::Refuse).await;
-            return match made {
-                // Another request created the memory first: replace it.
-                Err(EngineError::PathConflict {
-                    ref conflicting_path, ..
-                }) if conflicting_path == path.as_str() => Ok(Try::Again),
-                made => made,
-            };
-        };
-        let edit = Edit {
-            content: Some(content.clone()),
-            path: None,
-            pinned: None,
-            precondition: None,
-        };
-        match self.live(head.memory_id).await {
-            Ok((found, memory)) if memory.head.path == *path => self.apply(found, memory, &edit).await,
-            Ok(_) | Err(EngineError::MemoryNotFound) => Ok(Try::Again),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn update(&self, memory_id: MemoryId, edit: &Edit) -> Result<Try, EngineError> {
-        if let Some(seq) = self.made_before().await? {
-            return Ok(Try::Replayed(seq));
-        }
-        for _ in 0..CAS_ATTEMPTS {
-            let (found, memory, _turn) = self.take(memory_id).await?;
-            match self.apply(found, memory, edit).await? {
-                Try::Again => {}
-                done => return Ok(done),
-            }
-        }
-        Err(EngineError::Contended)
-    }
-
-    /// Reads a memory and waits for the exclusive right to change it.
-    ///
-    /// All changes of a memory, from every API surface, are serialized by its
-    /// path. The path is known after the first read; after a wait the memory is
-    /// read again.
-    async fn take(&self, memory_id: MemoryId) -> Result<(FoundMemory, Memory, Turn), EngineError> {
-        let (mut found, mut memory) = self.live(memory_id).await?;
-        let turn = self.turn(memory.head.path.as_str()).await;
-        if turn.has_waited {
-            (found, memory) = self.live(memory_id).await?;
-        }
-        let mut patience = Patience::new();
-        while self.engine.yields_to_claim(&memory.head, &mut patience).await {
-            (found, memory) = self.live(memory_id).await?;
-        }
-        Ok((found, memory, turn))
-    }
-
-    async fn apply(&self, found: FoundMemory, memory: Memory, edit: &Edit) -> Result<Try, EngineError> {
-        if found.store.is_archived {
-            return Err(EngineError::StoreArchived);
-        }
-        let head = &memory.head;
-        let is_at_path = edit.path.as_ref().is_none_or(|path| *path == head.path);
-        let has_content = edit
-            .content
-            .as_ref()
-            .is_none_or(|content| content.hash() == head.sha256);
-        // A retry of an applied update finds every requested value in place.
-        let is_applied = is_at_path
-            && has_content
-            && (edit.path.is_some() || edit.content.is_some())
-            && edit.pinned.is_none_or(|pinned| pinned == memory.is_pinned);
-        match edit.precondition {
-            Some(Precondition::ContentSha256(expected)) if expected != head.sha256 && !is_applied => {
-                return Err(content_differs(head));
-            }
-            // This memory is already at the path: an earlier call moved it.
-            Some(Precondition::NotExists) if is_at_path => {
-                return self.pin(Seen::of(&found), memory, None).await;
-            }
-            _ => {}
-        }
-        if is_at_path && has_content {
-            return self.pin(Seen::of(&found), memory, edit.pinned).await;
-        }
-        let new_content = edit.content.as_ref().filter(|_| !has_content);
-        let policy = match new_content {
-            Some(content) => self.judge_update(&found, head, content).await?,
-            None => None,
-        };
-        let memory_id = head.memory_id;
-        let change = Proposed::Change {
-            before: head.clone(),
-            to: edit.path.clone().unwrap_or_else(|| head.path.clone()),
-            content: new_content.cloned(),
-            is_pinned: edit.pinned,
-        };
-        let outcome = self.commit(change, None, policy).await?;
-        if outcome == Committed::Refused(WriteRefusal::Stale) {
-            self.engine
-                .claim(self.principal, self.store_id, memory_id)
-                .await?;
-        }
-        if edit.precondition == Some(Precondition::NotExists)
-            && let Committed::Refused(WriteRefusal::PathTaken { .. }) = outcome
-        {
-            return self.pin(Seen::of(&found), memory, None).await;
-        }
-        let past = Past::of(&memory);
-        self.settle(outcome, past).await
-    }
-
-    /// Checks the lines of `content` that are new to the memory for secrets.
-    async fn judge_update(
-        &self,
-        found: &FoundMemory,
-        head: &Head,
-        content: &Content,
-    ) -> Result<Option<SensitiveDataPolicy>, EngineError> {
-        let (engine, principal, store_id) = (self.engine, self.principal, self.store_id);
-        let before = async || {
-            let purge_epoch = found.store.purge_epoch;
-            engine
-                .content_of(principal.tenant_id, store_id, purge_epoch, head)
-                .await
-        };
-        engine
-            .judge_as_sent(principal, store_id, before, content.as_str())
-            .await
-    }
-
-    async fn delete(&self, memory_id: MemoryId, expected: Option<ContentHash>) -> Result<(), EngineError> {
-        for _ in 0..CAS_ATTEMPTS {
-            let (_, memory, _turn) = self.take(memory_id).await?;
-            if expected.is_some_and(|expected| expected != memory.head.sha256) {
-                return Err(content_differs(&memory.head));
-            }
-            let change = Proposed::Delete { before: memory.head };
-            match self.commit(change, None, None).await? {
-                Committed::Done { .. } => return Ok(()),
-                Committed::Refused(WriteRefusal::Stale) => {}
-                outcome => {
-                    self.settle(outcome, Past::default()).await?;
-                }
-            }
-        }
-        Err(EngineError::Contended)
-    }
 }

@@ -1,10 +1,6 @@
 //! The agent tools on a store, or on a session's stores.
 //!
-//! They share code with the memory tool: `find` for reads, the same queue and
-//! commit for changes. Their results are typed, for models and programs.
-
-mod changes;
-mod replay;
+//! They share code with the memory tool: the same reads and changes. Their results are typed, for models and programs.
 
 use std::sync::Arc;
 
@@ -13,9 +9,9 @@ use keepsake_core::tool::{ToolError, ToolPath};
 use keepsake_core::{MemoryPath, StoreId};
 use keepsake_index::{Depth, MemoryItem, MemoryListing, Scope, Target};
 
-use super::{Found, Stop, ToolAnswer, ToolCall, settle};
+use super::{Stop, ToolAnswer, ToolCall, settle};
+use crate::content::Found;
 use crate::cursor::Query;
-use crate::idempotency::NamedToolCall;
 use crate::{Engine, EngineError, Mounted, Mounts, Page, PageRequest, Principal, SearchHit, SearchQuery};
 
 impl Engine {
@@ -73,36 +69,13 @@ impl Engine {
             return Ok(refusal.into());
         }
         let outcome = if tool.is_change() {
-            let session_id = mounts.session_id().or(principal.session_id());
-            let idempotency = call.idempotency.or_else(|| {
-                let tool_use_id = call.tool_use_id.as_deref()?;
-                Some(self.idempotent_tool_call(
-                    principal,
-                    &NamedToolCall {
-                        session_id,
-                        store_id,
-                        tool: tool.name(),
-                        tool_use_id,
-                        input: &call.input,
-                    },
-                ))
-            });
-            let (engine, owner) = (self.clone(), Arc::clone(principal));
-            self.run_to_end(async move {
-                let changed = engine.change_for_agent(&owner, store_id, agent_call, idempotency);
-                settle(changed.await)
-            })
-            .await?
+            self.change(principal, &mounts, store_id, tool.name(), call, agent_call)
+                .await?
         } else {
             settle(self.show_to_agent(principal, store_id, agent_call).await)?
         };
-        let outcome = outcome.map(|result| {
-            if principal.may_read() {
-                result
-            } else {
-                result.concealed()
-            }
-        });
+        let is_shown = principal.may_read();
+        let outcome = outcome.map(|result| if is_shown { result } else { result.concealed() });
         Ok(principal.shown_outcome(outcome).into())
     }
 
@@ -124,7 +97,13 @@ impl Engine {
         let Some(Mounted { store_id, .. }) = mounts.store_of(path) else {
             return Ok(None);
         };
-        match self.find(principal, store_id, path.memory(), 0).await?.1 {
+        match self
+            .0
+            .contents
+            .at_path(principal.tenant_id, store_id, path.memory(), 0)
+            .await?
+            .1
+        {
             Found::Memory(head, text) => {
                 self.note_read(principal, store_id, head.memory_id);
                 Ok(Some(text))
@@ -151,7 +130,12 @@ impl Engine {
                 Ok(AgentResult::List(listing.await?))
             }
             AgentCall::Read { path, offset, limit } => {
-                let found = self.find(principal, store_id, path.memory(), 0).await?.1;
+                let found = self
+                    .0
+                    .contents
+                    .at_path(principal.tenant_id, store_id, path.memory(), 0)
+                    .await?
+                    .1;
                 let (head, text) = match found {
                     Found::Memory(head, text) => (head, text),
                     Found::Directory(_) => return Err(is_directory(&path).into()),
@@ -268,13 +252,8 @@ impl Engine {
         path: &ToolPath,
     ) -> Result<ToolError, EngineError> {
         let tenant_id = principal.tenant_id;
-        let lookup = self
-            .0
-            .index
-            .memories
-            .head(tenant_id, store_id, path.memory(), 0)
-            .await?;
-        Ok(match lookup.ok_or(EngineError::StoreNotFound)?.target {
+        let lookup = self.0.look_up(tenant_id, store_id, path.memory()).await?;
+        Ok(match lookup.target {
             Target::Memory(_) => ToolError::IsFile {
                 path: path.display().to_owned(),
             },

@@ -1,460 +1,381 @@
-//! The five commands that change memories.
+//! Changes by the memory tool and by the agent tools.
 
-use keepsake_core::sensitive::{Finding, Listed, Redacted};
-use keepsake_core::tool::{
-    Command, Edit, ToolError, ToolPath, created_message, deleted_message, insert, renamed_message,
-    str_replace,
-};
-use keepsake_core::{Content, ContentError, ContentHash, MemoryPath, SensitiveDataPolicy, StoreId};
-use keepsake_index::{Change, Guard, Head, Idempotency, Lookup, Target};
+use std::sync::Arc;
+
+use keepsake_core::sensitive::Listed;
+use keepsake_core::tool::agent::{AgentCall, AgentResult, FilePrecondition, MadeVersion};
+use keepsake_core::tool::{Command, Edit, ToolError, ToolPath};
+use keepsake_core::{ContentError, ContentHash, MemoryPath, StoreId};
+use keepsake_index::{Change as Committed, Guard, Head};
 use keepsake_telemetry::Conflict;
 
-use super::{Found, Stop};
-use crate::claims::Patience;
-use crate::edits::Turn;
-use crate::protocol::{CAS_ATTEMPTS, Committed, Proposal, Proposed, WriteRefusal};
-use crate::sensitive::Verdict;
-use crate::{Engine, EngineError, Principal};
+use super::{Stop, ToolCall, settle};
+use crate::write::{
+    Change, Decision, NewContent, Obstacle, Origin, Outcome, PathRead, PathTarget, Proposal, Proposed, Reads,
+    Refusal, Write,
+};
+use crate::{Engine, EngineError, Mounts, Principal};
 
-/// The result of one attempt.
-pub(super) enum Try<T> {
-    Done(T),
-    /// Something changed since the read: read again.
-    Again,
-    /// The same call succeeded earlier.
-    Replayed(i64),
-}
+/// A call that changes files.
+pub(super) trait ToolChange: Send + Sync {
+    /// The result for the model.
+    type Answer: Send;
 
-/// The context of one change.
-pub(super) struct Call<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) principal: &'a Principal,
-    pub(super) store_id: StoreId,
-    pub(super) idempotency: Option<Idempotency>,
+    /// The file or directory; the source of a rename.
+    fn path(&self) -> &ToolPath;
+
+    /// The path that a file comes to.
+    fn destination(&self) -> &ToolPath {
+        self.path()
+    }
+
+    /// What the decision is based on.
+    ///
+    /// # Errors
+    /// [`ToolError`] when nothing needs to be read to refuse the call.
+    fn reads(&self) -> Result<Reads<'_>, ToolError>;
+
+    /// Decides what to change; a pure function.
+    fn decide(&self, read: &PathRead) -> Result<Decision, ToolError>;
+
+    /// The error when something is at the path; `None`: it came after the read.
+    fn path_taken(&self) -> Option<ToolError>;
+
+    /// The edit of the file's content; `None`: the call brings no content.
+    fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError>;
+
+    /// The answer to a change that was made, now or by an earlier call.
+    fn answer(
+        &self,
+        edit: Option<&Edit>,
+        made: Option<MadeVersion>,
+        max_chars: u64,
+    ) -> Result<Self::Answer, Stop>;
 }
 
 impl Engine {
-    pub(super) async fn change(
+    /// Makes the change of a tool call, to its end even when this future is dropped.
+    pub(super) async fn change<T: ToolChange + 'static>(
         &self,
-        principal: &Principal,
+        principal: &Arc<Principal>,
+        mounts: &Mounts,
         store_id: StoreId,
-        command: Command,
-        idempotency: Option<Idempotency>,
-    ) -> Result<String, Stop> {
-        let call = Call {
-            engine: self,
-            principal,
-            store_id,
-            idempotency,
-        };
-        let outcome = call.run(&command).await;
-        // A call that fails now may have succeeded earlier.
-        if let (Err(Stop::Tool(_)), Some(key)) = (&outcome, &idempotency) {
-            let first = self.replayed(principal, Some(key)).await?;
-            if let Some(seq) = first.and_then(|first| first.seq) {
-                return Ok(self.replay(principal, store_id, &command, seq).await?);
+        tool: &str,
+        call: ToolCall,
+        change: T,
+    ) -> Result<Result<T::Answer, ToolError>, EngineError> {
+        let session_id = mounts.session_id().or(principal.session_id());
+        let idempotency = call.idempotency.or_else(|| {
+            let id = call.tool_use_id.as_deref()?;
+            Some(self.idempotent_tool_call(principal, session_id, store_id, tool, id, &call.input))
+        });
+        let (engine, owner) = (self.clone(), Arc::clone(principal));
+        self.run_to_end(async move {
+            let write = engine.0.writer.write(&owner, store_id, idempotency);
+            settle(engine.change_once(&write, change).await)
+        })
+        .await
+    }
+
+    async fn change_once<T: ToolChange>(&self, write: &Write<'_>, call: T) -> Result<T::Answer, Stop> {
+        let change = FileChange(call);
+        let seq = match write.run(&change).await {
+            Ok(Outcome::Written(written, _)) => {
+                let made = written.changes.first().map(made_by);
+                let max_chars = write.principal.limits.max_view_chars;
+                return change.0.answer(written.edit.as_ref(), made, max_chars);
             }
-        }
-        outcome
+            Ok(Outcome::Unchanged(..)) => return Err(EngineError::Internal("a tool set a pin").into()),
+            Ok(Outcome::Replayed(seq)) => seq,
+            // A call that fails now may have succeeded earlier.
+            Err(Stop::Tool(error)) => match write.earlier_call().await? {
+                Some(seq) => seq,
+                None => return Err(error.into()),
+            },
+            Err(error) => return Err(error),
+        };
+        self.replay(write.principal, write.store_id, &change.0, seq).await
     }
 }
 
-impl Call<'_> {
-    async fn run(&self, command: &Command) -> Result<String, Stop> {
-        // A rename queues for its source path.
-        let _turn = self.turn(command.path()).await;
-        for _ in 0..CAS_ATTEMPTS {
-            let tried = match command {
-                Command::View { .. } => {
-                    return Err(EngineError::Internal("a view was taken for a change").into());
-                }
-                Command::Create { path, file_text } => self.create(path, file_text).await?,
-                Command::StrReplace {
-                    path,
-                    old_str,
-                    new_str,
-                } => {
-                    let missing = ToolError::NotFoundEdit {
-                        path: path.display().to_owned(),
-                    };
-                    self.edit(path, missing, |text| str_replace(path, text, old_str, new_str))
-                        .await?
-                }
-                Command::Insert {
-                    path,
-                    insert_line,
-                    insert_text,
-                } => {
-                    let missing = ToolError::NotFound {
-                        path: path.display().to_owned(),
-                    };
-                    self.edit(path, missing, |text| {
-                        insert(path, text, *insert_line, insert_text)
-                    })
-                    .await?
-                }
-                Command::Delete { path } => self.delete(path, None, deleted_message).await?,
-                Command::Rename { old_path, new_path } => self.rename(old_path, new_path).await?,
-            };
-            match tried {
-                Try::Done(message) => return Ok(message),
-                Try::Again => {}
-                Try::Replayed(seq) => {
-                    return Ok(self
-                        .engine
-                        .replay(self.principal, self.store_id, command, seq)
-                        .await?);
-                }
-            }
-        }
-        Err(self.lost_again_and_again(command.path()).into())
+fn made_by(change: &Committed) -> MadeVersion {
+    MadeVersion {
+        memory_id: change.memory_id,
+        content: change
+            .after
+            .as_ref()
+            .map(|after| (after.sha256, after.size_bytes)),
+        is_new: change.before.is_none(),
+    }
+}
+
+struct FileChange<T>(T);
+
+impl<T: ToolChange> Change for FileChange<T> {
+    type Read = PathRead;
+    type Error = Stop;
+
+    /// Named as in the store, so that changes by the API use the same lock. A rename
+    /// locks its source.
+    fn path(&self) -> Option<&str> {
+        Some(self.0.path().memory().map_or("/", MemoryPath::as_str))
     }
 
-    /// Queues for a path. The path is named as in the store, so that changes by
-    /// the API use the same queue.
-    pub(super) async fn turn(&self, path: &ToolPath) -> Turn {
-        let in_store = path.memory().map_or("/", MemoryPath::as_str).to_owned();
-        let place = (self.principal.tenant_id, self.store_id, in_store);
-        self.engine.0.edits.turn(place).await
+    async fn read(&self, write: &Write<'_>) -> Result<PathRead, Stop> {
+        let reads = self.0.reads()?;
+        Ok(write.path(self.0.path().memory(), reads).await?)
     }
 
-    pub(super) fn lost_again_and_again(&self, path: &ToolPath) -> ToolError {
-        self.engine.0.metrics.conflicted(Conflict::Contended);
-        ToolError::Conflict {
-            path: path.display().to_owned(),
-        }
+    fn decide(&self, read: &PathRead) -> Result<Decision, Stop> {
+        Ok(self.0.decide(read)?)
     }
 
-    async fn create(&self, path: &ToolPath, file_text: &str) -> Result<Try<String>, Stop> {
-        let Some(memory_path) = path.memory() else {
-            return Err(ToolError::AlreadyExists {
-                path: path.display().to_owned(),
-            }
-            .into());
-        };
-        let edit = Edit::with_message(file_text.to_owned(), created_message(path));
-        let (edit, policy) = self.judge(path, None, edit).await?;
-        let content = self.content(path, edit.content)?;
-        // No read first: the commit checks whether the path is free.
-        let change = Proposed::Create {
-            path: memory_path.clone(),
-            content,
-        };
-        match self.commit(vec![change], None, policy).await? {
-            Committed::Refused(WriteRefusal::PathTaken { .. }) => Err(ToolError::AlreadyExists {
-                path: path.display().to_owned(),
-            }
-            .into()),
-            outcome => self.conclude(path, outcome, |_| edit.message),
-        }
-    }
-
-    async fn edit(
-        &self,
-        path: &ToolPath,
-        missing: ToolError,
-        apply: impl Fn(&str) -> Result<Edit, ToolError>,
-    ) -> Result<Try<String>, Stop> {
-        let (store, found) = self.find_unclaimed(path).await?;
-        let Found::Memory(head, text) = found else {
-            return Err(missing.into());
-        };
-        let edit = apply(&text)?;
-        if store.is_archived {
-            return Err(ToolError::Archived.into());
-        }
-        let (edit, policy) = self.judge(path, Some(&text), edit).await?;
-        let content = self.content(path, edit.content)?;
-        let memory_id = head.memory_id;
-        let change = Proposed::edit(head, content);
-        let outcome = self.commit(vec![change], None, policy).await?;
-        if outcome == Committed::Refused(WriteRefusal::Stale) {
-            // Another replica committed first.
-            self.engine
-                .claim(self.principal, self.store_id, memory_id)
-                .await?;
-        }
-        self.conclude(path, outcome, |_| edit.message)
-    }
-
-    /// Reads a memory once no other replica claims its next edit.
-    pub(super) async fn find_unclaimed(
-        &self,
-        path: &ToolPath,
-    ) -> Result<(keepsake_index::StoreState, Found), EngineError> {
-        let mut patience = Patience::new();
-        loop {
-            let (store, found) = self
-                .engine
-                .find(self.principal, self.store_id, path.memory(), 0)
-                .await?;
-            match &found {
-                Found::Memory(head, _) if self.engine.yields_to_claim(head, &mut patience).await => {}
-                _ => return Ok((store, found)),
-            }
-        }
-    }
-
-    /// Deletes a file, optionally only with the expected content, or a
-    /// directory.
-    pub(super) async fn delete<T>(
-        &self,
-        path: &ToolPath,
-        expected: Option<ContentHash>,
-        done: impl FnOnce(&ToolPath) -> T,
-    ) -> Result<Try<T>, Stop> {
-        if path.is_root() {
-            return Err(ToolError::CannotDeleteRoot.into());
-        }
-        let lookup = self.look_up(path).await?;
-        let (changes, guard) = match lookup.target {
-            Target::Missing => {
-                return Err(ToolError::NotFound {
-                    path: path.display().to_owned(),
-                }
-                .into());
-            }
-            Target::Memory(head) if expected.is_some_and(|expected| expected != head.sha256) => {
-                return Err(ToolError::ContentDiffers {
-                    path: path.display().to_owned(),
-                    current: Some(head.sha256),
-                }
-                .into());
-            }
-            Target::Memory(head) => (vec![Proposed::Delete { before: head }], None),
-            Target::Directory(_) if expected.is_some() => {
-                return Err(ToolError::DirectoryHasNoHash {
-                    path: path.display().to_owned(),
-                }
-                .into());
-            }
-            Target::Directory(directory) => {
-                let heads = self.heads_below(path).await?;
-                let guard = Guard {
-                    directory: path.dir(),
-                    files: directory.files,
-                };
-                if heads.len() as u64 != directory.files {
-                    return Ok(Try::Again); // it moved between the two reads
-                }
-                (
-                    heads
-                        .into_iter()
-                        .map(|before| Proposed::Delete { before })
-                        .collect(),
-                    Some(guard),
-                )
-            }
-        };
-        let outcome = self.commit(changes, guard, None).await?;
-        self.conclude(path, outcome, |_| done(path))
-    }
-
-    async fn rename(&self, old_path: &ToolPath, new_path: &ToolPath) -> Result<Try<String>, Stop> {
-        if old_path.is_root() {
-            return Err(ToolError::CannotRenameRoot.into());
-        }
-        let destination_exists = || ToolError::DestinationExists {
-            path: new_path.display().to_owned(),
-        };
-        let Some(to) = new_path.memory() else {
-            return Err(destination_exists().into());
-        };
-        if self.look_up(new_path).await?.target != Target::Missing {
-            return Err(destination_exists().into());
-        }
-        let lookup = self.look_up(old_path).await?;
-        let (changes, guard) = match lookup.target {
-            Target::Missing => {
-                self.refuse_below_a_file(new_path, to).await?;
-                return Err(ToolError::NotFound {
-                    path: old_path.display().to_owned(),
-                }
-                .into());
-            }
-            Target::Memory(before) => (vec![Proposed::rename(before, to.clone())], None),
-            Target::Directory(directory) => {
-                if to.is_below(&old_path.dir()) {
-                    let (from, to) = (old_path.display().to_owned(), new_path.display().to_owned());
-                    return Err(ToolError::IntoItself { from, to }.into());
-                }
-                let heads = self.heads_below(old_path).await?;
-                if heads.len() as u64 != directory.files {
-                    return Ok(Try::Again); // it moved between the two reads
-                }
-                let guard = Guard {
-                    directory: old_path.dir(),
-                    files: directory.files,
-                };
-                let moves = heads.into_iter().map(|before| rebase(before, old_path, new_path));
-                (moves.collect::<Result<_, _>>()?, Some(guard))
-            }
-        };
-        match self.commit(changes, guard, None).await? {
-            Committed::Refused(WriteRefusal::PathTaken { .. }) => Err(destination_exists().into()),
-            outcome => self.conclude(new_path, outcome, |_| renamed_message(old_path, new_path)),
-        }
-    }
-
-    /// Refuses a destination below a file. The commit checks this too, but a
-    /// call that fails earlier must report the destination before the source.
-    async fn refuse_below_a_file(&self, path: &ToolPath, memory_path: &MemoryPath) -> Result<(), Stop> {
-        for ancestor in memory_path.ancestor_files() {
-            let file = MemoryPath::from_trusted(ancestor.to_owned());
-            if let Target::Memory(_) = self.look_up_memory(Some(&file)).await?.target {
-                return Err(ToolError::ParentIsFile {
-                    path: path.display().to_owned(),
-                    file: path.display_of(&file),
-                }
-                .into());
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) async fn look_up(&self, path: &ToolPath) -> Result<Lookup, EngineError> {
-        self.look_up_memory(path.memory()).await
-    }
-
-    async fn look_up_memory(&self, path: Option<&MemoryPath>) -> Result<Lookup, EngineError> {
-        let lookup = self
-            .engine
-            .0
-            .index
-            .memories
-            .head(self.principal.tenant_id, self.store_id, path, 0)
-            .await?;
-        lookup.ok_or(EngineError::StoreNotFound)
-    }
-
-    async fn heads_below(&self, path: &ToolPath) -> Result<Vec<Head>, EngineError> {
-        Ok(self
-            .engine
-            .0
-            .index
-            .memories
-            .heads_below(self.principal.tenant_id, self.store_id, &path.dir())
-            .await?)
-    }
-
-    /// Validates new content against the tenant's limits.
-    pub(super) fn content(&self, path: &ToolPath, text: String) -> Result<Content, ToolError> {
-        Content::new(text, self.principal.limits.bytes_per_memory).map_err(|error| {
-            let path = path.display().to_owned();
-            match error {
-                ContentError::Nul => ToolError::Nul { path },
-                ContentError::TooLarge {
-                    size_bytes,
-                    limit_bytes,
-                } => ToolError::FileTooLarge {
-                    path,
-                    size_bytes: Some(size_bytes),
-                    limit_bytes,
-                },
-            }
-        })
-    }
-
-    /// Applies the store's policy to the lines that an edit adds. Returns the
-    /// edit to store, and the policy for the commit.
-    async fn judge(
-        &self,
-        path: &ToolPath,
-        before: Option<&str>,
-        edit: Edit,
-    ) -> Result<(Edit, Option<SensitiveDataPolicy>), Stop> {
-        let (redacted, policy) = self
-            .judge_text(path, before, &edit.content, std::convert::identity)
-            .await?;
-        let edit = match redacted {
-            Some(redacted) => edit.redacted(redacted),
-            None => edit,
-        };
-        Ok((edit, policy))
-    }
-
-    /// Applies the store's policy to new content. Returns the redacted text, if
-    /// any, and the policy for the commit.
-    ///
-    /// `in_lines_sent` converts the findings' line numbers to lines of the
-    /// request.
-    pub(super) async fn judge_text(
-        &self,
-        path: &ToolPath,
-        before: Option<&str>,
-        text: &str,
-        in_lines_sent: impl FnOnce(Vec<Finding>) -> Vec<Finding>,
-    ) -> Result<(Option<Redacted>, Option<SensitiveDataPolicy>), Stop> {
-        let verdict = self
-            .engine
-            .judge(self.principal, self.store_id, before, text)
-            .await?;
-        match verdict {
-            Verdict::Keep(policy) => Ok((None, policy)),
-            Verdict::Redact(redacted) => Ok((Some(redacted), Some(SensitiveDataPolicy::Redact))),
-            Verdict::Refuse(findings) => Err(ToolError::Sensitive {
-                path: path.display().to_owned(),
-                found: Listed(&in_lines_sent(findings)).to_string(),
-            }
-            .into()),
-        }
-    }
-
-    pub(super) async fn commit(
-        &self,
-        changes: Vec<Proposed>,
-        guard: Option<Guard>,
-        policy: Option<SensitiveDataPolicy>,
-    ) -> Result<Committed, EngineError> {
-        let (store_id, idempotency) = (self.store_id, self.idempotency);
-        let proposal = Proposal {
-            store_id,
-            changes,
-            guard,
-            purge_epoch: None,
-            policy,
-            idempotency,
-        };
-        self.engine.commit(self.principal, proposal).await
-    }
-
-    /// Converts the result of a commit to an answer for the model.
-    pub(super) fn conclude<T>(
-        &self,
-        path: &ToolPath,
-        outcome: Committed,
-        done: impl FnOnce(&[Change]) -> T,
-    ) -> Result<Try<T>, Stop> {
-        let limits = &self.principal.limits;
-        let refusal = match outcome {
-            Committed::Done { made, .. } => return Ok(Try::Done(done(&made))),
-            Committed::Replayed { seq } => return Ok(Try::Replayed(seq)),
-            Committed::Refused(refusal) => refusal,
-        };
+    async fn refused(&self, write: &Write<'_>, _: &PathRead, refusal: Refusal) -> Result<Decision, Stop> {
+        let limits = &write.principal.limits;
+        let path = || self.0.path().display().to_owned();
         Err(match refusal {
-            // An edit or a delete takes no new path, so the state changed: read
-            // again.
-            WriteRefusal::Stale | WriteRefusal::PathTaken { .. } => return Ok(Try::Again),
-            WriteRefusal::Archived => ToolError::Archived,
-            WriteRefusal::ParentIsFile { file, .. } => ToolError::ParentIsFile {
-                path: path.display().to_owned(),
-                file: path.display_of(&file),
+            Refusal::PathTaken { .. } => match self.0.path_taken() {
+                Some(error) => error,
+                None => return Ok(Decision::ReadAgain),
             },
-            WriteRefusal::TooManyMemories { count } => ToolError::TooManyMemories {
+            Refusal::Archived => ToolError::Archived,
+            Refusal::ParentIsFile { file, .. } => below_file(self.0.destination(), &file),
+            Refusal::TooManyMemories { count } => ToolError::TooManyMemories {
                 count,
                 limit: limits.memories_per_store,
             },
-            WriteRefusal::StoreFull { size_bytes } => ToolError::StoreFull {
+            Refusal::StoreFull { size_bytes } => ToolError::StoreFull {
                 size_bytes: Some(size_bytes),
                 limit_bytes: limits.bytes_per_store,
             },
-            WriteRefusal::TenantFull { size_bytes } => ToolError::TenantFull {
+            Refusal::TenantFull { size_bytes } => ToolError::TenantFull {
                 size_bytes: Some(size_bytes),
                 limit_bytes: limits.bytes_per_tenant,
             },
+            Refusal::Content(ContentError::Nul) => ToolError::Nul { path: path() },
+            Refusal::Content(ContentError::TooLarge {
+                size_bytes,
+                limit_bytes,
+            }) => ToolError::FileTooLarge {
+                path: path(),
+                size_bytes: Some(size_bytes),
+                limit_bytes,
+            },
+            Refusal::Sensitive(_, findings) => ToolError::Sensitive {
+                path: path(),
+                found: Listed(&findings).to_string(),
+            },
+            Refusal::Contended => {
+                write.context().metrics.conflicted(Conflict::Contended);
+                ToolError::Conflict { path: path() }
+            }
         }
         .into())
     }
+}
+
+impl ToolChange for Command {
+    type Answer = String;
+
+    fn path(&self) -> &ToolPath {
+        self.path()
+    }
+
+    fn destination(&self) -> &ToolPath {
+        match self {
+            Self::Rename { new_path, .. } => new_path,
+            _ => self.path(),
+        }
+    }
+
+    fn reads(&self) -> Result<Reads<'_>, ToolError> {
+        match self {
+            Self::Create { path, .. } if path.is_root() => Err(already_exists(path)),
+            Self::View { .. } | Self::Create { .. } => Ok(Reads::Nothing),
+            Self::StrReplace { .. } | Self::Insert { .. } => Ok(Reads::Content),
+            Self::Delete { path } if path.is_root() => Err(ToolError::CannotDeleteRoot),
+            Self::Delete { .. } => Ok(Reads::Tree),
+            Self::Rename { old_path, .. } if old_path.is_root() => Err(ToolError::CannotRenameRoot),
+            Self::Rename { new_path, .. } => match new_path.memory() {
+                Some(to) => Ok(Reads::Move(to)),
+                None => Err(destination_exists(new_path)),
+            },
+        }
+    }
+
+    fn decide(&self, read: &PathRead) -> Result<Decision, ToolError> {
+        match self {
+            Self::Delete { path } => delete(path, None, read),
+            Self::Rename { old_path, new_path } => rename(old_path, new_path, read),
+            Self::View { .. } | Self::Create { .. } | Self::StrReplace { .. } | Self::Insert { .. } => {
+                store_edit(self.path(), self.edit(read.text())?, read)
+            }
+        }
+    }
+
+    fn path_taken(&self) -> Option<ToolError> {
+        match self {
+            Self::Create { path, .. } => Some(already_exists(path)),
+            Self::Rename { new_path, .. } => Some(destination_exists(new_path)),
+            _ => None,
+        }
+    }
+
+    fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
+        self.edit(before)
+    }
+
+    fn answer(&self, edit: Option<&Edit>, _: Option<MadeVersion>, _: u64) -> Result<String, Stop> {
+        let message = self.message(edit);
+        message.ok_or_else(|| EngineError::Internal("a view was taken for a change").into())
+    }
+}
+
+impl ToolChange for AgentCall {
+    type Answer = AgentResult;
+
+    fn path(&self) -> &ToolPath {
+        self.path()
+    }
+
+    fn reads(&self) -> Result<Reads<'_>, ToolError> {
+        match self {
+            Self::List { .. } | Self::Search { .. } | Self::Read { .. } => Ok(Reads::Nothing),
+            Self::Edit { .. } | Self::Append { .. } => Ok(Reads::Content),
+            Self::Write { .. } => Ok(Reads::Head),
+            Self::Delete { path, .. } if path.is_root() => Err(ToolError::CannotDeleteRoot),
+            Self::Delete { expected: None, .. } => Ok(Reads::Tree),
+            Self::Delete { .. } => Ok(Reads::Head),
+        }
+    }
+
+    fn decide(&self, read: &PathRead) -> Result<Decision, ToolError> {
+        let path = self.path();
+        if let Self::Delete { expected, .. } = self {
+            return delete(path, *expected, read);
+        }
+        let head = match &read.target {
+            PathTarget::Missing => None,
+            PathTarget::File(head, _) => Some(head),
+            PathTarget::Directory { .. } => {
+                return Err(ToolError::IsDirectory {
+                    path: path.display().to_owned(),
+                });
+            }
+        };
+        match (self.precondition(), head) {
+            (Some(FilePrecondition::NotExists), Some(head)) => {
+                return Err(ToolError::Exists {
+                    path: path.display().to_owned(),
+                    current: Some(head.sha256),
+                });
+            }
+            (Some(FilePrecondition::ContentSha256(_)), None) => return Err(self.missing()),
+            (Some(FilePrecondition::ContentSha256(expected)), Some(head))
+                if expected != head.sha256 && !is_applied(self, head) =>
+            {
+                return Err(content_differs(path, head));
+            }
+            _ => {}
+        }
+        store_edit(path, self.edit(read.text())?, read)
+    }
+
+    fn path_taken(&self) -> Option<ToolError> {
+        None
+    }
+
+    fn edit(&self, before: Option<&str>) -> Result<Option<Edit>, ToolError> {
+        self.edit(before)
+    }
+
+    fn answer(
+        &self,
+        edit: Option<&Edit>,
+        made: Option<MadeVersion>,
+        max_chars: u64,
+    ) -> Result<AgentResult, Stop> {
+        let result = self.result(edit, made, max_chars)?;
+        result.ok_or_else(|| EngineError::Internal("a read was taken for a change").into())
+    }
+}
+
+/// Whether the file has the content of a write already, as after an earlier try.
+fn is_applied(call: &AgentCall, head: &Head) -> bool {
+    match call {
+        AgentCall::Write { content, .. } => head.sha256 == ContentHash::of(content.as_bytes()),
+        _ => false,
+    }
+}
+
+/// Stores the new content of the file at a path, which may be new.
+fn store_edit(path: &ToolPath, edit: Option<Edit>, read: &PathRead) -> Result<Decision, ToolError> {
+    let (Some(edit), Some(memory_path)) = (edit, path.memory()) else {
+        return Err(already_exists(path));
+    };
+    let from = match &read.target {
+        PathTarget::File(head, _) => Origin::Live(head.clone()),
+        PathTarget::Missing | PathTarget::Directory { .. } => Origin::New,
+    };
+    let stored = Proposed::store(from, memory_path.clone(), NewContent::Edited(edit));
+    Ok(Decision::change(read.store, stored))
+}
+
+/// Deletes a file, optionally only with the expected content, or a directory.
+fn delete(path: &ToolPath, expected: Option<ContentHash>, read: &PathRead) -> Result<Decision, ToolError> {
+    match &read.target {
+        PathTarget::Missing => Err(not_found(path)),
+        PathTarget::File(head, _) if expected.is_some_and(|expected| expected != head.sha256) => {
+            Err(content_differs(path, head))
+        }
+        PathTarget::File(head, _) => Ok(Decision::change(read.store, Proposed::delete(head.clone()))),
+        PathTarget::Directory { .. } if expected.is_some() => Err(ToolError::DirectoryHasNoHash {
+            path: path.display().to_owned(),
+        }),
+        PathTarget::Directory { files, heads } => {
+            let changes = heads.iter().cloned().map(Proposed::delete);
+            Ok(change_directory(path, *files, changes.collect(), read))
+        }
+    }
+}
+
+fn rename(old_path: &ToolPath, new_path: &ToolPath, read: &PathRead) -> Result<Decision, ToolError> {
+    match (&read.obstacle, new_path.memory()) {
+        (Some(Obstacle::Destination), _) | (_, None) => Err(destination_exists(new_path)),
+        (Some(Obstacle::File(file)), _) => Err(below_file(new_path, file)),
+        (None, Some(to)) => match &read.target {
+            PathTarget::Missing => Err(not_found(old_path)),
+            PathTarget::File(head, _) => Ok(Decision::change(
+                read.store,
+                Proposed::rename(head.clone(), to.clone()),
+            )),
+            PathTarget::Directory { .. } if to.is_below(&old_path.dir()) => {
+                let (from, to) = (old_path.display().to_owned(), new_path.display().to_owned());
+                Err(ToolError::IntoItself { from, to })
+            }
+            PathTarget::Directory { files, heads } => {
+                let moves = heads.iter().cloned();
+                let moves = moves.map(|before| rebase(before, old_path, new_path));
+                let moves = moves.collect::<Result<_, _>>()?;
+                Ok(change_directory(old_path, *files, moves, read))
+            }
+        },
+    }
+}
+
+/// Changes every file below a directory.
+fn change_directory(path: &ToolPath, files: u64, changes: Vec<Proposed>, read: &PathRead) -> Decision {
+    if changes.len() as u64 != files {
+        return Decision::ReadAgain; // it moved between the two reads
+    }
+    Decision::Commit(Proposal {
+        store: read.store,
+        changes,
+        guard: Some(Guard {
+            directory: path.dir(),
+            files,
+        }),
+    })
 }
 
 /// Moves one file together with its directory.
@@ -467,4 +388,36 @@ fn rebase(before: Head, old_path: &ToolPath, new_path: &ToolPath) -> Result<Prop
             rule,
         })?;
     Ok(Proposed::rename(before, to))
+}
+
+fn already_exists(path: &ToolPath) -> ToolError {
+    ToolError::AlreadyExists {
+        path: path.display().to_owned(),
+    }
+}
+
+fn destination_exists(path: &ToolPath) -> ToolError {
+    ToolError::DestinationExists {
+        path: path.display().to_owned(),
+    }
+}
+
+fn not_found(path: &ToolPath) -> ToolError {
+    ToolError::NotFound {
+        path: path.display().to_owned(),
+    }
+}
+
+fn content_differs(path: &ToolPath, head: &Head) -> ToolError {
+    ToolError::ContentDiffers {
+        path: path.display().to_owned(),
+        current: Some(head.sha256),
+    }
+}
+
+fn below_file(path: &ToolPath, file: &MemoryPath) -> ToolError {
+    ToolError::ParentIsFile {
+        path: path.display().to_owned(),
+        file: path.display_of(file),
+    }
 }

@@ -2,103 +2,79 @@
 //!
 //! The answer itself is not stored. The repeated call sends the request again,
 //! and the version that it created leads to the previous content. Edits are
-//! pure functions, so applying the edit again yields the same message as the
+//! pure functions, so applying the edit again yields the same answer as the
 //! first time. The stored hash shows whether something was redacted: it is the
 //! hash of the content as sent, or the hash of that content after redaction.
 
 use std::sync::Arc;
 
-use keepsake_core::tool::{
-    Command, Edit, created_message, deleted_message, insert, inserted_message, renamed_message, str_replace,
-};
-use keepsake_core::{BlobKey, ContentHash, StoreId};
-use keepsake_index::Version;
+use keepsake_core::tool::Edit;
+use keepsake_core::tool::agent::MadeVersion;
+use keepsake_core::{BlobKey, ContentHash, StoreId, TenantId};
+use keepsake_index::{Operation, Version};
 
+use super::Stop;
+use super::changes::ToolChange;
 use crate::{Engine, EngineError, Principal};
 
 impl Engine {
     /// Rebuilds the answer of the call that created version `seq`.
-    pub(super) async fn replay(
+    pub(super) async fn replay<T: ToolChange>(
         &self,
         principal: &Principal,
         store_id: StoreId,
-        command: &Command,
+        call: &T,
         seq: i64,
-    ) -> Result<String, EngineError> {
-        // `plain` is the answer when the content was redacted or expired since:
-        // the edit succeeded, but its snippet is no longer available.
-        let (edit, before, plain) = match command {
-            Command::Delete { path } => return Ok(deleted_message(path)),
-            Command::Rename { old_path, new_path } => return Ok(renamed_message(old_path, new_path)),
-            Command::View { .. } => return Err(EngineError::Internal("a view was recorded as a change")),
-            Command::Create { path, file_text } => {
-                let edit = Edit::with_message(file_text.clone(), created_message(path));
-                (Some(edit), None, created_message(path))
-            }
-            Command::Insert {
-                path,
-                insert_line,
-                insert_text,
-            } => {
-                let before = self.content_before(principal, store_id, seq).await?;
-                let applied = before
-                    .as_deref()
-                    .and_then(|text| insert(path, text, *insert_line, insert_text).ok());
-                (applied, before, inserted_message(path))
-            }
-            Command::StrReplace {
-                path,
-                old_str,
-                new_str,
-            } => {
-                let before = self.content_before(principal, store_id, seq).await?;
-                let applied = before
-                    .as_deref()
-                    .and_then(|text| str_replace(path, text, old_str, new_str).ok());
-                (applied, before, inserted_message(path))
-            }
+    ) -> Result<T::Answer, Stop> {
+        let (tenant_id, max_chars) = (principal.tenant_id, principal.limits.max_view_chars);
+        if matches!(call.edit(None), Ok(None)) {
+            // A deletion or a rename.
+            return call.answer(None, None, max_chars);
+        }
+        let Some(version) = self.0.index.versions.find_at(tenant_id, store_id, seq).await? else {
+            return call.answer(None, None, max_chars);
         };
-        let version = self
-            .0
-            .index
-            .versions
-            .find_at(principal.tenant_id, store_id, seq)
-            .await?;
-        let told = edit.and_then(|edit| self.told(edit, before.as_deref(), version.as_ref()));
-        Ok(told.unwrap_or(plain))
+        let before = self.content_before(tenant_id, store_id, &version).await?;
+        let edit = call.edit(before.as_deref()).ok().flatten();
+        let edit = edit.and_then(|edit| self.as_stored(edit, before.as_deref(), &version));
+        let made = MadeVersion {
+            memory_id: version.memory_id,
+            content: version
+                .content
+                .map(|content| (content.sha256, content.size_bytes)),
+            is_new: version.operation == Operation::Created,
+        };
+        call.answer(edit.as_ref(), Some(made), max_chars)
     }
 
-    /// The answer to the edit that created `version`; `None`: it can no longer
-    /// be determined.
-    fn told(&self, edit: Edit, before: Option<&str>, version: Option<&Version>) -> Option<String> {
-        let stored = version?.content?.sha256;
+    /// The edit that created `version`; `None`: it can no longer be determined.
+    fn as_stored(&self, edit: Edit, before: Option<&str>, version: &Version) -> Option<Edit> {
+        let stored = version.content?.sha256;
         if ContentHash::of(edit.content.as_bytes()) == stored {
-            return Some(edit.message);
+            return Some(edit);
         }
         // The operator may have changed the rules; then it is unknown.
         let redacted = self.0.scanner.redact_change(before, &edit.content)?;
-        (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted).message)
+        (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted))
     }
 
-    /// The content before version `seq`, while it is kept.
-    pub(super) async fn content_before(
+    /// The content before a version, while it is kept.
+    async fn content_before(
         &self,
-        principal: &Principal,
+        tenant_id: TenantId,
         store_id: StoreId,
-        seq: i64,
+        version: &Version,
     ) -> Result<Option<Arc<str>>, EngineError> {
-        let tenant_id = principal.tenant_id;
-        let versions = &self.0.index.versions;
-        let Some(version) = versions.find_at(tenant_id, store_id, seq).await? else {
-            return Ok(None);
-        };
         let Some(prev_seq) = version.prev_seq else {
             return Ok(None);
         };
-        let Some(before) = versions.find_at(tenant_id, store_id, prev_seq).await? else {
-            return Ok(None);
-        };
-        let Some(content) = before.content else {
+        let before = self
+            .0
+            .index
+            .versions
+            .find_at(tenant_id, store_id, prev_seq)
+            .await?;
+        let Some(content) = before.and_then(|before| before.content) else {
             return Ok(None);
         };
         // Without the cache: this is rare, and no purge epoch is known here.
@@ -107,6 +83,6 @@ impl Engine {
             store_id,
             blob_id: content.blob_id,
         };
-        self.fetch(&key, content.into()).await
+        self.0.contents.fetch(&key, content.into()).await
     }
 }

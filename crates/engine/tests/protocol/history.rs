@@ -23,6 +23,7 @@ crate::on_both_pairs! {
     restored_content_must_fit_the_limit_of_today,
     deleted_memory_comes_back_under_its_id,
     restoration_of_a_path_that_is_taken_names_what_is_there,
+    restorations_and_edits_of_one_memory_queue,
     tool_and_api_write_one_history,
     deleted_store_is_gone_at_once_and_purged_in_batches,
     purge_that_was_stopped_is_gone_on_with,
@@ -303,6 +304,33 @@ async fn restoration_of_a_path_that_is_taken_names_what_is_there(bed: Bed) {
         panic!("{refused:?}");
     };
     assert_eq!(conflicting_memory_id, Some(newer.memory.head.memory_id));
+}
+
+/// Each of them moves the memory away from the path that the others queue for.
+async fn restorations_and_edits_of_one_memory_queue(bed: Bed) {
+    let memory = bed.make("/a.txt", "0").await;
+    let first = memory.memory.head.version_id;
+    bed.update(&memory, edit_of(Some("1"), Some("/b.txt"), None))
+        .await
+        .unwrap();
+    let changes = (0..20).map(|number| {
+        let (bed, memory) = (&bed, &memory);
+        async move {
+            if number % 2 == 0 {
+                let restored = bed
+                    .engine
+                    .restore_version(&bed.principal, bed.store_id, first, restoration());
+                restored.await.unwrap();
+            } else {
+                let edit = edit_of(Some(&format!("{number} edits")), Some("/b.txt"), None);
+                bed.update(memory, edit).await.unwrap();
+            }
+        }
+    });
+    futures::future::join_all(changes).await;
+    // No change lost a race, so no blob was put twice.
+    assert_eq!(bed.blobs.calls().put, 12);
+    assert_eq!(bed.blobs.calls().delete, 0);
 }
 
 async fn tool_and_api_write_one_history(bed: Bed) {

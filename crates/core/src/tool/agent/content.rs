@@ -1,14 +1,13 @@
-//! Changes of a file's content, and the parts of a content that results show.
+//! Replacements in a file, and the parts of a content that results show.
 
 use std::ops::Range;
 
-use super::super::edit::{line_after, only_match};
+use super::super::edit::{Edit, only_match};
 use super::super::error::ToolError;
 use super::super::view::push_numbered_lines;
 use super::result::{PartOfFile, Snippet};
 use crate::content::ContentHash;
 use crate::path::ToolPath;
-use crate::sensitive::{Finding, Redacted};
 
 /// Lines that a snippet shows before and after a change.
 const CONTEXT_LINES: usize = 2;
@@ -22,46 +21,7 @@ pub struct Replacement {
     pub new_str: String,
 }
 
-/// The outcome of a change of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AgentEdit {
-    /// The file's new content.
-    pub content: String,
-    /// The first and last line of each change that the result shows, in order; no two
-    /// touch.
-    shown_lines: Vec<(usize, usize)>,
-    /// Lines of the content before the text of the request.
-    lines_before: usize,
-    /// The redactions, with line numbers of the request's text.
-    pub findings: Vec<Finding>,
-}
-
-impl AgentEdit {
-    /// The edit after a redaction of its content.
-    #[must_use]
-    pub fn redacted(self, redacted: Redacted) -> Self {
-        let after = |line| line_after(&self.content, &redacted, line);
-        let shown_lines = self.shown_lines.iter();
-        Self {
-            shown_lines: shown_lines
-                .map(|&(first, last)| (after(first), after(last)))
-                .collect(),
-            content: redacted.text,
-            lines_before: self.lines_before,
-            findings: self.in_lines_sent(redacted.findings),
-        }
-    }
-
-    /// Converts the findings' line numbers from lines of the file to lines of the
-    /// request: the former reveal the file's length to a write-only caller.
-    #[must_use]
-    pub fn in_lines_sent(&self, mut findings: Vec<Finding>) -> Vec<Finding> {
-        for finding in &mut findings {
-            finding.line = finding.line.saturating_sub(self.lines_before).max(1);
-        }
-        findings
-    }
-
+impl Edit {
     /// The changed lines and two lines on either side, at most `max_chars` characters;
     /// changes that are close share one snippet.
     pub fn snippets(&self, max_chars: u64) -> Vec<Snippet> {
@@ -101,16 +61,6 @@ impl AgentEdit {
     }
 }
 
-/// The edit that sets the whole content of a file.
-pub fn written(content: String) -> AgentEdit {
-    AgentEdit {
-        content,
-        shown_lines: Vec::new(),
-        lines_before: 0,
-        findings: Vec::new(),
-    }
-}
-
 /// Applies replacements in order, all of them or none.
 ///
 /// Each `old_str` must occur exactly once in the result of the previous
@@ -118,7 +68,7 @@ pub fn written(content: String) -> AgentEdit {
 ///
 /// # Errors
 /// [`ToolError::InEdit`], with the first replacement that failed and the reason.
-pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Result<AgentEdit, ToolError> {
+pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Result<Edit, ToolError> {
     let mut content = content.to_owned();
     let mut changed: Vec<Range<usize>> = Vec::new();
     for (position, edit) in edits.iter().enumerate() {
@@ -127,11 +77,9 @@ pub fn apply_edits(path: &ToolPath, content: &str, edits: &[Replacement]) -> Res
         content.replace_range(place.clone(), &edit.new_str);
         note_change(&mut changed, place, edit.new_str.len());
     }
-    Ok(AgentEdit {
+    Ok(Edit {
         shown_lines: changed.iter().map(|range| lines_of(&content, range)).collect(),
-        content,
-        lines_before: 0,
-        findings: Vec::new(),
+        ..Edit::whole(content)
     })
 }
 
@@ -169,26 +117,6 @@ fn lines_of(content: &str, range: &Range<usize>) -> (usize, usize) {
     let is_whole_lines = inside.ends_with('\n') && content[..range.start].ends_with('\n');
     let last = first + count(inside) - usize::from(is_whole_lines);
     (first, last)
-}
-
-/// Appends `text` as whole lines.
-///
-/// The trailing newlines of the text count as one, so that the text is whole lines
-/// (one empty line if the text has only newlines). The new content ends with a
-/// newline.
-pub fn append(content: &str, text: &str) -> AgentEdit {
-    let text = text.trim_end_matches('\n');
-    let mut appended = String::with_capacity(content.len() + text.len() + 2);
-    appended.push_str(content);
-    if !content.is_empty() && !content.ends_with('\n') {
-        appended.push('\n');
-    }
-    appended.push_str(text);
-    appended.push('\n');
-    AgentEdit {
-        lines_before: content.lines().count(),
-        ..written(appended)
-    }
 }
 
 /// A part of a content, from the character `offset` on.

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use super::super::view::format_size;
 use super::content::push_snippet;
+use crate::content::ContentHash;
+use crate::id::MemoryId;
 use crate::sensitive::{Finding, list_kinds};
 
 /// The result of a successful call.
@@ -112,6 +114,17 @@ pub enum WriteOutcome {
     Replaced,
     /// The file's content was extended.
     Appended,
+}
+
+/// The version that a change of a file made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MadeVersion {
+    /// The memory.
+    pub memory_id: MemoryId,
+    /// Hash and size of its content; `None`: removed since.
+    pub content: Option<(ContentHash, u64)>,
+    /// Whether it is the memory's first version.
+    pub is_new: bool,
 }
 
 /// A file that was written.

@@ -20,12 +20,12 @@ fn edit(old_str: &str, new_str: &str) -> Replacement {
     }
 }
 
-fn edited(content: &str, edits: &[Replacement]) -> Result<AgentEdit, ToolError> {
+fn edited(content: &str, edits: &[Replacement]) -> Result<Edit, ToolError> {
     apply_edits(&at("/memories/a"), content, edits)
 }
 
 /// First lines and texts of an edit's snippets.
-fn snippets(edit: &AgentEdit, max_chars: u64) -> Vec<(usize, String, bool)> {
+fn snippets(edit: &Edit, max_chars: u64) -> Vec<(usize, String, bool)> {
     let snippets = edit.snippets(max_chars).into_iter();
     snippets
         .map(|snippet| (snippet.first_line, snippet.text, snippet.is_cut))
@@ -548,7 +548,7 @@ proptest! {
     #[test]
     fn append_is_an_insert_after_the_last_line(content in "[aä\n]{0,20}", text in "[b\n]{0,8}") {
         let lines = content.matches('\n').count() + usize::from(!content.is_empty() && !content.ends_with('\n'));
-        let inserted = insert(&at("/memories/a"), &content, i64::try_from(lines).unwrap(), &text).unwrap();
+        let inserted = insert(&content, i64::try_from(lines).unwrap(), &text).unwrap();
         prop_assert_eq!(append(&content, &text).content, inserted.content);
     }
 

@@ -9,12 +9,16 @@ fn replaced(content: &str, old_str: &str, new_str: &str) -> Result<Edit, ToolErr
 }
 
 fn inserted(content: &str, line: i64, text: &str) -> Result<String, ToolError> {
-    insert(&at("/memories/a"), content, line, text).map(|edit| edit.content)
+    insert(content, line, text).map(|edit| edit.content)
+}
+
+fn message_of(edit: &Edit) -> String {
+    edit.to_message(String::new())
 }
 
 /// The lines of a snippet, without its header.
 fn snippet_of(content: &str, old_str: &str, new_str: &str) -> String {
-    let message = replaced(content, old_str, new_str).unwrap().message;
+    let message = message_of(&replaced(content, old_str, new_str).unwrap());
     let header =
         "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n";
     message.strip_prefix(header).unwrap().to_owned()
@@ -33,7 +37,7 @@ fn replacement_shows_its_surroundings() {
     let edit = replaced("Line 1\nOld Text\nLine 3\n", "Old", "New").unwrap();
     assert_eq!(edit.content, "Line 1\nNew Text\nLine 3\n");
     assert_eq!(
-        edit.message,
+        message_of(&edit),
         "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n     \
          1\tLine 1\n     2\tNew Text\n     3\tLine 3\n     4\t"
     );
@@ -143,8 +147,6 @@ fn inserted_lines_end_with_a_newline() {
     assert_eq!(inserted("a\nb\n", 2, "c"), Ok("a\nb\nc\n".into()));
     assert_eq!(inserted("a\nb\n", 1, ""), Ok("a\n\nb\n".into()));
     assert_eq!(inserted("a\r\nb\r\n", 1, "x\r\n"), Ok("a\r\nx\r\nb\r\n".into()));
-    let edit = insert(&at("/memories/a/"), "a", 0, "b").unwrap();
-    assert_eq!(edit.message, "The file /memories/a has been edited.");
 }
 
 #[test]
@@ -206,7 +208,7 @@ fn result_of_a_redacted_edit_shows_what_is_stored() {
         edit.content,
         content.replace("HERE", "a\n[redacted:private_key]\nb")
     );
-    insta::assert_snapshot!(edit.message, @"
+    insta::assert_snapshot!(message_of(&edit), @"
     The memory file has been edited. Here is the snippet showing the change (with line numbers):
          3	three
          4	four
@@ -218,7 +220,7 @@ fn result_of_a_redacted_edit_shows_what_is_stored() {
     1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: private_key in line 6.
     ");
     // The edit ends inside a redacted secret, which extends beyond the edit.
-    let lines = redact(&format!("{key}\n{key}")).message;
+    let lines = message_of(&redact(&format!("{key}\n{key}")));
     assert!(
         lines.contains("     6\t[redacted:private_key]\n     7\tfive\n     8\tsix\n2 secrets"),
         "{lines}"
@@ -242,7 +244,8 @@ proptest! {
             [start] => {
                 let edit = found.unwrap();
                 prop_assert_eq!(&edit.content, &content.replacen(&old_str, &new_str, 1));
-                let snippet = edit.message.split_once(":\n").unwrap().1;
+                let message = message_of(&edit);
+                let snippet = message.split_once(":\n").unwrap().1;
                 let first = content[..start].split('\n').count();
                 let lines: Vec<&str> = edit.content.split('\n').collect();
                 let numbers = numbers_of(snippet);

@@ -372,8 +372,8 @@ impl Model {
                 })?;
             }
             Tool::Insert(path, line, text) => {
-                self.edit(path, by, |at, content| {
-                    Some(insert(at, content, *line, text).ok()?.content)
+                self.edit(path, by, |_, content| {
+                    Some(insert(content, *line, text).ok()?.content)
                 })?;
             }
             Tool::Append(path, text) => {

@@ -1,0 +1,369 @@
+//! The decisions of the API: what a request does to the state that was read.
+
+use keepsake_core::sensitive::Listed;
+use keepsake_core::{Content, DirPath, MemoryId, MemoryPath, VersionId};
+use keepsake_index::{
+    Depth, FoundMemory, Head, Memory, MemoryItem, MemoryListing, MemoryTarget, StoreState, Target,
+};
+
+use super::{OnTaken, Precondition};
+use crate::EngineError;
+use crate::write::{Change, Decision, NewContent, NewState, Origin, Proposed, Refusal, VersionRead, Write};
+
+/// Creates a memory, or replaces the content of the memory at the path.
+pub(super) struct Creation {
+    pub(super) path: MemoryPath,
+    pub(super) content: Content,
+    pub(super) on_taken: OnTaken,
+}
+
+/// What a creation reads if it may replace a memory.
+#[derive(Default)]
+pub(super) struct Place {
+    store: Option<StoreState>,
+    /// `None`: no memory is at the path.
+    found: Option<FoundMemory>,
+}
+
+impl From<Place> for Option<FoundMemory> {
+    fn from(place: Place) -> Self {
+        place.found
+    }
+}
+
+impl Change for Creation {
+    type Read = Place;
+    type Error = EngineError;
+
+    fn path(&self) -> Option<&str> {
+        (self.on_taken == OnTaken::Replace).then(|| self.path.as_str())
+    }
+
+    async fn read(&self, write: &Write<'_>) -> Result<Place, EngineError> {
+        if self.on_taken != OnTaken::Replace {
+            // The commit checks whether the path is free.
+            return Ok(Place::default());
+        }
+        let lookup = write.look_up(Some(&self.path)).await?;
+        let found = match lookup.target {
+            Target::Memory(head) => Some(write.memory(head.memory_id).await?),
+            Target::Missing | Target::Directory(_) => None,
+        };
+        Ok(Place {
+            store: Some(lookup.store),
+            found,
+        })
+    }
+
+    fn decide(&self, read: &Place) -> Result<Decision, EngineError> {
+        match &read.found {
+            None => {
+                let content = NewContent::Exact(self.content.clone());
+                let created = Proposed::store(Origin::New, self.path.clone(), content);
+                Ok(Decision::change(read.store, created))
+            }
+            Some(FoundMemory {
+                store,
+                target: MemoryTarget::Live(memory),
+                ..
+            }) if memory.head.path == self.path => {
+                let update = Update {
+                    content: Some(self.content.clone()),
+                    ..Update::default()
+                };
+                update.of(*store, memory)
+            }
+            Some(_) => Ok(Decision::ReadAgain),
+        }
+    }
+
+    async fn refused(&self, write: &Write<'_>, _: &Place, refusal: Refusal) -> Result<Decision, EngineError> {
+        match (self.on_taken, &refusal) {
+            // Another request created the memory first: replace it.
+            (
+                OnTaken::Replace,
+                Refusal::PathTaken {
+                    path,
+                    memory_id: Some(_),
+                },
+            ) if path == self.path.as_str() => Ok(Decision::ReadAgain),
+            (
+                OnTaken::RefuseAsPrecondition,
+                Refusal::PathTaken {
+                    memory_id: Some(memory_id),
+                    ..
+                },
+            ) => {
+                let current_sha256 = match write.memory(*memory_id).await?.target {
+                    MemoryTarget::Live(memory) => Some(memory.head.sha256),
+                    MemoryTarget::Missing | MemoryTarget::Deleted { .. } => None,
+                };
+                Err(EngineError::PreconditionFailed {
+                    why: "the precondition `not_exists` does not hold: a memory stands at `path`",
+                    memory_id: Some(*memory_id),
+                    current_sha256,
+                })
+            }
+            _ => Err(error_of(write, refusal).await?),
+        }
+    }
+}
+
+/// Changes a memory's content, path or pin, or deletes it.
+#[derive(Default)]
+pub(super) struct Update {
+    pub(super) is_deletion: bool,
+    /// `None`, here and below: unchanged.
+    pub(super) content: Option<Content>,
+    pub(super) path: Option<MemoryPath>,
+    pub(super) pinned: Option<bool>,
+    pub(super) precondition: Option<Precondition>,
+}
+
+impl Update {
+    fn of(&self, store: StoreState, memory: &Memory) -> Result<Decision, EngineError> {
+        let head = &memory.head;
+        if store.is_archived && !self.is_deletion {
+            return Err(EngineError::StoreArchived);
+        }
+        let is_at_path = self.path.as_ref().is_none_or(|path| *path == head.path);
+        let new_content = self.content.as_ref();
+        let new_content = new_content.filter(|content| content.hash() != head.sha256);
+        // A retry of an applied update finds every requested value in place.
+        let is_applied = is_at_path
+            && new_content.is_none()
+            && (self.path.is_some() || self.content.is_some())
+            && self.pinned.is_none_or(|pinned| pinned == memory.is_pinned);
+        match self.precondition {
+            Some(Precondition::ContentSha256(expected)) if expected != head.sha256 && !is_applied => {
+                return Err(content_differs(head));
+            }
+            _ if self.is_deletion => {
+                return Ok(Decision::change(Some(store), Proposed::delete(head.clone())));
+            }
+            // This memory is already at the path: an earlier call moved it.
+            Some(Precondition::NotExists) if is_at_path => return Ok(Decision::Pin(memory.clone(), None)),
+            _ => {}
+        }
+        if is_at_path && new_content.is_none() {
+            return Ok(Decision::Pin(memory.clone(), self.pinned));
+        }
+        let to = NewState {
+            path: self.path.clone().unwrap_or_else(|| head.path.clone()),
+            content: new_content.map_or(NewContent::Kept, |content| NewContent::Exact(content.clone())),
+            is_pinned: self.pinned,
+        };
+        let from = Origin::Live(head.clone());
+        Ok(Decision::change(Some(store), Proposed { from, to: Some(to) }))
+    }
+}
+
+/// An update of this memory.
+pub(super) struct Updated(pub(super) MemoryId, pub(super) Update);
+
+impl Change for Updated {
+    type Read = FoundMemory;
+    type Error = EngineError;
+
+    async fn read(&self, write: &Write<'_>) -> Result<FoundMemory, EngineError> {
+        write.memory(self.0).await
+    }
+
+    fn decide(&self, read: &FoundMemory) -> Result<Decision, EngineError> {
+        match &read.target {
+            MemoryTarget::Live(memory) => self.1.of(read.store, memory),
+            MemoryTarget::Missing | MemoryTarget::Deleted { .. } => Err(EngineError::MemoryNotFound),
+        }
+    }
+
+    async fn refused(
+        &self,
+        write: &Write<'_>,
+        read: &FoundMemory,
+        refusal: Refusal,
+    ) -> Result<Decision, EngineError> {
+        refused_move(write, self.1.precondition, read, refusal).await
+    }
+}
+
+/// Restores a version's content and path.
+pub(super) struct Restored {
+    pub(super) version_id: VersionId,
+    pub(super) precondition: Option<Precondition>,
+    /// Maximum bytes of the content.
+    pub(super) limit_bytes: u64,
+}
+
+impl Change for Restored {
+    type Read = VersionRead;
+    type Error = EngineError;
+
+    async fn read(&self, write: &Write<'_>) -> Result<VersionRead, EngineError> {
+        write.version(self.version_id).await
+    }
+
+    fn decide(&self, read: &VersionRead) -> Result<Decision, EngineError> {
+        let version = &read.version;
+        if read.store.is_archived {
+            return Err(EngineError::StoreArchived);
+        }
+        if version.redacted_at.is_some() {
+            return Err(EngineError::Conflict(
+                "the version was redacted: there is nothing to restore",
+            ));
+        }
+        let (Some(path), Some(content)) = (&version.path, version.content) else {
+            return Err(EngineError::Conflict(
+                "the version records a deletion: restore one from before it",
+            ));
+        };
+        let (size_bytes, limit_bytes) = (content.size_bytes, self.limit_bytes);
+        if size_bytes > limit_bytes {
+            return Err(EngineError::Invalid {
+                field: "content",
+                rule: format!(
+                    "of the version is {size_bytes} bytes, over the limit of {limit_bytes} bytes per memory"
+                ),
+            });
+        }
+        let expected = match self.precondition {
+            Some(Precondition::ContentSha256(expected)) => Some(expected),
+            Some(Precondition::NotExists) | None => None,
+        };
+        let from = match &read.found.target {
+            MemoryTarget::Missing => return Err(EngineError::MemoryNotFound),
+            MemoryTarget::Live(memory)
+                if memory.head.path == *path && memory.head.sha256 == content.sha256 =>
+            {
+                return Ok(Decision::Pin(memory.clone(), None));
+            }
+            MemoryTarget::Live(Memory { head, .. }) if expected.is_some_and(|hash| hash != head.sha256) => {
+                return Err(content_differs(head));
+            }
+            MemoryTarget::Live(memory) => Origin::Live(memory.head.clone()),
+            MemoryTarget::Deleted { .. } if expected.is_some() => {
+                return Err(EngineError::PreconditionFailed {
+                    why: "the precondition does not hold: the memory is deleted and has no content",
+                    memory_id: Some(version.memory_id),
+                    current_sha256: None,
+                });
+            }
+            MemoryTarget::Deleted { version_id, .. } => Origin::Deleted(version.memory_id, *version_id),
+        };
+        let Some(text) = &read.text else {
+            return Ok(Decision::ReadAgain); // its history was removed meanwhile
+        };
+        let content = NewContent::Restored(content, text.clone());
+        let restored = Proposed::store(from, path.clone(), content);
+        Ok(Decision::change(Some(read.store), restored))
+    }
+
+    async fn refused(
+        &self,
+        write: &Write<'_>,
+        read: &VersionRead,
+        refusal: Refusal,
+    ) -> Result<Decision, EngineError> {
+        refused_move(write, self.precondition, &read.found, refusal).await
+    }
+}
+
+/// With the precondition `not_exists`, a move to a taken path changes nothing.
+async fn refused_move(
+    write: &Write<'_>,
+    precondition: Option<Precondition>,
+    read: &FoundMemory,
+    refusal: Refusal,
+) -> Result<Decision, EngineError> {
+    match (&refusal, precondition, &read.target) {
+        (Refusal::PathTaken { .. }, Some(Precondition::NotExists), MemoryTarget::Live(memory)) => {
+            Ok(Decision::Pin(memory.clone(), None))
+        }
+        _ => Err(error_of(write, refusal).await?),
+    }
+}
+
+/// Converts a refusal; looks up what is in the way.
+async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<EngineError, EngineError> {
+    let limits = &write.principal.limits;
+    let too_many_bytes = |whose, size_bytes, limit_bytes| EngineError::TooManyBytes {
+        whose,
+        size_bytes: Some(size_bytes),
+        limit_bytes,
+    };
+    Ok(match refusal {
+        Refusal::Archived => EngineError::StoreArchived,
+        Refusal::PathTaken {
+            path,
+            memory_id: Some(memory_id),
+        } => EngineError::PathConflict {
+            why: "another memory stands at the path",
+            conflicting_memory_id: Some(memory_id),
+            conflicting_path: path,
+        },
+        Refusal::PathTaken {
+            path,
+            memory_id: None,
+        } => directory_in_the_way(write, path).await?,
+        Refusal::ParentIsFile { file, memory_id } => EngineError::PathConflict {
+            why: "a memory stands above the path, which makes it no directory",
+            conflicting_memory_id: Some(memory_id),
+            conflicting_path: file.as_str().to_owned(),
+        },
+        Refusal::TooManyMemories { count } => EngineError::TooManyMemories {
+            count,
+            limit: limits.memories_per_store,
+        },
+        Refusal::StoreFull { size_bytes } => {
+            too_many_bytes("the memory store", size_bytes, limits.bytes_per_store)
+        }
+        Refusal::TenantFull { size_bytes } => {
+            too_many_bytes("the workspace", size_bytes, limits.bytes_per_tenant)
+        }
+        Refusal::Content(rule) => EngineError::Invalid {
+            field: "content",
+            rule: rule.to_string(),
+        },
+        Refusal::Sensitive(policy, findings) => EngineError::Invalid {
+            field: "content",
+            rule: format!(
+                "has what the memory store's sensitive-data policy (`{policy}`) refuses: {}",
+                Listed(&findings)
+            ),
+        },
+        Refusal::Contended => EngineError::Contended,
+    })
+}
+
+/// A directory has no id, so the error names the first memory below it.
+async fn directory_in_the_way(write: &Write<'_>, path: String) -> Result<EngineError, EngineError> {
+    let listing = MemoryListing {
+        below: DirPath::from_trusted(path.clone()),
+        depth: Depth::All,
+        after: None,
+        limit: 1,
+    };
+    let (index, tenant_id) = (&write.context().index, write.principal.tenant_id);
+    let page = index.memories.list(tenant_id, write.store_id, &listing).await?;
+    let first = page.and_then(|page| page.items.into_iter().next());
+    let (conflicting_memory_id, conflicting_path) = match first {
+        Some(MemoryItem::Memory { memory, .. }) => {
+            (Some(memory.head.memory_id), memory.head.path.as_str().to_owned())
+        }
+        Some(MemoryItem::Prefix(_)) | None => (None, path),
+    };
+    Ok(EngineError::PathConflict {
+        why: "the path is a directory, since a memory stands below it",
+        conflicting_memory_id,
+        conflicting_path,
+    })
+}
+
+/// The error of a failed content precondition.
+fn content_differs(head: &Head) -> EngineError {
+    EngineError::PreconditionFailed {
+        why: "the precondition does not hold: the memory has other content than expected",
+        memory_id: Some(head.memory_id),
+        current_sha256: Some(head.sha256),
+    }
+}

@@ -1,0 +1,468 @@
+//! The one way to change memories.
+//!
+//! A surface (the memory tool, the agent tools, the API, a restoration) supplies a
+//! [`Change`]: what it reads, and a decision that is a pure function of what was
+//! read. [`Write::run`] does the rest:
+//!
+//! 1. It locks the memory's path, reads, and decides. Preconditions are part of the
+//!    decision: each read checks them again, so a retry cannot bypass them.
+//! 2. It applies the store's sensitive-data policy and the limits to new content.
+//! 3. It puts new content under a new key, then commits ([`commit`]).
+//! 4. A commit that lost a race claims the memory and starts over from a fresh read,
+//!    a bounded number of times.
+//!
+//! No other code retries a lost race.
+
+mod claims;
+mod commit;
+mod locks;
+mod policy;
+mod reads;
+
+use std::sync::Arc;
+
+use keepsake_core::sensitive::Finding;
+use keepsake_core::tool::Edit;
+use keepsake_core::{
+    Content, ContentError, ContentHash, MemoryId, MemoryPath, SensitiveDataPolicy, StoreId, Timestamp,
+    VersionId,
+};
+use keepsake_index::{
+    Change as Committed, Expiry, Guard, Head, Idempotency, Memory, Pin, PinOutcome, StoreState, StoredContent,
+};
+
+use crate::content::Contents;
+use crate::context::Context;
+use crate::{EngineError, Principal};
+
+use claims::ClaimBackoff;
+pub(crate) use commit::Text;
+use locks::{PathLock, PathLocks};
+pub(crate) use reads::{Obstacle, PathRead, PathTarget, Reads, VersionRead};
+
+/// Attempts from a fresh read before a change fails as contended.
+const MAX_ATTEMPTS: u32 = 8;
+
+/// A change of one store's memories, as a surface decides it.
+pub(crate) trait Change: Sync {
+    /// What the decision is based on.
+    type Read: Send + Sync;
+    /// Why the change is not made.
+    type Error: From<EngineError> + Send;
+
+    /// The path to lock before the first read; `None`: known only after it.
+    fn path(&self) -> Option<&str> {
+        None
+    }
+
+    /// Reads with the functions of [`Write`].
+    fn read(&self, write: &Write<'_>) -> impl Future<Output = Result<Self::Read, Self::Error>> + Send;
+
+    /// Decides what to change; a pure function.
+    fn decide(&self, read: &Self::Read) -> Result<Decision, Self::Error>;
+
+    /// The error for a refusal, or what to do instead.
+    fn refused(
+        &self,
+        write: &Write<'_>,
+        read: &Self::Read,
+        refusal: Refusal,
+    ) -> impl Future<Output = Result<Decision, Self::Error>> + Send;
+}
+
+/// What to do about a change.
+#[derive(Debug, Clone)]
+pub(crate) enum Decision {
+    /// Commit these changes together.
+    Commit(Proposal),
+    /// Set the pin of a memory, or only record the call. Writes no version.
+    Pin(Memory, Option<bool>),
+    /// Start over: the reads contradict each other.
+    ReadAgain,
+}
+
+/// Changes of one store that are committed together.
+#[derive(Debug, Clone)]
+pub(crate) struct Proposal {
+    /// The store as it was read; `None`: it was not read.
+    pub(crate) store: Option<StoreState>,
+    pub(crate) changes: Vec<Proposed>,
+    pub(crate) guard: Option<Guard>,
+}
+
+/// A proposed change of one memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Proposed {
+    pub(crate) from: Origin,
+    /// `None`: the memory is deleted.
+    pub(crate) to: Option<NewState>,
+}
+
+/// The memory before a change.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    /// There is none.
+    New,
+    /// A live memory, as it was read.
+    Live(Head),
+    /// A deleted memory, and the version that deleted it.
+    Deleted(MemoryId, VersionId),
+}
+
+/// The memory after a change.
+#[derive(Debug, Clone)]
+pub(crate) struct NewState {
+    pub(crate) path: MemoryPath,
+    pub(crate) content: NewContent,
+    /// `None`: unchanged.
+    pub(crate) is_pinned: Option<bool>,
+}
+
+/// The content after a change.
+#[derive(Debug, Clone)]
+pub(crate) enum NewContent {
+    /// The same content.
+    Kept,
+    /// Made by a tool, whose answer can say that it was redacted.
+    Edited(Edit),
+    /// Sent by a client that relies on it being stored as sent.
+    Exact(Content),
+    /// The content of an earlier version.
+    Restored(StoredContent, Arc<str>),
+}
+
+impl Decision {
+    /// Changes one memory.
+    pub(crate) fn change(store: Option<StoreState>, change: Proposed) -> Self {
+        Self::Commit(Proposal {
+            store,
+            changes: vec![change],
+            guard: None,
+        })
+    }
+
+    /// The memory before the change, if it is a change of one live memory.
+    fn head(&self) -> Option<&Head> {
+        match self {
+            Self::Commit(proposal) => match proposal.changes.as_slice() {
+                [
+                    Proposed {
+                        from: Origin::Live(head),
+                        ..
+                    },
+                ] => Some(head),
+                _ => None,
+            },
+            Self::Pin(memory, _) => Some(&memory.head),
+            Self::ReadAgain => None,
+        }
+    }
+}
+
+impl Proposed {
+    /// A file with this path and content.
+    pub(crate) const fn store(from: Origin, path: MemoryPath, content: NewContent) -> Self {
+        let to = NewState {
+            path,
+            content,
+            is_pinned: None,
+        };
+        Self { from, to: Some(to) }
+    }
+
+    pub(crate) const fn rename(before: Head, path: MemoryPath) -> Self {
+        Self::store(Origin::Live(before), path, NewContent::Kept)
+    }
+
+    pub(crate) const fn delete(before: Head) -> Self {
+        Self {
+            from: Origin::Live(before),
+            to: None,
+        }
+    }
+
+    /// Whether it brings the content of an earlier version.
+    fn restores(&self) -> bool {
+        let content = self.to.as_ref().map(|to| &to.content);
+        matches!(content, Some(NewContent::Restored(..)))
+    }
+}
+
+/// Why nothing was changed.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Archived,
+    /// A memory is at the path, or a directory, which has no id.
+    PathTaken {
+        path: String,
+        memory_id: Option<MemoryId>,
+    },
+    /// A parent of the path is a memory.
+    ParentIsFile {
+        file: MemoryPath,
+        memory_id: MemoryId,
+    },
+    TooManyMemories {
+        count: u64,
+    },
+    StoreFull {
+        size_bytes: u64,
+    },
+    TenantFull {
+        size_bytes: u64,
+    },
+    /// The content breaks a rule.
+    Content(ContentError),
+    /// The store's policy refuses the content; lines are those of the request.
+    Sensitive(SensitiveDataPolicy, Vec<Finding>),
+    /// Other changes of the same memory won the race every time.
+    Contended,
+}
+
+/// The result of a change that was made.
+pub(crate) enum Outcome<R> {
+    /// New versions were written.
+    Written(Box<Written>, R),
+    /// No version was written; contains the memory with its pin.
+    Unchanged(Memory, R),
+    /// An identical earlier call made it; contains its last version.
+    Replayed(i64),
+}
+
+/// Changes that were committed.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// The sequence number of the last new version.
+    pub(crate) seq: i64,
+    /// The timestamp of the new versions.
+    pub(crate) at: Timestamp,
+    /// The purge epoch for reading the content.
+    pub(crate) purge_epoch: i64,
+    /// The expiry period of the store's memories.
+    pub(crate) expiry: Expiry,
+    /// In the proposal's order.
+    pub(crate) changes: Vec<Committed>,
+    /// The edit as it was stored.
+    pub(crate) edit: Option<Edit>,
+}
+
+/// The result of one attempt.
+enum Attempt {
+    Written(Box<Written>),
+    Unchanged(Memory),
+    Replayed(i64),
+    Refused(Refusal),
+    /// Something differs from what was read.
+    Stale,
+}
+
+/// Changes memories.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    context: Arc<Context>,
+    contents: Arc<Contents>,
+    locks: PathLocks,
+}
+
+impl Writer {
+    pub(crate) fn new(context: Arc<Context>, contents: Arc<Contents>) -> Self {
+        Self {
+            context,
+            contents,
+            locks: PathLocks::default(),
+        }
+    }
+
+    /// Begins a change of one store; `idempotency` makes it idempotent.
+    pub(crate) const fn write<'a>(
+        &'a self,
+        principal: &'a Principal,
+        store_id: StoreId,
+        idempotency: Option<Idempotency>,
+    ) -> Write<'a> {
+        Write {
+            writer: self,
+            principal,
+            store_id,
+            idempotency,
+        }
+    }
+}
+
+/// One change of one store, on behalf of a principal.
+#[derive(Debug)]
+pub(crate) struct Write<'a> {
+    writer: &'a Writer,
+    pub(crate) principal: &'a Principal,
+    pub(crate) store_id: StoreId,
+    idempotency: Option<Idempotency>,
+}
+
+impl Write<'_> {
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.writer.context
+    }
+
+    /// Makes the change, unless an identical call made it before.
+    ///
+    /// Duplicates of the call in this process wait for the first. When the change is
+    /// refused, the same call may have succeeded meanwhile; then that is the outcome.
+    pub(crate) async fn run_once<C>(&self, change: &C) -> Result<Outcome<C::Read>, EngineError>
+    where
+        C: Change<Error = EngineError>,
+    {
+        let _lock = match &self.idempotency {
+            Some(call) => {
+                let name = ContentHash::from(call.scope_sha256).to_string();
+                Some(self.lock(&name, 0).await)
+            }
+            None => None,
+        };
+        if let Some(seq) = self.earlier_call().await? {
+            return Ok(Outcome::Replayed(seq));
+        }
+        match self.run(change).await {
+            Err(error) => match self.earlier_call().await {
+                Ok(Some(seq)) => Ok(Outcome::Replayed(seq)),
+                Ok(None) | Err(_) => Err(error),
+            },
+            outcome => outcome,
+        }
+    }
+
+    /// Makes the change; the module describes the steps.
+    ///
+    /// # Errors
+    /// Those of the decision and of [`Change::refused`]. [`EngineError::Blobs`],
+    /// [`IndexError::DiskFull`](keepsake_index::IndexError::DiskFull): nothing was
+    /// changed. Any other [`EngineError::Index`]: the change may or may not have been
+    /// committed.
+    pub(crate) async fn run<C: Change>(&self, change: &C) -> Result<Outcome<C::Read>, C::Error> {
+        let mut lock = match change.path() {
+            Some(path) => Some(self.lock(path, 0).await),
+            None => None,
+        };
+        let mut attempts = 0;
+        loop {
+            let (read, decision) = self.decide(change, &mut lock).await?;
+            let claimed = match &decision {
+                Decision::Commit(_) => decision.head().map(|head| head.memory_id),
+                Decision::Pin(..) | Decision::ReadAgain => None,
+            };
+            let mut attempt = self.carry_out(decision).await?;
+            if let Attempt::Refused(refusal) = attempt {
+                let decision = change.refused(self, &read, refusal).await?;
+                attempt = self.carry_out(decision).await?;
+            }
+            match attempt {
+                Attempt::Written(written) => return Ok(Outcome::Written(written, read)),
+                Attempt::Unchanged(memory) => return Ok(Outcome::Unchanged(memory, read)),
+                Attempt::Replayed(seq) => return Ok(Outcome::Replayed(seq)),
+                Attempt::Stale | Attempt::Refused(_) => {}
+            }
+            if let Some(memory_id) = claimed {
+                self.claim(memory_id).await?;
+            }
+            attempts += 1;
+            if attempts == MAX_ATTEMPTS {
+                change.refused(self, &read, Refusal::Contended).await?;
+                return Err(EngineError::Contended.into());
+            }
+        }
+    }
+
+    /// Reads and decides, holding the lock of the memory's path, once no other replica
+    /// claims the next edit of the memory.
+    async fn decide<C: Change>(
+        &self,
+        change: &C,
+        lock: &mut Option<PathLock>,
+    ) -> Result<(C::Read, Decision), C::Error> {
+        let mut backoff = ClaimBackoff::default();
+        loop {
+            let since = self.writer.locks.releases();
+            let read = change.read(self).await?;
+            let decision = change.decide(&read)?;
+            let Some(head) = decision.head() else {
+                return Ok((read, decision));
+            };
+            let path = head.path.as_str();
+            if !lock.as_ref().is_some_and(|lock| lock.is_of(path)) {
+                // Released first: a change waits for one path while it holds none.
+                *lock = None;
+                if lock.insert(self.lock(path, since).await).was_changed {
+                    continue;
+                }
+            }
+            if !self.yields_to_claim(head, &mut backoff).await {
+                return Ok((read, decision));
+            }
+        }
+    }
+
+    async fn lock(&self, path: &str, since: u64) -> PathLock {
+        let place = (self.principal.tenant_id, self.store_id, path.to_owned());
+        self.writer.locks.lock(place, since).await
+    }
+
+    async fn carry_out(&self, decision: Decision) -> Result<Attempt, EngineError> {
+        match decision {
+            Decision::Commit(proposal) => self.commit(proposal).await,
+            Decision::Pin(memory, is_pinned) => self.pin(memory, is_pinned).await,
+            Decision::ReadAgain => Ok(Attempt::Stale),
+        }
+    }
+
+    /// Sets the pin, or only records the call; writes no version.
+    async fn pin(&self, memory: Memory, is_pinned: Option<bool>) -> Result<Attempt, EngineError> {
+        let changes = is_pinned.is_some_and(|is_pinned| is_pinned != memory.is_pinned);
+        if !changes && self.idempotency.is_none() {
+            return Ok(Attempt::Unchanged(memory));
+        }
+        let pin = Pin {
+            store_id: self.store_id,
+            memory_id: memory.head.memory_id,
+            expected: memory.head.version_id,
+            is_pinned,
+            idempotency: self.idempotency,
+            now: self.context().now(),
+        };
+        self.principal.require_writable(self.store_id)?;
+        match self
+            .context()
+            .index
+            .memories
+            .pin(self.principal.tenant_id, &pin)
+            .await?
+        {
+            PinOutcome::Done { is_pinned } => Ok(Attempt::Unchanged(Memory { is_pinned, ..memory })),
+            PinOutcome::Replayed { seq } => Ok(Attempt::Replayed(seq)),
+            PinOutcome::Stale => Ok(Attempt::Stale),
+            PinOutcome::KeyReused => Err(EngineError::KeyReused),
+            PinOutcome::Archived => Err(EngineError::StoreArchived),
+            PinOutcome::NoStore => Err(EngineError::StoreNotFound),
+        }
+    }
+
+    /// The version that an earlier identical call made, if any.
+    ///
+    /// # Errors
+    /// [`EngineError::KeyReused`] when the key was used for another request.
+    pub(crate) async fn earlier_call(&self) -> Result<Option<i64>, EngineError> {
+        let Some(call) = &self.idempotency else {
+            return Ok(None);
+        };
+        let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
+        match index
+            .memories
+            .replayed(tenant_id, &call.scope_sha256, call.since)
+            .await?
+        {
+            Some(first) if first.request_sha256 != call.request_sha256 => Err(EngineError::KeyReused),
+            first => Ok(first.and_then(|first| first.seq)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,341 @@
+//! The commit protocol. Every change of a memory uses it.
+//!
+//! 1. With an object store, new content is put there under a new key, the id of the
+//!    version that adds it. No database connection is held meanwhile.
+//! 2. The index commits the version in one transaction, which compares every
+//!    head with the head that was read, and checks all limits. Without an object
+//!    store, the transaction also writes the content, and the rest does not apply.
+//! 3. A commit that was refused, or that failed because the disk is full,
+//!    removes its new blob. When the outcome is unknown, the blob is kept, since
+//!    the commit may have succeeded. A crash at any step leaves at most an orphan
+//!    blob.
+//!
+//! Two refusals are resolved here and retried with the same proposal: a store
+//! that needs a larger grant of its tenant's bytes, and a blob that the sweep
+//! condemned while this write was slow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keepsake_core::content::first_line;
+use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, SensitiveDataPolicy, VersionId};
+use keepsake_index::{
+    Change, Commit, CommitOutcome, Grant, Head, HeadChange, IndexError, SearchRow, StoredContent,
+};
+use keepsake_telemetry::{Quota, Retried};
+
+use super::{Attempt, NewState, Origin, Proposal, Proposed, Refusal, Write, Written};
+use crate::EngineError;
+use crate::context::Context;
+use crate::search::search_rows;
+
+/// Commit attempts per proposal; each resolves at most one refusal.
+const MAX_COMMITS: u32 = 4;
+
+/// How long a failed request waits for the removal of its blobs.
+const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
+
+/// The content of a memory after a change.
+#[derive(Debug, Clone)]
+pub(crate) enum Text {
+    New(Content),
+    Earlier(StoredContent, Arc<str>),
+}
+
+impl Text {
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::New(content) => content.as_str(),
+            Self::Earlier(_, text) => text,
+        }
+    }
+}
+
+/// A prepared change: with its ids, and its new content, if any.
+struct Prepared {
+    change: Change,
+    brings: Option<(BlobKey, Content)>,
+}
+
+impl Write<'_> {
+    /// Applies policy and limits to a proposal and commits it.
+    pub(super) async fn commit(&self, proposal: Proposal) -> Result<Attempt, EngineError> {
+        // A second check, in case the caller omitted it.
+        self.principal.require_writable(self.store_id)?;
+        let is_archived = proposal.store.is_some_and(|store| store.is_archived);
+        if is_archived && proposal.changes.iter().any(|change| change.to.is_some()) {
+            return Ok(Attempt::Refused(Refusal::Archived));
+        }
+        let checked = match self.check(&proposal).await? {
+            Ok(checked) => checked,
+            Err(refusal) => return Ok(Attempt::Refused(refusal)),
+        };
+        let rows = search_rows(checked.texts.clone()).await?;
+        let prepare_all = || -> Vec<Prepared> {
+            let wanted = proposal.changes.iter().zip(&checked.texts).zip(&rows);
+            wanted
+                .map(|((wanted, text), row)| self.prepare(wanted, text.as_ref(), row.as_ref()))
+                .collect()
+        };
+        let mut prepared = prepare_all();
+        self.put_blobs(&prepared).await?;
+        for _ in 0..MAX_COMMITS {
+            let commit = self.commit_of(&proposal, checked.policy, &prepared);
+            let outcome = self
+                .context()
+                .index
+                .memories
+                .commit(self.principal.tenant_id, &commit)
+                .await;
+            if matches!(outcome, Err(IndexError::DiskFull(_))) {
+                self.remove_blobs(&prepared).await;
+            }
+            let refused = match outcome? {
+                CommitOutcome::Committed {
+                    seq,
+                    purge_epoch,
+                    at,
+                    expiry,
+                } => {
+                    for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
+                        self.writer.contents.remember(*key, purge_epoch, content).await;
+                    }
+                    return Ok(Attempt::Written(Box::new(Written {
+                        seq,
+                        at,
+                        purge_epoch,
+                        expiry,
+                        changes: prepared.into_iter().map(|ready| ready.change).collect(),
+                        edit: checked.edit,
+                    })));
+                }
+                CommitOutcome::Replayed { seq } => {
+                    self.remove_blobs(&prepared).await;
+                    return Ok(Attempt::Replayed(seq));
+                }
+                CommitOutcome::KeyReused => {
+                    self.remove_blobs(&prepared).await;
+                    return Err(EngineError::KeyReused);
+                }
+                CommitOutcome::Refused(keepsake_index::Refusal::NeedsGrant { size_bytes }) => {
+                    match self.request_grant(size_bytes).await? {
+                        None => continue,
+                        Some(refusal) => Attempt::Refused(refusal),
+                    }
+                }
+                CommitOutcome::Refused(keepsake_index::Refusal::BlobCondemned)
+                    if prepared.iter().any(|ready| ready.brings.is_some()) =>
+                {
+                    self.context().metrics.retried(Retried::Blob);
+                    tracing::warn!("engine.commit: a blob was condemned before its commit; written anew");
+                    prepared = prepare_all();
+                    self.put_blobs(&prepared).await?;
+                    continue;
+                }
+                CommitOutcome::Refused(refusal) => match attempt_of(refusal) {
+                    Ok(attempt) => attempt,
+                    Err(error) => {
+                        self.remove_blobs(&prepared).await;
+                        return Err(error);
+                    }
+                },
+            };
+            self.count_refusal(&refused);
+            self.remove_blobs(&prepared).await;
+            return Ok(refused);
+        }
+        self.remove_blobs(&prepared).await;
+        Ok(Attempt::Stale)
+    }
+
+    /// Builds the commit of one attempt, with the time of that attempt.
+    fn commit_of(
+        &self,
+        proposal: &Proposal,
+        policy: Option<SensitiveDataPolicy>,
+        prepared: &[Prepared],
+    ) -> Commit {
+        let limits = &self.principal.limits;
+        let restores = proposal.changes.iter().any(Proposed::restores);
+        Commit {
+            store_id: self.store_id,
+            now: self.context().now(),
+            actor: Some(self.principal.actor.clone()),
+            replica: self.context().replica,
+            memory_limit: limits.memories_per_store,
+            byte_limit: limits.bytes_per_store,
+            idempotency: self.idempotency,
+            guard: proposal.guard.clone(),
+            purge_epoch: proposal.store.filter(|_| restores).map(|store| store.purge_epoch),
+            policy,
+            changes: prepared.iter().map(|ready| ready.change.clone()).collect(),
+        }
+    }
+
+    /// Prepares a change. `text` is its content, unless unchanged, and `row` contains
+    /// the search terms of that content.
+    fn prepare(&self, wanted: &Proposed, text: Option<&Text>, row: Option<&SearchRow>) -> Prepared {
+        let context = self.context();
+        let version_id = VersionId::from_uuid(context.new_uuid());
+        let (memory_id, before, revives) = match &wanted.from {
+            Origin::New => (MemoryId::from_uuid(context.new_uuid()), None, None),
+            Origin::Live(head) => (head.memory_id, Some(head), None),
+            Origin::Deleted(memory_id, deleted_by) => (*memory_id, None, Some(*deleted_by)),
+        };
+        let (content, line, brings) = match text {
+            Some(Text::New(content)) => {
+                let key = BlobKey {
+                    tenant_id: self.principal.tenant_id,
+                    store_id: self.store_id,
+                    blob_id: version_id,
+                };
+                let stored = StoredContent {
+                    blob_id: version_id,
+                    size_bytes: content.size_bytes(),
+                    sha256: content.hash(),
+                };
+                (
+                    Some(stored),
+                    Some(content.first_line()),
+                    Some((key, content.clone())),
+                )
+            }
+            Some(Text::Earlier(content, text)) => (Some(*content), Some(first_line(text)), None),
+            None => (before.map(content_of), None, None),
+        };
+        let after = |(to, content): (&NewState, StoredContent)| HeadChange {
+            path: to.path.clone(),
+            blob_id: content.blob_id,
+            size_bytes: content.size_bytes,
+            sha256: content.sha256,
+            content: brings
+                .as_ref()
+                .filter(|_| context.has_content_in_index)
+                .map(|(_, content): &(BlobKey, Content)| content.clone()),
+            first_line: line,
+            is_pinned: to.is_pinned,
+            search: row.cloned(),
+        };
+        Prepared {
+            change: Change {
+                memory_id,
+                version_id,
+                before: before.cloned(),
+                revives,
+                after: wanted.to.as_ref().zip(content).map(after),
+            },
+            brings,
+        }
+    }
+
+    fn count_refusal(&self, refused: &Attempt) {
+        let metrics = &self.context().metrics;
+        match refused {
+            Attempt::Stale => metrics.retried(Retried::Commit),
+            Attempt::Refused(Refusal::TooManyMemories { .. }) => {
+                metrics.quota_refused(Quota::MemoriesPerStore);
+            }
+            Attempt::Refused(Refusal::StoreFull { .. }) => metrics.quota_refused(Quota::BytesPerStore),
+            Attempt::Refused(Refusal::TenantFull { .. }) => metrics.quota_refused(Quota::BytesPerTenant),
+            _ => {}
+        }
+    }
+
+    async fn put_blobs(&self, prepared: &[Prepared]) -> Result<(), EngineError> {
+        if self.context().has_content_in_index {
+            return Ok(());
+        }
+        for (key, content) in prepared.iter().filter_map(|ready| ready.brings.as_ref()) {
+            if let Err(error) = self.context().blobs.put(key, content.bytes().clone()).await {
+                // It may have been stored anyway, but no row names it.
+                self.remove_blobs_soon(prepared).await;
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the blobs of a refused commit, including their object versions,
+    /// since no client knows of them. The sweep removes any that remain.
+    async fn remove_blobs(&self, prepared: &[Prepared]) {
+        remove_keys(self.context(), keys_brought(prepared)).await;
+    }
+
+    /// Removes them in the background if it takes long: the client has already
+    /// waited for an unavailable object store and must not wait again.
+    async fn remove_blobs_soon(&self, prepared: &[Prepared]) {
+        let (context, keys) = (Arc::clone(self.context()), keys_brought(prepared));
+        let removal = async move { remove_keys(&context, keys).await };
+        let removal = self.context().writes.spawn(removal);
+        let _ = tokio::time::timeout(REMOVAL_AWAITED_FOR, removal).await;
+    }
+
+    /// Requests more of the tenant's bytes for the store; `None`: granted.
+    async fn request_grant(&self, needed_bytes: u64) -> Result<Option<Refusal>, EngineError> {
+        let (tenant_id, index) = (self.principal.tenant_id, &self.context().index);
+        let limit_bytes = self.principal.limits.bytes_per_tenant;
+        let grant = index
+            .grants
+            .extend(tenant_id, self.store_id, needed_bytes, limit_bytes);
+        match grant.await? {
+            // If the store no longer exists, the next commit reports that.
+            Grant::Granted | Grant::NoStore => Ok(None),
+            Grant::Refused { wanted_bytes } => Ok(Some(Refusal::TenantFull {
+                size_bytes: wanted_bytes,
+            })),
+        }
+    }
+}
+
+/// Converts a refusal of the index that this module does not resolve.
+fn attempt_of(refusal: keepsake_index::Refusal) -> Result<Attempt, EngineError> {
+    use keepsake_index::Refusal as Refused;
+
+    Ok(Attempt::Refused(match refusal {
+        // Existing content is condemned only when no row names it, so the head that
+        // was read is no longer current.
+        Refused::Stale | Refused::BlobCondemned | Refused::NeedsGrant { .. } => return Ok(Attempt::Stale),
+        Refused::NoStore => return Err(EngineError::StoreNotFound),
+        Refused::Archived => Refusal::Archived,
+        Refused::PathTaken { path, memory_id } => Refusal::PathTaken {
+            path,
+            memory_id: Some(memory_id),
+        },
+        Refused::PathIsDirectory { path } => Refusal::PathTaken {
+            path,
+            memory_id: None,
+        },
+        Refused::ParentIsFile { path, memory_id } => Refusal::ParentIsFile {
+            file: MemoryPath::from_trusted(path),
+            memory_id,
+        },
+        Refused::TooManyMemories { count } => Refusal::TooManyMemories { count },
+        Refused::StoreFull { size_bytes } => Refusal::StoreFull { size_bytes },
+    }))
+}
+
+async fn remove_keys(context: &Context, keys: Vec<BlobKey>) {
+    if context.has_content_in_index {
+        return;
+    }
+    for key in keys {
+        if let Err(error) = context.blobs.erase(&key).await {
+            tracing::warn!(blob.key = %key, error = %error, "engine.commit left an orphan blob");
+        }
+    }
+}
+
+/// The keys of a commit's new blobs.
+fn keys_brought(prepared: &[Prepared]) -> Vec<BlobKey> {
+    let brought = prepared.iter().filter_map(|ready| ready.brings.as_ref());
+    brought.map(|(key, _)| *key).collect()
+}
+
+/// Blob, size and hash of a head's content.
+const fn content_of(head: &Head) -> StoredContent {
+    StoredContent {
+        blob_id: head.blob_id,
+        size_bytes: head.size_bytes,
+        sha256: head.sha256,
+    }
+}

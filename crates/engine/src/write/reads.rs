@@ -1,0 +1,202 @@
+//! What decisions are based on.
+
+use std::sync::Arc;
+
+use keepsake_core::{DirPath, MemoryId, MemoryPath, VersionId};
+use keepsake_index::{FoundMemory, Head, Lookup, StoreState, Target, Version};
+
+use super::Write;
+use crate::EngineError;
+use crate::content::Found;
+
+/// What the change of a path reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reads<'a> {
+    /// Nothing: the commit checks whether the path is free.
+    Nothing,
+    /// The head of the file.
+    Head,
+    /// The head of the file, and its content.
+    Content,
+    /// The head of the file, or of every file below the directory.
+    Tree,
+    /// The same, and what stands in the way of a move to this path.
+    Move(&'a MemoryPath),
+}
+
+/// What is at a path.
+#[derive(Debug)]
+pub(crate) struct PathRead {
+    /// `None`: not read.
+    pub(crate) store: Option<StoreState>,
+    pub(crate) target: PathTarget,
+    pub(crate) obstacle: Option<Obstacle>,
+}
+
+/// The object at a path.
+#[derive(Debug)]
+pub(crate) enum PathTarget {
+    /// Nothing, or it was not read.
+    Missing,
+    /// A memory, and its content if that was read.
+    File(Head, Option<Arc<str>>),
+    /// A directory, the number of files below it, and their heads if those were read.
+    Directory { files: u64, heads: Vec<Head> },
+}
+
+/// What stands in the way of a move.
+#[derive(Debug)]
+pub(crate) enum Obstacle {
+    /// The destination exists.
+    Destination,
+    /// A parent of the destination is this memory.
+    File(MemoryPath),
+}
+
+/// A version, its content while it is kept, and its memory.
+#[derive(Debug)]
+pub(crate) struct VersionRead {
+    pub(crate) store: StoreState,
+    pub(crate) version: Version,
+    pub(crate) text: Option<Arc<str>>,
+    pub(crate) found: FoundMemory,
+}
+
+impl From<VersionRead> for Option<FoundMemory> {
+    fn from(read: VersionRead) -> Self {
+        Some(read.found)
+    }
+}
+
+impl PathRead {
+    pub(crate) const NOTHING: Self = Self {
+        store: None,
+        target: PathTarget::Missing,
+        obstacle: None,
+    };
+
+    /// The content of the file, if there is a file and its content was read.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.target {
+            PathTarget::File(_, text) => text.as_deref(),
+            PathTarget::Missing | PathTarget::Directory { .. } => None,
+        }
+    }
+}
+
+impl Write<'_> {
+    /// Reads what is at a path of the store; `None` is the root.
+    pub(crate) async fn path(
+        &self,
+        path: Option<&MemoryPath>,
+        reads: Reads<'_>,
+    ) -> Result<PathRead, EngineError> {
+        match reads {
+            Reads::Nothing => Ok(PathRead::NOTHING),
+            Reads::Content => {
+                let (tenant_id, contents) = (self.principal.tenant_id, &self.writer.contents);
+                let (store, found) = contents.at_path(tenant_id, self.store_id, path, 0).await?;
+                let target = match found {
+                    Found::Missing => PathTarget::Missing,
+                    Found::Memory(head, text) => PathTarget::File(head, Some(text)),
+                    Found::Directory(directory) => PathTarget::Directory {
+                        files: directory.files,
+                        heads: Vec::new(),
+                    },
+                };
+                Ok(PathRead {
+                    store: Some(store),
+                    target,
+                    obstacle: None,
+                })
+            }
+            Reads::Head => self.tree(path, false).await,
+            Reads::Tree => self.tree(path, true).await,
+            Reads::Move(to) => {
+                if self.look_up(Some(to)).await?.target != Target::Missing {
+                    let obstacle = Some(Obstacle::Destination);
+                    return Ok(PathRead {
+                        obstacle,
+                        ..PathRead::NOTHING
+                    });
+                }
+                let mut read = self.tree(path, true).await?;
+                if matches!(read.target, PathTarget::Missing) {
+                    // The commit checks this too, but a call that fails earlier must
+                    // report the destination before the source.
+                    read.obstacle = self.file_above(to).await?.map(Obstacle::File);
+                }
+                Ok(read)
+            }
+        }
+    }
+
+    async fn tree(&self, path: Option<&MemoryPath>, with_heads: bool) -> Result<PathRead, EngineError> {
+        let Lookup { store, target } = self.look_up(path).await?;
+        let target = match target {
+            Target::Missing => PathTarget::Missing,
+            Target::Memory(head) => PathTarget::File(head, None),
+            Target::Directory(directory) => {
+                let mut heads = Vec::new();
+                if with_heads {
+                    let below = path.map_or_else(DirPath::root, MemoryPath::as_dir);
+                    let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
+                    heads = index
+                        .memories
+                        .heads_below(tenant_id, self.store_id, &below)
+                        .await?;
+                }
+                let files = directory.files;
+                PathTarget::Directory { files, heads }
+            }
+        };
+        Ok(PathRead {
+            store: Some(store),
+            target,
+            obstacle: None,
+        })
+    }
+
+    async fn file_above(&self, path: &MemoryPath) -> Result<Option<MemoryPath>, EngineError> {
+        for ancestor in path.ancestor_files() {
+            let file = MemoryPath::from_trusted(ancestor.to_owned());
+            if let Target::Memory(_) = self.look_up(Some(&file)).await?.target {
+                return Ok(Some(file));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds what is at a path of the store; `None` is the root.
+    pub(crate) async fn look_up(&self, path: Option<&MemoryPath>) -> Result<Lookup, EngineError> {
+        let tenant_id = self.principal.tenant_id;
+        self.context().look_up(tenant_id, self.store_id, path).await
+    }
+
+    /// Finds a memory of the store.
+    pub(crate) async fn memory(&self, memory_id: MemoryId) -> Result<FoundMemory, EngineError> {
+        let tenant_id = self.principal.tenant_id;
+        self.context()
+            .find_memory(tenant_id, self.store_id, memory_id)
+            .await
+    }
+
+    /// Reads a version, its memory and its content.
+    pub(crate) async fn version(&self, version_id: VersionId) -> Result<VersionRead, EngineError> {
+        let (context, contents) = (self.context(), &self.writer.contents);
+        let (tenant_id, store_id) = (self.principal.tenant_id, self.store_id);
+        let (store, version) = context.find_version(tenant_id, store_id, version_id).await?;
+        let found = context
+            .find_memory(tenant_id, store_id, version.memory_id)
+            .await?;
+        let text = contents
+            .of_version(tenant_id, store_id, store.purge_epoch, &version)
+            .await?;
+        Ok(VersionRead {
+            store,
+            version,
+            text,
+            found,
+        })
+    }
+}
