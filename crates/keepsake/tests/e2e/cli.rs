@@ -21,8 +21,8 @@ async fn tenant_store_and_key_made_by_commands_work_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenant_store_and_key_made_by_commands_work_on_sqlite_and_files() {
-    made_by_commands_work(Pair::SqliteFiles).await;
+async fn tenant_store_and_key_made_by_commands_work_on_sqlite() {
+    made_by_commands_work(Pair::Sqlite).await;
 }
 
 async fn made_by_commands_work(pair: Pair) {
@@ -166,7 +166,7 @@ async fn unknown_keys_are_refused_with_their_origin() {
     let file = folder.path().join("keepsake.toml");
     std::fs::write(
         &file,
-        "[index]\nurl = \"sqlite:///tmp/x.db\"\n[blobs]\nurll = \"file:///tmp/x\"\n",
+        "[index]\nurl = \"sqlite:///tmp/x.db\"\n[blobs]\nurll = \"index:\"\n",
     )
     .unwrap();
     let file = file.display().to_string();
@@ -189,7 +189,7 @@ async fn unknown_keys_are_refused_with_their_origin() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unmigrated_postgres_is_refused_until_it_is_migrated() {
-    let deployment = Deployment::unmigrated(Pair::PostgresFiles).await;
+    let deployment = Deployment::unmigrated(Pair::Postgres).await;
     let command = deployment.command(&ServerConfig::default());
     let file = config_file(&command);
 
@@ -213,7 +213,7 @@ async fn unmigrated_postgres_is_refused_until_it_is_migrated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_servers_may_migrate_at_once() {
-    let deployment = Deployment::unmigrated(Pair::PostgresFiles).await;
+    let deployment = Deployment::unmigrated(Pair::Postgres).await;
     let commands: Vec<_> = (0..3)
         .map(|_| {
             let command = deployment.command(&ServerConfig::default());
@@ -233,10 +233,7 @@ async fn several_servers_may_migrate_at_once() {
 async fn unreachable_database_ends_a_start_without_its_password() {
     let port = keepsake_testkit::keepsake_server::free_port();
     let folder = tempfile::tempdir().unwrap();
-    let config = config_of(
-        folder.path(),
-        &format!("postgres://app:hunter2hunter2@127.0.0.1:{port}/k"),
-    );
+    let config = config_of(&format!("postgres://app:hunter2hunter2@127.0.0.1:{port}/k"));
     secrets::remember("hunter2hunter2", "the database's password");
     let command = ServerCommand::new(binary(), &config);
     let mut refused = command.spawn();
@@ -252,9 +249,6 @@ async fn unreachable_database_ends_a_start_without_its_password() {
     secrets::assert_none_in(&refused.output(), "keepsake serve");
 }
 
-fn config_of(folder: &Path, index_url: &str) -> String {
-    format!(
-        "[server]\nlisten = \"127.0.0.1:{{port}}\"\n[index]\nurl = \"{index_url}\"\n[blobs]\nurl = \"file://{}\"\n",
-        folder.display()
-    )
+fn config_of(index_url: &str) -> String {
+    format!("[server]\nlisten = \"127.0.0.1:{{port}}\"\n[index]\nurl = \"{index_url}\"\n")
 }

@@ -29,8 +29,8 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_postgres_and_s3() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_sqlite_and_files() {
-    big_store_is_gone_at_once_and_purged_after_a_kill(Pair::SqliteFiles).await;
+async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_sqlite() {
+    big_store_is_gone_at_once_and_purged_after_a_kill(Pair::Sqlite).await;
 }
 
 async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {
@@ -125,7 +125,7 @@ async fn engine_on(deployment: &Deployment, clock: Arc<ManualClock>) -> Engine {
         clock,
         ..EngineOptions::default()
     };
-    Engine::new(deployment.index().await, deployment.blobs().await, options)
+    Engine::new(deployment.index().await, deployment.object_store().await, options)
 }
 
 async fn run_once(engine: &Engine, job: impl Job + 'static) -> Value {
