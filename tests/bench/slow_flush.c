@@ -1,6 +1,6 @@
 /* Makes every flush to disk take 2 ms longer, as on a disk that is far away.
  *
- * Loaded with LD_PRELOAD into Postgres, or into Keepsake for SQLite and files.
+ * Loaded with LD_PRELOAD into Postgres, or into Keepsake for SQLite.
  * A Go program (SeaweedFS) does not call the C library, and is not slowed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

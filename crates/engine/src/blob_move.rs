@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_blobs::{BlobError, BlobStore};
+use keepsake_blobs::{BlobError, BlobStore, ListedBlob};
 use keepsake_core::{ContentHash, TenantId, Timestamp};
 use keepsake_index::{Index, NamedBlob};
 
@@ -35,7 +35,7 @@ pub struct Moved {
     pub copied_bytes: u64,
     /// Contents that were there already.
     pub present: u64,
-    /// Originals that were removed, and leftovers of deleted content.
+    /// Originals that were removed, and leftovers of deleted content in both places.
     pub removed: u64,
     /// Objects that are not this index's, and were left alone.
     pub foreign: u64,
@@ -62,12 +62,12 @@ impl BlobMove {
         }
     }
 
-    /// Whether a server uses the index at `now`.
+    /// Whether a server or worker uses the index at `now`.
     ///
     /// # Errors
     /// [`EngineError::Index`].
     pub async fn is_served(&self, now: Timestamp) -> Result<bool, EngineError> {
-        Ok(self.index.replicas.live_gateways(now).await? > 0)
+        Ok(self.index.replicas.live(now).await? > 0)
     }
 
     /// Copies what is not there yet, `at_once` contents at the same time, and calls
@@ -142,8 +142,8 @@ impl BlobMove {
         }))
     }
 
-    /// Removes the originals of copied content, with their object versions, and what
-    /// is left of content that was deleted. No server may run.
+    /// Removes the originals of copied content, with their object versions, and from
+    /// both places what is left of content that was deleted. No server may run.
     ///
     /// # Errors
     /// [`EngineError`] if one of the stores fails.
@@ -153,29 +153,34 @@ impl BlobMove {
         mut progress: impl FnMut(&Moved) + Send,
     ) -> Result<(), EngineError> {
         let mut tenants = HashMap::new();
-        let mut after = None;
-        loop {
-            let listed = self.from.list(after.as_ref(), BATCH as usize).await?;
-            let Some(last) = listed.last() else {
-                return Ok(());
-            };
-            after = Some(last.key);
-            for blob in &listed {
-                let key = blob.key;
-                if self.index.upkeep.blob_is_named(&key).await? {
-                    if !self.to.contains(&key).await? {
-                        moved.problems.push(Problem::MissingBlob { key });
+        for (store, has_originals) in [(&self.from, true), (&self.to, false)] {
+            let mut after = None;
+            loop {
+                let listed = store.list(after.as_ref(), BATCH as usize).await?;
+                let Some(last) = listed.last() else {
+                    break;
+                };
+                after = Some(last.key);
+                for ListedBlob { key, .. } in listed {
+                    if self.index.upkeep.blob_is_named(&key).await? {
+                        if !has_originals {
+                            continue;
+                        }
+                        if !self.to.contains(&key).await? {
+                            moved.problems.push(Problem::MissingBlob { key });
+                            continue;
+                        }
+                    } else if !self.has_tenant(key.tenant_id, &mut tenants).await? {
+                        moved.foreign += 1;
                         continue;
                     }
-                } else if !self.has_tenant(key.tenant_id, &mut tenants).await? {
-                    moved.foreign += 1;
-                    continue;
+                    store.erase(&key).await?;
+                    moved.removed += 1;
+                    progress(moved);
                 }
-                self.from.erase(&key).await?;
-                moved.removed += 1;
-                progress(moved);
             }
         }
+        Ok(())
     }
 
     async fn has_tenant(

@@ -14,6 +14,8 @@ const BEAT: &str = "INSERT INTO replica (id, role, heartbeat_at, access_flushed_
 
 const RETIRE: &str = "DELETE FROM replica WHERE id = $1";
 
+const COUNT: &str = "SELECT count(*) FROM replica WHERE heartbeat_at > $1";
+
 const COUNT_GATEWAYS: &str =
     "SELECT count(*) FROM replica WHERE role IN ('all', 'gateway') AND heartbeat_at > $1";
 
@@ -59,16 +61,30 @@ impl Replicas {
         tx.commit().await
     }
 
+    /// How many replicas, workers included, had a heartbeat within [`LIVES_FOR`].
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn live(&self, now: Timestamp) -> Result<u32, IndexError> {
+        self.count("live_replicas", COUNT, now).await
+    }
+
     /// How many replicas that serve requests had a heartbeat within [`LIVES_FOR`].
     ///
     /// # Errors
     /// [`IndexError`].
     pub async fn live_gateways(&self, now: Timestamp) -> Result<u32, IndexError> {
-        let mut tx = self
-            .database
-            .read_one("live_gateways", Role::Shared(None))
-            .await?;
-        let query = tx.query(COUNT_GATEWAYS).bind(now.minus(LIVES_FOR).as_micros());
+        self.count("live_gateways", COUNT_GATEWAYS, now).await
+    }
+
+    async fn count(
+        &self,
+        call: &'static str,
+        text: &'static str,
+        now: Timestamp,
+    ) -> Result<u32, IndexError> {
+        let mut tx = self.database.read_one(call, Role::Shared(None)).await?;
+        let query = tx.query(text).bind(now.minus(LIVES_FOR).as_micros());
         let count: i64 = query.scalar().await?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }

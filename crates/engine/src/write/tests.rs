@@ -3,7 +3,6 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use keepsake_blobs::FileBlobs;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_index::{FoundMemory, Index, MemoryTarget, Scope, SqliteIndex};
 
@@ -26,14 +25,13 @@ impl TestEngine {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("index.db").display());
         let index = Index::from(SqliteIndex::open(&url).await.unwrap());
-        let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
         let replica = || {
             let options = EngineOptions {
                 clock: clock.clone(),
                 ..EngineOptions::default()
             };
-            Engine::new(index.clone(), blobs.clone(), options)
+            Engine::new(index.clone(), None, options)
         };
         let (engine, other) = (replica(), replica());
         let new = NewTenant {

@@ -173,13 +173,26 @@ async fn objects_without_a_version_are_removed_and_foreign_ones_stay(bed: Bed) {
     assert_eq!(left, [foreign]);
 }
 
+async fn content_deleted_between_two_passes_is_removed_from_the_copy(bed: Bed) {
+    fill(&bed).await;
+    let bucket = bucket().await;
+    let job = to_bucket(&bed, &bucket);
+    job.copy(2, &mut Moved::default(), |_| {}).await.unwrap();
+    assert_eq!(bucket.list(None, 10).await.unwrap().len() as u64, CONTENTS);
+    let first = bed.version_of("/e.txt", 0).await;
+    bed.engine.redact(&bed.principal, bed.store_id, first).await.unwrap();
+    let moved = try_move(&job).await.unwrap();
+    assert_eq!((moved.present, moved.removed), (CONTENTS - 1, CONTENTS), "{moved:?}");
+    assert_eq!(bucket.list(None, 10).await.unwrap().len() as u64, CONTENTS - 1);
+}
+
 async fn move_notices_running_servers(bed: Bed) {
     let job = to_bucket(&bed, &bucket().await);
     let now = bed.engine_now();
     assert!(!job.is_served(now).await.unwrap());
     bed.index
         .replicas
-        .beat(Uuid::from_u128(7), "gateway", now, now)
+        .beat(Uuid::from_u128(7), "worker", now, now)
         .await
         .unwrap();
     assert!(job.is_served(now).await.unwrap());
@@ -191,5 +204,6 @@ crate::with_index_content! {
     damaged_and_missing_originals_are_reported,
     damaged_copy_is_made_again,
     objects_without_a_version_are_removed_and_foreign_ones_stay,
+    content_deleted_between_two_passes_is_removed_from_the_copy,
     move_notices_running_servers,
 }
