@@ -77,12 +77,7 @@ impl Replicas {
         self.count("live_gateways", COUNT_GATEWAYS, now).await
     }
 
-    async fn count(
-        &self,
-        call: &'static str,
-        text: &'static str,
-        now: Timestamp,
-    ) -> Result<u32, IndexError> {
+    async fn count(&self, call: &'static str, text: &'static str, now: Timestamp) -> Result<u32, IndexError> {
         let mut tx = self.database.read_one(call, Role::Shared(None)).await?;
         let query = tx.query(text).bind(now.minus(LIVES_FOR).as_micros());
         let count: i64 = query.scalar().await?;

@@ -205,7 +205,7 @@ fn enveloped(mut response: Response, request_id: &str) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    
 
     use axum::Router;
     use axum::body::Body;

@@ -1,6 +1,5 @@
 //! Erased content remains in no table, file, log or object.
 
-use std::path::Path;
 use std::time::Duration;
 
 use keepsake_core::ContentHash;
