@@ -92,7 +92,8 @@ impl Engine {
         self.run_to_end(async move {
             let index = &engine.0.index;
             let erasure_id = match index
-                .create_erasure(tenant_id, &erasure, idempotency.as_ref())
+                .erasures
+                .create(tenant_id, &erasure, idempotency.as_ref())
                 .await?
             {
                 ErasureCreation::Created => {
@@ -106,7 +107,7 @@ impl Engine {
                 ErasureCreation::TooMany => return Err(EngineError::TooManyErasures),
                 ErasureCreation::NoTenant => return Err(EngineError::TenantNotFound),
             };
-            let found = index.erasure(tenant_id, erasure_id).await?;
+            let found = index.erasures.find(tenant_id, erasure_id).await?;
             found.ok_or(EngineError::ErasureNotFound)
         })
         .await
@@ -124,7 +125,12 @@ impl Engine {
         erasure_id: ErasureId,
     ) -> Result<Erasure, EngineError> {
         principal.require(Scope::TenantAdmin)?;
-        let found = self.0.index.erasure(principal.tenant_id, erasure_id).await?;
+        let found = self
+            .0
+            .index
+            .erasures
+            .find(principal.tenant_id, erasure_id)
+            .await?;
         let is_seen = |erasure: &Erasure| match (principal.store_ids(), erasure.store_id) {
             (None, _) => true,
             (Some(seen), Some(store_id)) => seen.contains(&store_id),
@@ -154,7 +160,7 @@ impl Engine {
             // One more item shows whether there is another page.
             limit: limit + 1,
         };
-        let items = self.0.index.list_erasures(principal.tenant_id, &listing).await?;
+        let items = self.0.index.erasures.list(principal.tenant_id, &listing).await?;
         let position = |erasure: &Erasure| erasure.erasure_id.uuid().as_bytes().to_vec();
         self.page_of(identity, items, limit, position).await
     }

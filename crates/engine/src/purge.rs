@@ -80,8 +80,8 @@ impl Engine {
             version_id,
             audited: self.audited_by(principal),
         };
-        let condemned = match self.0.index.redact(tenant_id, &redaction).await? {
-            RedactionOutcome::Redacted { condemned, .. } => condemned,
+        let condemned = match self.0.index.redactions.redact(tenant_id, &redaction).await? {
+            RedactionOutcome::Redacted { condemned } => condemned,
             RedactionOutcome::AlreadyRedacted => {
                 return Ok(RedactedVersion {
                     version: self.shown_bare(principal, store_id, version_id).await?,
@@ -166,7 +166,12 @@ impl Engine {
         let (engine, tenant_id) = (self.clone(), principal.tenant_id);
         let audited = self.audited_by(principal);
         self.run_to_end(async move {
-            let deleted = engine.0.index.delete_store(tenant_id, store_id, &audited).await?;
+            let deleted = engine
+                .0
+                .index
+                .store_deletions
+                .begin(tenant_id, store_id, &audited)
+                .await?;
             if deleted {
                 Ok(())
             } else {

@@ -124,7 +124,7 @@ impl Database {
         self.begin(call, role, Mode::WriteStatement).await
     }
 
-    /// Measures a call that takes part in transactions of others.
+    /// Measures a call that has no transaction of its own.
     pub(crate) async fn measure<T>(
         &self,
         call: &'static str,
@@ -132,6 +132,22 @@ impl Database {
         work: impl Future<Output = Result<T, IndexError>>,
     ) -> Result<T, IndexError> {
         Call::new(self.clone(), call, role, Mode::Write).run(work).await
+    }
+
+    /// Answers when the database does and its schema is new enough.
+    pub(crate) async fn check(&self) -> Result<(), IndexError> {
+        let check_once = async || match self.backend() {
+            Backend::Postgres(index) => index.check().await,
+            Backend::Sqlite(index) => index.check().await,
+        };
+        let check = async {
+            match check_once().await {
+                Err(error) if Effect::Read.may_repeat(&error) => check_once().await,
+                checked => checked,
+            }
+        };
+        let mut call = Call::new(self.clone(), "check", Role::Anonymous, Mode::Statement);
+        call.run(check).await
     }
 
     async fn begin(&self, call: &'static str, role: Role, mode: Mode) -> Result<Tx, IndexError> {

@@ -357,7 +357,6 @@ mod tests {
 
     use super::*;
     use crate::sqlite::plans::steps_of;
-    use crate::statements::VERSION;
 
     #[tokio::test]
     async fn lists_use_the_index_of_their_filter() {
@@ -373,7 +372,6 @@ mod tests {
         let actor = Some((ActorKind::User, String::new()));
         let range = "(tenant_id=? AND store_id=? AND";
         for (statement, end) in [
-            (VERSION.to_owned(), "version_id=?)"),
             (select(WITH_ID[1]).0, "version_id=?)"),
             (select(WITH_SEQ[1]).0, "seq=?)"),
             (CREATED_AT.to_owned(), "seq<?)"),

@@ -50,7 +50,7 @@ impl Job for Erase {
     async fn run(&self, engine: &Engine, lease: &Lease<'_>) -> Result<Value, EngineError> {
         let (mut done, mut failed) = (0_u64, 0_u64);
         loop {
-            let open = engine.0.index.open_erasures(engine.now(), ERASURES).await?;
+            let open = engine.0.index.erasures.open(engine.now(), ERASURES).await?;
             if open.is_empty() {
                 return Ok(json!({ "done": done, "failed": failed }));
             }
@@ -172,7 +172,8 @@ impl Work<'_> {
         let retry_at = self.engine.now().plus(RETRY_AFTER);
         let index = &self.engine.0.index;
         index
-            .erasure_failed(self.tenant_id, self.erasure_id, word_of(&error), retry_at)
+            .erasures
+            .fail(self.tenant_id, self.erasure_id, word_of(&error), retry_at)
             .await?;
         Ok(Attempt::Failed)
     }
@@ -199,7 +200,8 @@ impl Work<'_> {
         let index = &self.engine.0.index;
         let audited = self.engine.audited(Auditor::Job);
         let has_ended = index
-            .finish_erasure(self.tenant_id, self.erasure_id, &audited)
+            .erasures
+            .finish(self.tenant_id, self.erasure_id, &audited)
             .await?;
         Ok(if has_ended {
             Attempt::Done
@@ -211,17 +213,17 @@ impl Work<'_> {
     /// Makes the database overwrite the deleted rows in its files and log.
     async fn overwrite_rows(self) -> Result<(), EngineError> {
         let index = &self.engine.0.index;
-        let found = index.erasure(self.tenant_id, self.erasure_id).await?;
+        let found = index.erasures.find(self.tenant_id, self.erasure_id).await?;
         if !found.is_some_and(|erasure| erasure.receipt.has_rows()) {
             return Ok(());
         }
         let queue = &self.engine.0.erasures;
         // This blocks all writers, so it runs once per erasure.
         if !queue.lock().rewritten.contains(&self.erasure_id) {
-            index.overwrite_deleted().await?;
+            index.erasures.overwrite_deleted().await?;
             queue.lock().rewritten.insert(self.erasure_id);
         }
-        if !index.empty_log().await? {
+        if !index.erasures.empty_log().await? {
             return Err(EngineError::Conflict("the index is read without a pause"));
         }
         queue.lock().rewritten.remove(&self.erasure_id);
@@ -241,7 +243,7 @@ impl Work<'_> {
     async fn erase_rows(self) -> Result<Option<RowsErased>, EngineError> {
         loop {
             let now = self.engine.now();
-            let step = self.engine.0.index.erase_rows(
+            let step = self.engine.0.index.erasures.erase_rows(
                 self.tenant_id,
                 self.erasure_id,
                 now,
@@ -263,6 +265,7 @@ impl Work<'_> {
         let index = &self.engine.0.index;
         loop {
             let keys = index
+                .erasures
                 .queued_blobs(self.tenant_id, self.erasure_id, BATCH_BLOBS)
                 .await?;
             if keys.is_empty() {
@@ -333,6 +336,7 @@ impl Work<'_> {
             let ids: Vec<_> = removed.iter().map(|key| key.blob_id).collect();
             let forgotten = shared
                 .index
+                .erasures
                 .forgotten_blobs(self.tenant_id, store_id, &ids)
                 .await?;
             let mut keys = removed;
@@ -385,6 +389,7 @@ impl Work<'_> {
         let until = self.engine.now().plus(HELD_FOR);
         let index = &self.engine.0.index;
         index
+            .erasures
             .blobs_erased(self.tenant_id, self.erasure_id, &blobs, until)
             .await?;
         Ok(())

@@ -39,7 +39,8 @@ impl Job for PurgeStores {
         let mut purged = Purged::default();
         loop {
             let deleted = index
-                .deleted_stores(STORES.saturating_add(purged.failed_count()))
+                .store_deletions
+                .due(STORES.saturating_add(purged.failed_count()))
                 .await?;
             let before = purged.tried();
             for (tenant_id, store_id) in deleted {
@@ -101,7 +102,8 @@ async fn purge(
     loop {
         let index = &engine.0.index;
         let batch = index
-            .purge_store(
+            .store_deletions
+            .purge(
                 tenant_id,
                 store_id,
                 engine.blobs_go_from(engine.now()),

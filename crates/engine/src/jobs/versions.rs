@@ -54,7 +54,7 @@ impl Job for ExpireVersions {
         };
         let mut after = None;
         loop {
-            let histories = engine.0.index.histories(after, STORES).await?;
+            let histories = engine.0.index.retention.histories(after, STORES).await?;
             let Some(last) = histories.last() else {
                 return Ok(run.report());
             };
@@ -157,7 +157,7 @@ impl Run<'_> {
                 dry_run: self.lease.dry_run(),
             };
             let index = &self.engine.0.index;
-            let taken = index.take_outdated(history.tenant_id, &batch).await?;
+            let taken = index.retention.remove(history.tenant_id, &batch).await?;
             self.counts.versions += taken.versions;
             self.counts.memories += taken.memories;
             self.counts.blobs += taken.blobs;

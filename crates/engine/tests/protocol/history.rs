@@ -425,7 +425,8 @@ async fn purge_that_was_stopped_is_gone_on_with(bed: Bed) {
     let tenant_id = bed.principal.tenant_id;
     let batch = bed
         .index
-        .purge_store(tenant_id, bed.store_id, now, 4)
+        .store_deletions
+        .purge(tenant_id, bed.store_id, now, 4)
         .await
         .unwrap();
     assert!(!batch.is_done && batch.rows <= 4, "{batch:?}");
@@ -442,6 +443,6 @@ async fn purge_that_was_stopped_is_gone_on_with(bed: Bed) {
     bed.clock.advance(Duration::from_mins(1));
     run(&bed.engine, PurgeStores).await;
     run(&bed.engine, DrainDeletions).await;
-    assert_eq!(bed.index.deleted_stores(10).await.unwrap(), []);
+    assert_eq!(bed.index.store_deletions.due(10).await.unwrap(), []);
     assert_eq!(bed.blobs_there().await, []);
 }

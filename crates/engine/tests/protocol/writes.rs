@@ -108,7 +108,7 @@ async fn refused_commit_leaves_no_object_version() {
                 by: Auditor::Job,
                 entries_per_day: None,
             };
-            let deleted = index.delete_store(tenant_id, store_id, &by_job).await;
+            let deleted = index.store_deletions.begin(tenant_id, store_id, &by_job).await;
             assert!(deleted.unwrap());
             Ok(())
         }

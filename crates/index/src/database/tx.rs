@@ -54,6 +54,42 @@ pub(crate) enum RowLock {
     Share,
 }
 
+/// How a statement with lists is written for Postgres and SQLite: what comes before the
+/// parameter, and after it.
+const LISTS: [(&str, [[&str; 2]; 2]); 4] = [
+    (
+        "FROM_IDS(",
+        [
+            ["FROM unnest(", "::uuid[]) AS ids(id)"],
+            ["FROM (SELECT unhex(value) AS id FROM json_each(", ")) AS ids"],
+        ],
+    ),
+    (
+        "IN_IDS(",
+        [
+            ["= ANY(", "::uuid[])"],
+            ["IN (SELECT unhex(value) FROM json_each(", "))"],
+        ],
+    ),
+    (
+        "IN_NUMBERS(",
+        [
+            [
+                "= ANY(ARRAY(SELECT jsonb_array_elements_text(",
+                "::jsonb)::bigint))",
+            ],
+            ["IN (SELECT value FROM json_each(", "))"],
+        ],
+    ),
+    (
+        "IN_TEXTS(",
+        [
+            ["= ANY(ARRAY(SELECT jsonb_array_elements_text(", "::jsonb)))"],
+            ["IN (SELECT value FROM json_each(", "))"],
+        ],
+    ),
+];
+
 /// A row that either database can fill.
 ///
 /// `#[derive(sqlx::FromRow)]` on a struct implements both; a tuple has them too.
@@ -112,8 +148,9 @@ impl Tx {
         }
     }
 
-    /// A statement in which `column IN_IDS($n)` compares with the ids that
-    /// [`Query::bind_ids`] binds to `$n`.
+    /// A statement with lists: `column IN_IDS($n)` and `FROM_IDS($n)`, a table `ids`
+    /// with the column `id`, use the ids of [`Query::bind_ids`]; `column IN_NUMBERS($n)`
+    /// and `column IN_TEXTS($n)` use the JSON array bound to `$n`.
     pub(crate) fn query_with_ids(&mut self, sql: &str) -> Query<'_> {
         let text = with_ids(sql, self.is_postgres());
         self.query(AssertSqlSafe(text))
@@ -179,16 +216,14 @@ impl Tx {
     }
 }
 
-/// The text for one of the databases of a statement with `IN_IDS($n)`.
+/// The text for one of the databases of a statement with lists.
 pub(crate) fn with_ids(sql: &str, is_postgres: bool) -> String {
-    let mut parts = sql.split("IN_IDS(");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (parameter, rest) = part.split_once(')').unwrap_or((part, ""));
-        if is_postgres {
-            text.extend(["= ANY(", parameter, "::uuid[])", rest]);
-        } else {
-            text.extend(["IN (SELECT unhex(value) FROM json_each(", parameter, "))", rest]);
+    let mut text = sql.to_owned();
+    for (name, [postgres, sqlite]) in LISTS {
+        let [before, after] = if is_postgres { postgres } else { sqlite };
+        while let Some((start, rest)) = text.split_once(name) {
+            let (parameter, end) = rest.split_once(')').unwrap_or((rest, ""));
+            text = [start, before, parameter, after, end].concat();
         }
     }
     text

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::store::{Expiry, StoreState};
 use crate::commit::Idempotency;
-use crate::erasure::FORGOTTEN;
+use crate::removal::FORGOTTEN;
 
 /// A live memory's current state.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -112,8 +112,6 @@ pub struct Redaction {
 pub enum RedactionOutcome {
     /// The content was removed from the row.
     Redacted {
-        /// The version before the redaction.
-        before: Box<Version>,
         /// The blob, queued for deletion because no row references it any longer.
         condemned: Option<VersionId>,
     },

@@ -6,28 +6,20 @@
 //! requests run as `keepsake_app`, which sees one tenant at a time; connections for
 //! jobs and the operator run as `keepsake_jobs`, which may access all tenants.
 
-mod audit;
 pub(crate) mod commit;
-mod erasure;
 pub(crate) mod head;
 pub(crate) mod pool;
-mod purge;
-mod reads;
-mod retention;
-mod stores;
-mod tenants;
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use keepsake_core::TenantId;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection as _, Executor, PgExecutor};
 
 use crate::database::Role;
-use crate::{IndexError, IndexMethods, migrations};
+use crate::{IndexError, migrations};
 
 pub use pool::Pool;
 use pool::{Connection, PoolOptions, Tx};
@@ -181,9 +173,19 @@ impl PostgresIndex {
         }
     }
 
-    /// Begins a transaction of a request, which sees one tenant.
-    async fn begin(&self, tenant_id: TenantId) -> Result<Tx, IndexError> {
-        Ok(self.app.begin(Some(tenant_id)).await?)
+    /// Checks that the schema is new enough.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn check(&self) -> Result<(), IndexError> {
+        require_schema(schema_version(&self.app).await?)
+    }
+
+    /// Ends the connections after what is under way on them.
+    pub fn close(&self) {
+        for pool in [&self.app, &self.jobs, &self.shared] {
+            pool.close();
+        }
     }
 
     /// The pool for requests, for tests that query through it.
@@ -273,22 +275,5 @@ fn require_schema(found: i64) -> Result<(), IndexError> {
         Err(IndexError::SchemaTooOld { found, needed })
     } else {
         Ok(())
-    }
-}
-
-#[async_trait]
-impl IndexMethods for PostgresIndex {
-    async fn check(&self) -> Result<(), IndexError> {
-        require_schema(schema_version(&self.app).await?)
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    async fn close(&self) {
-        for pool in [&self.app, &self.jobs, &self.shared] {
-            pool.close();
-        }
     }
 }

@@ -5,23 +5,15 @@
 //! share one transaction with a savepoint for each, and so share one flush of the
 //! disk. The lock on the data folder keeps a second process from opening the file.
 
-mod audit;
 pub(crate) mod commit;
-mod erasure;
 pub(crate) mod head;
 #[cfg(test)]
 pub(crate) mod plans;
-mod purge;
-mod reads;
-mod retention;
-mod stores;
-mod tenants;
 
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
@@ -30,7 +22,7 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Sqlite, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::{IndexError, IndexMethods, migrations};
+use crate::{IndexError, migrations};
 
 /// Connections for reads.
 const READERS: u32 = 4;
@@ -168,6 +160,43 @@ impl SqliteIndex {
         Ok(writer)
     }
 
+    /// Checks that the schema is new enough.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn check(&self) -> Result<(), IndexError> {
+        check_schema(&self.readers).await
+    }
+
+    /// Rewrites the file.
+    ///
+    /// Deleted content is overwritten immediately, except for copies in the unused part
+    /// of a page after its rows moved to another page.
+    pub(crate) async fn vacuum(&self) -> Result<(), IndexError> {
+        let mut writer = self.writer.lock().await;
+        sqlx::query("VACUUM").execute(writer.idle().await).await?;
+        Ok(())
+    }
+
+    /// Empties the log beside the file; `false`: a reader prevents it now.
+    pub(crate) async fn truncate_log(&self) -> Result<bool, IndexError> {
+        let mut writer = self.writer.lock().await;
+        let is_busy: bool = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)")
+            .fetch_one(writer.idle().await)
+            .await?;
+        Ok(!is_busy)
+    }
+
+    /// Ends the connections after what is under way on them.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        let mut writer = self.writer.lock().await;
+        // Removes the log's content, unless another process has the file open.
+        let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(writer.idle().await)
+            .await;
+    }
+
     /// Limits the pages of the file, so that tests can fill it up.
     ///
     /// # Errors
@@ -207,28 +236,4 @@ async fn check_schema(executor: impl SqliteExecutor<'_>) -> Result<(), IndexErro
         return Err(IndexError::SchemaTooOld { found, needed });
     }
     Ok(())
-}
-
-#[async_trait]
-impl IndexMethods for SqliteIndex {
-    async fn check(&self) -> Result<(), IndexError> {
-        check_schema(&self.readers).await
-    }
-
-    fn is_shared(&self) -> bool {
-        false // the process that serves has a lock on the file
-    }
-
-    async fn close(&self) {
-        self.readers.close().await;
-        let mut writer = self.writer.lock().await;
-        if writer.is_open {
-            writer.is_open = false;
-            let _ = sqlx::query("ROLLBACK").execute(&mut writer.connection).await;
-        }
-        // Removes the WAL's content, unless another process has the file open.
-        let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
-            .execute(&mut writer.connection)
-            .await;
-    }
 }

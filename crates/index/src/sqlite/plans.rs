@@ -2,14 +2,10 @@
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
-use super::retention::{DELETIONS, HISTORIES, PAST};
 use crate::blob_deletions::CONDEMN_ORPHAN;
 use crate::database::with_ids;
 use crate::expiry::{HEADS, IDLE_BY_STORE, IDLE_BY_TENANT, LIVES, PERIOD};
 use crate::migrations;
-use crate::statements::{
-    BLOB_IS_LIVE, BLOB_IS_NAMED, DELETED_STORES, FORGET_PATH, PURGE, QUEUE_PURGED, REDACT,
-};
 use crate::stores;
 
 /// The steps of a statement's query plan.
@@ -24,35 +20,21 @@ pub(crate) async fn steps_of(statement: &str) -> Vec<String> {
     steps.iter().map(|step| step.get("detail")).collect()
 }
 
-fn reads_whole_store(step: &str) -> bool {
+/// Whether a step reads all rows of a store.
+pub(crate) fn reads_whole_store(step: &str) -> bool {
     step.starts_with("SEARCH") && step.ends_with("(tenant_id=? AND store_id=?)")
 }
 
 #[tokio::test]
-async fn removals_find_rows_by_their_whole_keys() {
-    for statement in [CONDEMN_ORPHAN, BLOB_IS_LIVE, BLOB_IS_NAMED, REDACT, FORGET_PATH] {
-        let steps = steps_of(statement).await;
-        assert!(steps.iter().any(|step| step.starts_with("SEARCH")), "{steps:#?}");
-        assert!(!steps.iter().any(|step| reads_whole_store(step)), "{steps:#?}");
-    }
+async fn condemnation_finds_rows_by_their_whole_keys() {
+    let steps = steps_of(CONDEMN_ORPHAN).await;
+    assert!(steps.iter().any(|step| step.starts_with("SEARCH")), "{steps:#?}");
+    assert!(!steps.iter().any(|step| reads_whole_store(step)), "{steps:#?}");
     let steps = steps_of(stores::FIND).await;
     assert!(
         steps.iter().any(|step| reads_whole_store(step)),
         "the test does not work: {steps:#?}"
     );
-}
-
-#[tokio::test]
-async fn purge_takes_the_first_rows_of_the_primary_key() {
-    for statement in PURGE.into_iter().chain([QUEUE_PURGED]) {
-        let steps = steps_of(statement).await;
-        let first_rows = steps.iter().filter(|step| reads_whole_store(step));
-        assert_eq!(first_rows.count(), 1, "{steps:#?}");
-        let is_sorted = |step: &String| step.contains("TEMP B-TREE FOR ORDER BY");
-        assert!(!steps.iter().any(is_sorted), "{steps:#?}");
-    }
-    let steps = steps_of(DELETED_STORES).await;
-    assert!(steps[0].contains("store_deleted"), "{steps:#?}");
 }
 
 #[tokio::test]
@@ -77,15 +59,6 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
         (LIVES, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id>?)"),
         (HEADS, "PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)"),
         (PERIOD, "SEARCH s "),
-        (
-            HISTORIES,
-            "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
-        ),
-        (
-            DELETIONS,
-            "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
-        ),
-        (PAST, "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"),
     ] {
         let steps = steps_of(statement).await;
         assert!(
@@ -98,9 +71,4 @@ async fn expiry_reads_ranges_in_the_order_of_their_indexes() {
         let reads_memories = |step: &String| reads_whole_store(step) && !step.starts_with("SEARCH s ");
         assert!(!steps.iter().any(reads_memories), "{statement}\n{steps:#?}");
     }
-    let follows = steps_of(PAST).await;
-    let by_memory = |step: &&String| {
-        step.contains("version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)")
-    };
-    assert_eq!(follows.iter().filter(by_memory).count(), 2, "{follows:#?}");
 }

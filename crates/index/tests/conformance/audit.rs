@@ -82,13 +82,19 @@ pub(crate) async fn changes_of_stores_are_in_the_audit(subject: &Subject) {
         version_id: head.version_id,
         audited: by_tenant(after_seconds(2)),
     };
-    place.index.redact(place.tenant_id, &redaction).await.unwrap();
+    place
+        .index
+        .redactions
+        .redact(place.tenant_id, &redaction)
+        .await
+        .unwrap();
     let (index, tenant_id, store_id) = (&place.index, place.tenant_id, place.store_id);
     let archived = index.stores.archive(tenant_id, store_id, &by_tenant(NOW)).await;
     archived.unwrap().unwrap();
     assert!(
         index
-            .delete_store(tenant_id, store_id, &by_tenant(NOW))
+            .store_deletions
+            .begin(tenant_id, store_id, &by_tenant(NOW))
             .await
             .unwrap()
     );
@@ -186,7 +192,7 @@ pub(crate) async fn change_that_changes_nothing_is_not_in_the_audit(subject: &Su
         audited: by_tenant(NOW),
     };
     // Refused: a live memory holds this content.
-    index.redact(tenant_id, &redaction).await.unwrap();
+    index.redactions.redact(tenant_id, &redaction).await.unwrap();
     for _ in 0..2 {
         let archived = index.stores.archive(tenant_id, store_id, &by_tenant(NOW)).await;
         archived.unwrap().unwrap();
@@ -195,7 +201,8 @@ pub(crate) async fn change_that_changes_nothing_is_not_in_the_audit(subject: &Su
     let nowhere = StoreId::from_uuid(next_uuid());
     assert!(
         !index
-            .delete_store(tenant_id, nowhere, &by_tenant(NOW))
+            .store_deletions
+            .begin(tenant_id, nowhere, &by_tenant(NOW))
             .await
             .unwrap()
     );

@@ -270,7 +270,7 @@ impl Watched {
             version_id: head.version_id,
             audited: by_nobody(NOW),
         };
-        let redacted = place.index.redact(place.tenant_id, &redaction);
+        let redacted = place.index.redactions.redact(place.tenant_id, &redaction);
         let redacted = self.watch("redact a version", 100, redacted).await.unwrap();
         assert!(
             matches!(redacted, RedactionOutcome::Redacted { .. }),

@@ -289,12 +289,15 @@ pub(crate) async fn stores_of_a_tenant_that_goes_are_not_purged_by_themselves(su
     let (mine, theirs) = (Place::new(subject).await, Place::new(subject).await);
     for place in [&mine, &theirs] {
         let by = by_tenant(NOW);
-        let deleted = subject.index.delete_store(place.tenant_id, place.store_id, &by);
+        let deleted = subject
+            .index
+            .store_deletions
+            .begin(place.tenant_id, place.store_id, &by);
         assert!(deleted.await.unwrap());
     }
     mark(subject, mine.tenant_id).await;
     assert_eq!(
-        subject.index.deleted_stores(10).await.unwrap(),
+        subject.index.store_deletions.due(10).await.unwrap(),
         [(theirs.tenant_id, theirs.store_id)]
     );
 }

@@ -28,7 +28,8 @@ const TABLES: [&str; 6] = [
 async fn delete(place: &Place, seconds: i64) -> bool {
     place
         .index
-        .delete_store(
+        .store_deletions
+        .begin(
             place.tenant_id,
             place.store_id,
             &by_tenant(after_seconds(seconds)),
@@ -40,7 +41,8 @@ async fn delete(place: &Place, seconds: i64) -> bool {
 async fn purge(place: &Place, limit: u32) -> StorePurge {
     place
         .index
-        .purge_store(place.tenant_id, place.store_id, NOW, limit)
+        .store_deletions
+        .purge(place.tenant_id, place.store_id, NOW, limit)
         .await
         .unwrap()
 }
@@ -209,7 +211,7 @@ pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
         audited: by_nobody(NOW),
     };
     assert_eq!(
-        index.redact(me, &redaction).await.unwrap(),
+        index.redactions.redact(me, &redaction).await.unwrap(),
         RedactionOutcome::NoStore
     );
     let change = StoreChange::default();
@@ -228,7 +230,13 @@ pub(crate) async fn deleted_store_takes_no_changes(subject: &Subject) {
     assert!(!delete(&place, 1).await, "it is deleted once");
     assert_eq!(place.rows().await, before);
     let nowhere = StoreId::from_uuid(next_uuid());
-    assert!(!index.delete_store(me, nowhere, &by_tenant(NOW)).await.unwrap());
+    assert!(
+        !index
+            .store_deletions
+            .begin(me, nowhere, &by_tenant(NOW))
+            .await
+            .unwrap()
+    );
 }
 
 pub(crate) async fn tenant_has_its_place_and_bytes_back_at_once(subject: &Subject) {
@@ -331,7 +339,7 @@ pub(crate) async fn purge_goes_on_where_it_was_interrupted(subject: &Subject) {
     delete(&place, 0).await;
     let first = purge(&place, 5).await;
     assert_eq!((first.rows, first.is_done), (5, false));
-    let waiting = place.index.deleted_stores(10).await.unwrap();
+    let waiting = place.index.store_deletions.due(10).await.unwrap();
     assert_eq!(waiting, [(place.tenant_id, place.store_id)]);
     // The blobs of the first batch are gone by the time that it goes on.
     let listed = place.queue().due(NOW, 1000).await.unwrap();
@@ -342,7 +350,7 @@ pub(crate) async fn purge_goes_on_where_it_was_interrupted(subject: &Subject) {
     let mut all: BTreeSet<_> = queued(&place).await.into_iter().collect();
     all.extend(gone);
     assert_eq!(all, blobs);
-    assert_eq!(place.index.deleted_stores(10).await.unwrap(), []);
+    assert_eq!(place.index.store_deletions.due(10).await.unwrap(), []);
     assert_eq!(rows_in_tables(&place).await, [0; 6]);
 }
 
@@ -382,7 +390,12 @@ pub(crate) async fn purge_finds_blobs_whose_own_version_was_redacted(subject: &S
         version_id: first.version_id,
         audited: by_nobody(NOW),
     };
-    place.index.redact(place.tenant_id, &redaction).await.unwrap();
+    place
+        .index
+        .redactions
+        .redact(place.tenant_id, &redaction)
+        .await
+        .unwrap();
     assert_eq!(queued(&place).await, []);
     delete(&place, 0).await;
     purge_all(&place, 1).await;
@@ -415,8 +428,8 @@ pub(crate) async fn deleted_stores_come_oldest_first_and_limited(subject: &Subje
         delete(place, seconds).await;
     }
     let ids = |place: &Place| (place.tenant_id, place.store_id);
-    let waiting = places[0].index.deleted_stores(10).await.unwrap();
+    let waiting = places[0].index.store_deletions.due(10).await.unwrap();
     assert_eq!(waiting, [ids(&places[1]), ids(&places[2]), ids(&places[0])]);
-    let waiting = places[0].index.deleted_stores(1).await.unwrap();
+    let waiting = places[0].index.store_deletions.due(1).await.unwrap();
     assert_eq!(waiting, [ids(&places[1])]);
 }

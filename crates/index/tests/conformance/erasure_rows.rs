@@ -63,7 +63,8 @@ pub(crate) async fn call_that_is_sent_again_finds_its_erasure(subject: &Subject)
     let index = &place.index;
     let tenant_id = place.tenant_id;
     let asked = index
-        .create_erasure(tenant_id, &first, Some(&call(1)))
+        .erasures
+        .create(tenant_id, &first, Some(&call(1)))
         .await
         .unwrap();
     assert_eq!(asked, ErasureCreation::Created);
@@ -77,13 +78,15 @@ pub(crate) async fn call_that_is_sent_again_finds_its_erasure(subject: &Subject)
     };
     assert_eq!(
         index
-            .create_erasure(tenant_id, &again, Some(&call(1)))
+            .erasures
+            .create(tenant_id, &again, Some(&call(1)))
             .await
             .unwrap(),
         replayed
     );
     let reused = index
-        .create_erasure(tenant_id, &again, Some(&other_request))
+        .erasures
+        .create(tenant_id, &again, Some(&other_request))
         .await
         .unwrap();
     assert_eq!(reused, ErasureCreation::KeyReused);
@@ -105,7 +108,8 @@ pub(crate) async fn call_that_is_sent_again_finds_its_erasure(subject: &Subject)
     );
     assert_eq!(
         index
-            .create_erasure(tenant_id, &again, Some(&call(1)))
+            .erasures
+            .create(tenant_id, &again, Some(&call(1)))
             .await
             .unwrap(),
         replayed
@@ -115,7 +119,7 @@ pub(crate) async fn call_that_is_sent_again_finds_its_erasure(subject: &Subject)
         after: None,
         limit: 10,
     };
-    assert_eq!(index.list_erasures(tenant_id, &listing).await.unwrap().len(), 1);
+    assert_eq!(index.erasures.list(tenant_id, &listing).await.unwrap().len(), 1);
 }
 
 pub(crate) async fn row_of_an_erasure_holds_no_path_at_its_end(subject: &Subject) {
@@ -183,7 +187,7 @@ pub(crate) async fn open_erasures_of_a_tenant_are_bounded(subject: &Subject) {
     let place = Place::new(subject).await;
     let create = async |place: &Place| {
         let erasure = new_erasure(below(place, "/p/"));
-        let made = place.index.create_erasure(place.tenant_id, &erasure, None).await;
+        let made = place.index.erasures.create(place.tenant_id, &erasure, None).await;
         (erasure.erasure_id, made.unwrap())
     };
     let many = join_all((0..MAX_OPEN_ERASURES + 12).map(|_| create(&place))).await;
@@ -216,7 +220,8 @@ pub(crate) async fn erasures_are_listed_newest_first_and_by_store(subject: &Subj
         let listing = ErasureListing { only, after, limit };
         let found = place
             .index
-            .list_erasures(place.tenant_id, &listing)
+            .erasures
+            .list(place.tenant_id, &listing)
             .await
             .unwrap();
         found
@@ -240,7 +245,8 @@ pub(crate) async fn erasure_is_one_workers_until_it_stops(subject: &Subject) {
     let open = async |seconds| {
         let open = place
             .index
-            .open_erasures(after_seconds(seconds), 10)
+            .erasures
+            .open(after_seconds(seconds), 10)
             .await
             .unwrap();
         open.contains(&(place.tenant_id, erasure_id))
@@ -251,7 +257,8 @@ pub(crate) async fn erasure_is_one_workers_until_it_stops(subject: &Subject) {
     assert!(open(120).await);
     let index = &place.index;
     index
-        .erasure_failed(
+        .erasures
+        .fail(
             place.tenant_id,
             erasure_id,
             "blobs_unavailable",
@@ -278,12 +285,16 @@ pub(crate) async fn erasure_of_another_tenant_is_not_found(subject: &Subject) {
     let index = &place.index;
     for selector in [Selector::Store(place.store_id), below(&place, "/p/")] {
         let asked = index
-            .create_erasure(stranger.tenant_id, &new_erasure(selector), None)
+            .erasures
+            .create(stranger.tenant_id, &new_erasure(selector), None)
             .await;
         assert_eq!(asked.unwrap(), ErasureCreation::NoStore);
     }
     let erasure_id = ask(&place, below(&place, "/p/")).await;
-    assert_eq!(index.erasure(stranger.tenant_id, erasure_id).await.unwrap(), None);
+    assert_eq!(
+        index.erasures.find(stranger.tenant_id, erasure_id).await.unwrap(),
+        None
+    );
     assert!(step(&stranger, erasure_id, 10).await, "there is nothing to do");
     assert_eq!(place.paths_below("/").await, ["/p/a"]);
     let nobody = Place {
@@ -291,7 +302,8 @@ pub(crate) async fn erasure_of_another_tenant_is_not_found(subject: &Subject) {
         ..place.clone()
     };
     let asked = index
-        .create_erasure(nobody.tenant_id, &new_erasure(below(&place, "/p/")), None)
+        .erasures
+        .create(nobody.tenant_id, &new_erasure(below(&place, "/p/")), None)
         .await;
     assert_eq!(asked.unwrap(), ErasureCreation::NoTenant);
 }

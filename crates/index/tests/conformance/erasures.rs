@@ -40,7 +40,7 @@ pub(crate) fn new_erasure(selector: Selector) -> NewErasure {
 
 pub(crate) async fn ask(place: &Place, selector: Selector) -> ErasureId {
     let erasure = new_erasure(selector);
-    let made = place.index.create_erasure(place.tenant_id, &erasure, None).await;
+    let made = place.index.erasures.create(place.tenant_id, &erasure, None).await;
     assert_eq!(made.unwrap(), ErasureCreation::Created);
     erasure.erasure_id
 }
@@ -49,13 +49,16 @@ pub(crate) async fn ask(place: &Place, selector: Selector) -> ErasureId {
 pub(crate) async fn step(place: &Place, erasure_id: ErasureId, limit: u32) -> bool {
     let (now, until) = (after_seconds(60), after_seconds(120));
     let index = &place.index;
-    let rows = index.erase_rows(place.tenant_id, erasure_id, now, until, limit);
+    let rows = index
+        .erasures
+        .erase_rows(place.tenant_id, erasure_id, now, until, limit);
     rows.await.unwrap().is_done
 }
 
 async fn queued(place: &Place, erasure_id: ErasureId) -> BTreeSet<VersionId> {
     let keys = place
         .index
+        .erasures
         .queued_blobs(place.tenant_id, erasure_id, 10_000)
         .await;
     keys.unwrap().into_iter().map(|key| key.blob_id).collect()
@@ -65,6 +68,7 @@ async fn queued(place: &Place, erasure_id: ErasureId) -> BTreeSet<VersionId> {
 pub(crate) async fn end(place: &Place, erasure_id: ErasureId) -> Erasure {
     let keys = place
         .index
+        .erasures
         .queued_blobs(place.tenant_id, erasure_id, 10_000)
         .await;
     let blobs = ErasedBlobs {
@@ -75,24 +79,28 @@ pub(crate) async fn end(place: &Place, erasure_id: ErasureId) -> Erasure {
     let index = &place.index;
     let until = after_seconds(120);
     index
+        .erasures
         .blobs_erased(place.tenant_id, erasure_id, &blobs, until)
         .await
         .unwrap();
     // Told twice, counted once.
     index
+        .erasures
         .blobs_erased(place.tenant_id, erasure_id, &blobs, until)
         .await
         .unwrap();
     let now = after_seconds(90);
     assert!(
         index
-            .finish_erasure(place.tenant_id, erasure_id, &audited_by(Auditor::Job, now))
+            .erasures
+            .finish(place.tenant_id, erasure_id, &audited_by(Auditor::Job, now))
             .await
             .unwrap()
     );
     assert!(
         !index
-            .finish_erasure(place.tenant_id, erasure_id, &audited_by(Auditor::Job, now))
+            .erasures
+            .finish(place.tenant_id, erasure_id, &audited_by(Auditor::Job, now))
             .await
             .unwrap()
     );
@@ -106,7 +114,12 @@ pub(crate) async fn erase(place: &Place, selector: Selector, limit: u32) -> Eras
 }
 
 pub(crate) async fn found(place: &Place, erasure_id: ErasureId) -> Erasure {
-    let found = place.index.erasure(place.tenant_id, erasure_id).await.unwrap();
+    let found = place
+        .index
+        .erasures
+        .find(place.tenant_id, erasure_id)
+        .await
+        .unwrap();
     found.unwrap()
 }
 
@@ -265,7 +278,12 @@ pub(crate) async fn blobs_are_the_erasures_until_they_are_gone(subject: &Subject
         version_id: head.version_id,
         audited: by_nobody(NOW),
     };
-    let redacted = place.index.redact(place.tenant_id, &redaction).await.unwrap();
+    let redacted = place
+        .index
+        .redactions
+        .redact(place.tenant_id, &redaction)
+        .await
+        .unwrap();
     assert!(
         matches!(redacted, RedactionOutcome::Redacted { .. }),
         "{redacted:?}"
@@ -282,7 +300,8 @@ pub(crate) async fn blobs_are_the_erasures_until_they_are_gone(subject: &Subject
     let index = &place.index;
     assert!(
         !index
-            .finish_erasure(place.tenant_id, erasure_id, &audited_by(Auditor::Job, now))
+            .erasures
+            .finish(place.tenant_id, erasure_id, &audited_by(Auditor::Job, now))
             .await
             .unwrap()
     );
@@ -332,14 +351,16 @@ pub(crate) async fn store_that_was_deleted_before_is_erased(subject: &Subject) {
         let index = &place.index;
         let delete = async || {
             index
-                .delete_store(place.tenant_id, place.store_id, &by_tenant(NOW))
+                .store_deletions
+                .begin(place.tenant_id, place.store_id, &by_tenant(NOW))
                 .await
         };
         if deleted_first {
             assert!(delete().await.unwrap());
             assert!(
                 index
-                    .deleted_stores(10)
+                    .store_deletions
+                    .due(10)
                     .await
                     .unwrap()
                     .contains(&(place.tenant_id, place.store_id))
@@ -354,7 +375,7 @@ pub(crate) async fn store_that_was_deleted_before_is_erased(subject: &Subject) {
         if !deleted_first {
             assert!(delete().await.unwrap());
         }
-        let waiting = index.deleted_stores(10).await.unwrap();
+        let waiting = index.store_deletions.due(10).await.unwrap();
         assert!(
             !waiting.contains(&(place.tenant_id, place.store_id)),
             "it waits for the erasure"
@@ -419,7 +440,8 @@ pub(crate) async fn stores_are_selected_by_all_their_pairs(subject: &Subject) {
     assert!(
         first
             .index
-            .delete_store(first.tenant_id, gone, &by_tenant(NOW))
+            .store_deletions
+            .begin(first.tenant_id, gone, &by_tenant(NOW))
             .await
             .unwrap()
     );
@@ -549,7 +571,7 @@ pub(crate) async fn erasure_does_not_end_before_another_of_its_store_has(subject
     }
     assert_eq!(queued(&place, first).await.len(), 1);
     let audited = audited_by(Auditor::Job, after_seconds(90));
-    let finished = place.index.finish_erasure(place.tenant_id, second, &audited);
+    let finished = place.index.erasures.finish(place.tenant_id, second, &audited);
     assert!(!finished.await.unwrap(), "content is left");
     assert_eq!(found(&place, second).await.state, ErasureState::Running);
     end(&place, first).await;
@@ -566,6 +588,7 @@ pub(crate) async fn forgotten_blobs_are_those_without_a_row(subject: &Subject) {
     let asked = [first.blob_id, queued, gone];
     let forgotten = place
         .index
+        .erasures
         .forgotten_blobs(place.tenant_id, place.store_id, &asked)
         .await;
     assert_eq!(forgotten.unwrap(), [gone]);

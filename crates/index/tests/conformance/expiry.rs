@@ -136,7 +136,8 @@ pub(crate) async fn expiry_by_a_period_that_changed_deletes_nothing(subject: &Su
     }
     place
         .index
-        .delete_store(place.tenant_id, place.store_id, &by_tenant(NOW))
+        .store_deletions
+        .begin(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     assert_eq!(
@@ -328,7 +329,12 @@ async fn take(place: &Place, outdated: Outdated, limit: u32) -> Vec<VersionsTake
             limit,
             dry_run: false,
         };
-        let taken = place.index.take_outdated(place.tenant_id, &batch).await.unwrap();
+        let taken = place
+            .index
+            .retention
+            .remove(place.tenant_id, &batch)
+            .await
+            .unwrap();
         after = taken.next;
         batches.push(taken);
         if taken.is_done {

@@ -313,15 +313,25 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
         index.stores.archive(me, store_id, &by_tenant(NOW)).await.unwrap(),
         None
     );
-    assert!(!index.delete_store(me, store_id, &by_tenant(NOW)).await.unwrap());
+    assert!(
+        !index
+            .store_deletions
+            .begin(me, store_id, &by_tenant(NOW))
+            .await
+            .unwrap()
+    );
     let redaction = |store_id| Redaction {
         store_id,
         version_id: head.version_id,
         audited: by_nobody(NOW),
     };
-    let refused = index.redact(me, &redaction(store_id)).await.unwrap();
+    let refused = index.redactions.redact(me, &redaction(store_id)).await.unwrap();
     assert_eq!(refused, RedactionOutcome::NoStore);
-    let refused = index.redact(me, &redaction(mine.store_id)).await.unwrap();
+    let refused = index
+        .redactions
+        .redact(me, &redaction(mine.store_id))
+        .await
+        .unwrap();
     assert_eq!(refused, RedactionOutcome::NoVersion);
     let pin = |store_id| Pin {
         store_id,
@@ -362,11 +372,16 @@ pub(crate) async fn store_of_another_tenant_is_not_changed_nor_ended(subject: &S
         .unwrap();
     assert!(
         index
-            .delete_store(me, twin.store_id, &by_tenant(NOW))
+            .store_deletions
+            .begin(me, twin.store_id, &by_tenant(NOW))
             .await
             .unwrap()
     );
-    let purged = index.purge_store(me, twin.store_id, NOW, 1000).await.unwrap();
+    let purged = index
+        .store_deletions
+        .purge(me, twin.store_id, NOW, 1000)
+        .await
+        .unwrap();
     assert_eq!((purged.rows, purged.is_done), (2, true));
     assert_eq!(theirs.rows().await, before);
 }

@@ -93,7 +93,10 @@ pub(crate) async fn reads_of_a_deleted_store_are_dropped(subject: &Subject) {
     let memory_id = memories(&place, 1).await[0];
     let now = after_seconds(1);
     let by = by_tenant(now);
-    let deleted = place.index.delete_store(place.tenant_id, place.store_id, &by);
+    let deleted = place
+        .index
+        .store_deletions
+        .begin(place.tenant_id, place.store_id, &by);
     assert!(deleted.await.unwrap());
     let row = read_of(&place, memory_id, 10, 1);
     place.index.access_times.flush(&[row]).await.unwrap();

@@ -339,7 +339,8 @@ pub(crate) async fn usage_is_what_was_written(subject: &Subject) {
     let ended = Place::of_tenant(subject, tenant_id).await;
     ended.create("/d", 100).await;
     index
-        .delete_store(tenant_id, ended.store_id, &by_tenant(NOW))
+        .store_deletions
+        .begin(tenant_id, ended.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     for secret in [1, 2] {

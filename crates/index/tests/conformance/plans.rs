@@ -178,7 +178,7 @@ fn statement(name: &str) -> String {
     let source = concat!(
         include_str!("../../src/search.rs"),
         include_str!("../../src/expiry.rs"),
-        include_str!("../../src/statements/retention.rs")
+        include_str!("../../src/removal/retention.rs")
     );
     let from = source.split(&format!("const {name}: ")).nth(1).unwrap();
     let text = from.split('"').nth(1).unwrap();

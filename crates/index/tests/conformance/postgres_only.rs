@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 use keepsake_core::{BlobKey, TenantId, Timestamp, VersionId};
 use keepsake_index::postgres::PostgresOptions;
-use keepsake_index::{
-    AccessRow, Idempotency, IndexError, IndexMethods as _, KeyCreation, PostgresIndex, PurgeIndex as _,
-};
+use keepsake_index::{AccessRow, Idempotency, IndexError, KeyCreation, PostgresIndex};
 use keepsake_testkit::fresh_database;
 use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
@@ -296,7 +294,7 @@ async fn migrations_run_at_once_and_again() {
     let head = place.create("/a", 1).await;
     PostgresIndex::migrate(&url).await.unwrap();
     assert_eq!(place.memory("/a").await, head);
-    index.close().await;
+    index.close();
     raw.close().await;
     database.close().await;
 }
@@ -469,7 +467,8 @@ const WAITING_FOR_LOCKS: &str = "SELECT count(*) FROM pg_stat_activity \
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     let (index, raw, database) = postgres_index().await;
-    let place = Place::on(index.clone().into(), Raw::Postgres(raw.clone())).await;
+    let place = Place::on(index.into(), Raw::Postgres(raw.clone())).await;
+    let index = place.index.clone();
     let (tenant_id, store_id) = (place.tenant_id, place.store_id);
     let memory_id = place.create("/a", 1).await.memory_id;
     let watching = postgres_pool(&database.database.url()).await;
@@ -504,14 +503,16 @@ async fn access_times_written_beside_a_purge_are_removed_with_the_rest() {
     while waiting().await == 0 {}
     assert!(
         index
-            .delete_store(tenant_id, store_id, &by_tenant(NOW))
+            .store_deletions
+            .begin(tenant_id, store_id, &by_tenant(NOW))
             .await
             .unwrap()
     );
     let purging = index.clone();
     let purge = tokio::spawn(async move {
         while !purging
-            .purge_store(tenant_id, store_id, NOW, 100)
+            .store_deletions
+            .purge(tenant_id, store_id, NOW, 100)
             .await
             .unwrap()
             .is_done

@@ -280,5 +280,11 @@ pub(crate) async fn what_ends_something_is_done_when_the_day_is_used_up(subject:
             .unwrap()
             .is_some()
     );
-    assert!(index.delete_store(tenant_id, store_id, &again()).await.unwrap());
+    assert!(
+        index
+            .store_deletions
+            .begin(tenant_id, store_id, &again())
+            .await
+            .unwrap()
+    );
 }

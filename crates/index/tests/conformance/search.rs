@@ -193,7 +193,12 @@ pub(crate) async fn store_is_told_whole_after_a_purge(subject: &Subject) {
         version_id: head.version_id,
         audited: by_tenant(NOW),
     };
-    let outcome = place.index.redact(place.tenant_id, &redaction).await.unwrap();
+    let outcome = place
+        .index
+        .redactions
+        .redact(place.tenant_id, &redaction)
+        .await
+        .unwrap();
     assert!(
         matches!(outcome, RedactionOutcome::Redacted { .. }),
         "{outcome:?}"
@@ -227,7 +232,8 @@ pub(crate) async fn stores_that_are_not_there_are_none(subject: &Subject) {
         .await;
     assert_eq!(crossed.unwrap(), None);
     index
-        .delete_store(place.tenant_id, place.store_id, &by_tenant(NOW))
+        .store_deletions
+        .begin(place.tenant_id, place.store_id, &by_tenant(NOW))
         .await
         .unwrap();
     let gone = index
@@ -337,7 +343,8 @@ pub(crate) async fn late_terms_give_way_to_newer_content(subject: &Subject) {
     assert_eq!(written.unwrap(), 1);
     place
         .index
-        .delete_store(tenant_id, store_id, &by_tenant(NOW))
+        .store_deletions
+        .begin(tenant_id, store_id, &by_tenant(NOW))
         .await
         .unwrap();
     let newest = [(

@@ -319,7 +319,8 @@ pub(crate) async fn store_that_is_deleted_is_attached_no_longer(subject: &Subjec
     let index = &place.index;
     assert!(
         index
-            .delete_store(place.tenant_id, other.store_id, &by_tenant(NOW))
+            .store_deletions
+            .begin(place.tenant_id, other.store_id, &by_tenant(NOW))
             .await
             .unwrap()
     );
@@ -334,7 +335,8 @@ pub(crate) async fn store_that_is_deleted_is_attached_no_longer(subject: &Subjec
     let late = [event(&other, session.session_id, 3, &["/late"])];
     index.sessions.flush_events(&late).await.unwrap();
     while !index
-        .purge_store(place.tenant_id, other.store_id, NOW, 1)
+        .store_deletions
+        .purge(place.tenant_id, other.store_id, NOW, 1)
         .await
         .unwrap()
         .is_done

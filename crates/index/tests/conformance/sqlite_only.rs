@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{join_all, poll_immediate};
-use keepsake_index::{CommitOutcome, IndexError, IndexMethods as _, Refusal, SqliteIndex};
+use keepsake_index::{CommitOutcome, IndexError, Refusal, SqliteIndex};
 use tokio::time::timeout;
 
 use crate::place::{NOW, Place, by_tenant, committed, created, edited};

@@ -23,7 +23,12 @@ async fn redact(place: &Place, version_id: VersionId) {
         version_id,
         audited: by_nobody(NOW),
     };
-    let redacted = place.index.redact(place.tenant_id, &redaction).await.unwrap();
+    let redacted = place
+        .index
+        .redactions
+        .redact(place.tenant_id, &redaction)
+        .await
+        .unwrap();
     assert!(
         matches!(redacted, RedactionOutcome::Redacted { .. }),
         "{redacted:?}"
@@ -83,14 +88,18 @@ pub(crate) async fn blob_of_a_deleted_store_is_named_until_it_is_purged(subject:
     let nobody = place.blob(VersionId::from_uuid(next_uuid()));
     assert!(!place.upkeep().blob_is_named(&nobody).await.unwrap());
     let by = by_tenant(NOW);
-    let deleted = place.index.delete_store(place.tenant_id, place.store_id, &by);
+    let deleted = place
+        .index
+        .store_deletions
+        .begin(place.tenant_id, place.store_id, &by);
     assert!(deleted.await.unwrap());
     let rows = named(&place, 10).await;
     assert!(rows.len() == 2 && rows.iter().all(|row| !row.is_live), "{rows:?}");
     assert!(!place.upkeep().blob_is_named(&keys[0]).await.unwrap());
     while !place
         .index
-        .purge_store(place.tenant_id, place.store_id, NOW, 10)
+        .store_deletions
+        .purge(place.tenant_id, place.store_id, NOW, 10)
         .await
         .unwrap()
         .is_done
@@ -249,7 +258,8 @@ pub(crate) async fn stores_and_tenants_come_in_their_order(subject: &Subject) {
     let gone = places.pop().unwrap();
     assert!(
         index
-            .delete_store(gone.tenant_id, gone.store_id, &by_tenant(NOW))
+            .store_deletions
+            .begin(gone.tenant_id, gone.store_id, &by_tenant(NOW))
             .await
             .unwrap()
     );

@@ -7,23 +7,14 @@ use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use super::{DELETE_STORE, STORE_TABLES, Table, delete_batch, plan_by_keys};
 use crate::change_feed::announce;
 use crate::database::{Database, Role, RowLock, Tx};
 use crate::model::{
     AuditAction, AuditObject, Audited, DeletionState, TenantDeletion, TenantPurge, VersionCounts,
 };
 use crate::numbers::{signed, unsigned};
-use crate::statements::DELETE_STORE;
 use crate::{IndexError, audit};
-
-/// On Postgres, batches find their rows by an index also where one tenant has most
-/// of a table.
-const PLAN_BY_KEYS: [&str; 4] = [
-    "SET LOCAL plan_cache_mode = force_custom_plan",
-    "SET LOCAL enable_seqscan = off",
-    "SET LOCAL enable_hashjoin = off",
-    "SET LOCAL enable_mergejoin = off",
-];
 
 const TENANT: &str = "SELECT tenant_id FROM tenant WHERE tenant_id = $1";
 
@@ -63,20 +54,13 @@ const FINISH: &str = "UPDATE tenant_deletion SET state = 'done', ended_at = $2, 
 
 const DELETE_TENANT: &str = "DELETE FROM tenant WHERE tenant_id = $1";
 
-/// Every table with rows of tenants, except `tenant` itself and the report of its
-/// deletion, with the rest of its key. The versions come first: they name the blobs.
+/// The tables with other rows of tenants, except `tenant` itself and the report of its
+/// deletion, with the rest of their key.
 ///
-/// A test compares the list with the tables of both databases.
-const TENANT_TABLES: [(&str, &str); 18] = [
-    ("version", "store_id, seq"),
-    ("memory", "store_id, memory_id"),
-    ("memory_access", "store_id, memory_id"),
-    ("search_doc", "store_id, memory_id"),
-    ("directory", "store_id, path"),
+/// A test compares these and [`STORE_TABLES`] with the tables of both databases.
+const OTHER_TABLES: [(&str, &str); 11] = [
     ("content", "store_id, blob_id"),
     ("blob_deletion", "store_id, blob_id"),
-    ("session_event", "session_id, at, event_id"),
-    ("session_resource", "session_id, resource_id"),
     ("session", "session_id"),
     ("store", "store_id"),
     ("idempotency", "scope_sha256"),
@@ -199,18 +183,10 @@ impl TenantDeletions {
             tx.commit().await?;
             return Ok(purge);
         }
-        let mut left = limit;
-        for (table, key) in TENANT_TABLES {
-            let query = tx.query(AssertSqlSafe(purge_table(table, key)));
-            let removed = query.bind(tenant_id.uuid()).bind(left).execute().await?;
-            if removed > 0 {
-                *counts.entry(table.to_owned()).or_default() += removed;
-            }
-            purge.rows += removed;
-            left -= signed(removed);
-            if left <= 0 {
-                break;
-            }
+        let (deleted, left) = delete_batch(&mut tx, tenant_id, None, &tables(), limit).await?;
+        purge.rows = deleted.values().sum();
+        for (table, rows) in deleted {
+            *counts.entry(table.to_owned()).or_default() += rows;
         }
         purge.is_done = left > 0;
         let query = tx.query(COUNT_ROWS).bind(tenant_id.uuid());
@@ -282,7 +258,7 @@ impl TenantDeletions {
         let Some(mut counts) = lock(&mut tx, tenant_id).await? else {
             return Ok(false);
         };
-        for (table, _) in TENANT_TABLES {
+        for (table, ..) in tables() {
             let query = tx.query(AssertSqlSafe(has_rows(table))).bind(tenant_id.uuid());
             if query.scalar::<bool>().await? {
                 return Ok(false);
@@ -331,11 +307,7 @@ async fn find(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<TenantDeletion>
 
 /// Locks the deletion and answers the rows counted so far; `None`: it has ended.
 async fn lock(tx: &mut Tx, tenant_id: TenantId) -> Result<Option<BTreeMap<String, u64>>, IndexError> {
-    if tx.is_postgres() {
-        for setting in PLAN_BY_KEYS {
-            tx.query(setting).execute().await?;
-        }
-    }
+    plan_by_keys(tx).await?;
     // Two purges of one tenant take turns.
     let query = tx
         .query_locking(ROW_COUNTS, RowLock::Update)
@@ -362,11 +334,11 @@ async fn end_stores(
     Ok(!stores.is_empty())
 }
 
-fn purge_table(table: &str, key: &str) -> String {
-    format!(
-        "DELETE FROM {table} WHERE tenant_id = $1 AND ({key}) IN ( \
-         SELECT {key} FROM {table} WHERE tenant_id = $1 ORDER BY {key} LIMIT $2)"
-    )
+/// Every table with rows of tenants, in the order of its key.
+fn tables() -> Vec<Table> {
+    let of_stores = STORE_TABLES.into_iter().map(|(table, key, _)| (table, key));
+    let all = of_stores.chain(OTHER_TABLES);
+    all.map(|(table, key)| (table, key, key)).collect()
 }
 
 fn has_rows(table: &str) -> String {

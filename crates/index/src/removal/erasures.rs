@@ -6,18 +6,16 @@
 //! step; it contains only ids and sequence numbers. The selector, which may contain
 //! a path, is cleared with the last row that it selects.
 
-mod advance;
+mod queries;
+mod steps;
 
-use async_trait::async_trait;
-use keepsake_core::{BlobKey, DirPath, ErasureId, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, DirPath, ErasureId, StoreId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::IndexError;
-use crate::commit::Idempotency;
 use crate::model::Audited;
 
-pub(crate) use advance::{Ground, Open, Progress, Purged, TakenMemories, TakenVersion, advance};
+pub use queries::Erasures;
 
 /// Maximum number of open erasures of a tenant. Each one causes background work,
 /// which no rate limit bounds.
@@ -60,7 +58,7 @@ impl Selector {
         }
     }
 
-    pub(crate) fn below(&self) -> Option<DirPath> {
+    fn below(&self) -> Option<DirPath> {
         match self {
             Self::PathPrefix { below, .. } => Some(DirPath::from_trusted(below.clone())),
             Self::Store(_) | Self::StoreMetadata(_) => None,
@@ -186,7 +184,7 @@ impl Receipt {
     }
 
     /// Records that a step begins, and that the previous step has ended.
-    pub(crate) fn begin(&mut self, name: &str, now: Timestamp) {
+    fn begin(&mut self, name: &str, now: Timestamp) {
         self.end(now);
         self.steps.push(ErasureStep {
             name: name.to_owned(),
@@ -195,13 +193,13 @@ impl Receipt {
         });
     }
 
-    pub(crate) fn end(&mut self, now: Timestamp) {
+    fn end(&mut self, now: Timestamp) {
         if let Some(last) = self.steps.last_mut() {
             last.ended_at.get_or_insert(now.as_micros());
         }
     }
 
-    pub(crate) const fn count_blobs(&mut self, blobs: u64, object_versions: ObjectVersions) {
+    const fn count_blobs(&mut self, blobs: u64, object_versions: ObjectVersions) {
         self.blobs += blobs;
         let counted = match object_versions {
             ObjectVersions::Deleted => &mut self.versions_deleted,
@@ -271,109 +269,4 @@ pub struct RowsErased {
     pub whole_stores: Vec<StoreId>,
     /// The other affected stores, once all rows are deleted.
     pub part_stores: Vec<StoreId>,
-}
-
-/// Deletes stored data permanently, and keeps receipts.
-#[async_trait]
-pub trait ErasureIndex: Send + Sync {
-    /// Records an erasure, in one transaction with its audit entry.
-    ///
-    /// The affected stores are determined here. A deleted store that is not purged yet
-    /// still exists for an erasure.
-    async fn create_erasure(
-        &self,
-        tenant_id: TenantId,
-        erasure: &NewErasure,
-        idempotency: Option<&Idempotency>,
-    ) -> Result<ErasureCreation, IndexError>;
-
-    /// Finds an erasure.
-    async fn erasure(
-        &self,
-        tenant_id: TenantId,
-        erasure_id: ErasureId,
-    ) -> Result<Option<Erasure>, IndexError>;
-
-    /// Lists erasures, newest first.
-    async fn list_erasures(
-        &self,
-        tenant_id: TenantId,
-        listing: &ErasureListing,
-    ) -> Result<Vec<Erasure>, IndexError>;
-
-    /// Open erasures of all tenants that no worker holds, oldest first.
-    async fn open_erasures(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Result<Vec<(TenantId, ErasureId)>, IndexError>;
-
-    /// Deletes the next rows, at most about `limit`, in one transaction.
-    ///
-    /// Each deletion changes the store's purge epoch. Blobs that become unreferenced
-    /// are queued for the erasure, not for the drain. Idempotent when all rows are
-    /// deleted, and for a finished erasure.
-    async fn erase_rows(
-        &self,
-        tenant_id: TenantId,
-        erasure_id: ErasureId,
-        now: Timestamp,
-        lease_until: Timestamp,
-        limit: u32,
-    ) -> Result<RowsErased, IndexError>;
-
-    /// Blobs that an erasure has queued and that no worker has reported as deleted.
-    async fn queued_blobs(
-        &self,
-        tenant_id: TenantId,
-        erasure_id: ErasureId,
-        limit: u32,
-    ) -> Result<Vec<BlobKey>, IndexError>;
-
-    /// Removes blobs from the queue and counts each of them once.
-    async fn blobs_erased(
-        &self,
-        tenant_id: TenantId,
-        erasure_id: ErasureId,
-        blobs: &ErasedBlobs,
-        lease_until: Timestamp,
-    ) -> Result<(), IndexError>;
-
-    /// The blobs of a store, out of the given ones, that no version references and that
-    /// are not queued for deletion. Such blobs were deleted earlier and have no row left.
-    async fn forgotten_blobs(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        blobs: &[VersionId],
-    ) -> Result<Vec<VersionId>, IndexError>;
-
-    /// Overwrites remains of deleted rows in the database file, if the database can.
-    async fn overwrite_deleted(&self) -> Result<(), IndexError>;
-
-    /// Empties the log beside the database file, if there is one; `false`: a reader
-    /// prevents it now.
-    async fn empty_log(&self) -> Result<bool, IndexError>;
-
-    /// Records a failed attempt; the next attempt is at `retry_at`.
-    async fn erasure_failed(
-        &self,
-        tenant_id: TenantId,
-        erasure_id: ErasureId,
-        error: &'static str,
-        retry_at: Timestamp,
-    ) -> Result<(), IndexError>;
-
-    /// Finishes an erasure without any row or blob left, with its audit entry.
-    ///
-    /// Returns `false` and changes nothing if something is left, or if the erasure has
-    /// already finished. Blobs that another erasure has queued in the same stores count
-    /// as left, because that erasure may have deleted rows that this one selects as
-    /// well.
-    async fn finish_erasure(
-        &self,
-        tenant_id: TenantId,
-        erasure_id: ErasureId,
-        audited: &Audited,
-    ) -> Result<bool, IndexError>;
 }

@@ -1,0 +1,443 @@
+//! The one removal path: everything that deletes versions, memories and stores for
+//! good.
+//!
+//! What is removed is a selection: one version ([`Redactions`]), the versions whose
+//! retention has ended ([`Retention`]), a deleted store ([`StoreDeletions`]), a deleted
+//! tenant ([`TenantDeletions`]), or what an erasure asks for ([`Erasures`]). Each batch
+//! is one transaction with the same steps, which [`Removal`] has:
+//!
+//! 1. lock the store, so that no commit runs at the same time;
+//! 2. select rows;
+//! 3. delete them; a redaction clears the version's row instead;
+//! 4. queue for deletion the blobs that no version references any longer;
+//! 5. move the store's counters and its purge epoch, so that caches drop the store;
+//! 6. record what a tenant or the operator requested in the audit.
+//!
+//! A deleted store has no readers, so its rows go table by table, and nothing is
+//! counted. The blobs of a deleted tenant are not queued: the job lists them.
+
+mod erasures;
+mod redactions;
+mod retention;
+mod stores;
+mod tenants;
+
+use std::collections::BTreeMap;
+
+use keepsake_core::{Actor, DirPath, ErasureId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, SqlSafeStr};
+use uuid::Uuid;
+
+use crate::IndexError;
+use crate::commit::CommitPlan;
+use crate::database::{Query, RowLock, Tx};
+use crate::directories::Directories;
+use crate::model::{Audited, DeletionReason, Operation};
+use crate::numbers::{signed, unsigned};
+
+pub(crate) use erasures::FORGOTTEN;
+pub use erasures::{
+    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, ErasureStep, Erasures,
+    MAX_OPEN_ERASURES, NewErasure, ObjectVersions, Receipt, RowsErased, Selector,
+};
+pub use redactions::Redactions;
+pub use retention::{History, Outdated, Retention, VersionBatch, VersionsTaken};
+pub use stores::StoreDeletions;
+pub use tenants::TenantDeletions;
+
+/// Postgres plans each statement of the transaction for its parameters and the current
+/// tables, and finds rows by an index also where one store has most of a table. A
+/// generic plan would scan a whole table, and removals are rare enough to be planned
+/// each time.
+const PLAN_BY_KEYS: &str = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), \
+    set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), \
+    set_config('enable_mergejoin', 'off', true)";
+
+const STORE: &str = "SELECT seq, granted_bytes, deleted_at IS NOT NULL AS is_deleted FROM store \
+    WHERE tenant_id = $1 AND store_id = $2";
+
+/// Marks a store as deleted, which hides it from every reader.
+const DELETE_STORE: &str = "UPDATE store SET deleted_at = $3, granted_bytes = 0, \
+    purge_epoch = purge_epoch + 1 WHERE tenant_id = $1 AND store_id = $2";
+
+const REDACT: &str = "UPDATE version SET path = NULL, blob_id = NULL, size_bytes = NULL, sha256 = NULL, \
+    redacted_at = $4, redacted_by_type = $5, redacted_by = $6 WHERE tenant_id = $1 AND store_id = $2 AND seq = $3";
+
+/// Clears the path of a memory that a version deleted.
+const CLEAR_PATH: &str = "UPDATE memory SET path = '', parent = '', name = '' \
+    WHERE tenant_id = $1 AND store_id = $2 AND memory_id = $3 AND head_seq = $4 AND deleted_at IS NOT NULL";
+
+const DELETE_VERSIONS: &str = "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN_NUMBERS($3) \
+    RETURNING blob_id, size_bytes";
+
+const DELETE_VERSIONS_OF: &str = "DELETE FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq IN ( \
+        SELECT v.seq FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN_IDS($3) LIMIT $4) \
+    RETURNING blob_id, size_bytes";
+
+/// Whether a blob of the table `ids` is unreferenced: neither the version that
+/// introduced it names it, nor one that shares it.
+///
+/// `OFFSET 0` makes Postgres look up each blob; joined with the history, a plan for an
+/// empty table would read it all. The second condition is a range of one value: with an
+/// equality, SQLite does not recognise the condition of the partial index.
+const IS_UNREFERENCED: &str = "NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
+        AND v.version_id = ids.id AND v.blob_id = v.version_id LIMIT 1 OFFSET 0) \
+    AND NOT EXISTS (SELECT 1 FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 \
+        AND v.blob_id BETWEEN ids.id AND ids.id AND v.blob_id <> v.version_id LIMIT 1 OFFSET 0)";
+
+const DELETE_MEMORIES: &str = "DELETE FROM memory WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN_IDS($3) \
+    RETURNING path, size_bytes, deleted_at IS NULL AS is_live";
+
+const DELETE_ACCESS_TIMES: &str =
+    "DELETE FROM memory_access WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN_IDS($3)";
+
+const DELETE_SEARCH_DOCUMENTS: &str =
+    "DELETE FROM search_doc WHERE tenant_id = $1 AND store_id = $2 AND memory_id IN_IDS($3)";
+
+const DIRECTORIES: &str =
+    "SELECT path, files FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN_TEXTS($3)";
+
+const MOVE_DIRECTORIES: [&str; 2] = [
+    "UPDATE directory d SET files = d.files + n.files, bytes = d.bytes + n.bytes, \
+        visible_children = d.visible_children + n.children \
+    FROM jsonb_to_recordset($3::jsonb) AS n(path text, files bigint, bytes bigint, children bigint) \
+    WHERE d.tenant_id = $1 AND d.store_id = $2 AND d.path = n.path",
+    "UPDATE directory SET files = files + (n.value ->> 'files'), bytes = bytes + (n.value ->> 'bytes'), \
+        visible_children = visible_children + (n.value ->> 'children') FROM json_each($3) n \
+    WHERE directory.tenant_id = $1 AND directory.store_id = $2 AND directory.path = n.value ->> 'path'",
+];
+
+const DELETE_DIRECTORIES: &str =
+    "DELETE FROM directory WHERE tenant_id = $1 AND store_id = $2 AND path IN_TEXTS($3)";
+
+const COUNT: &str = "UPDATE store SET purge_epoch = purge_epoch + 1, memory_count = memory_count - $3, \
+    live_bytes = live_bytes - $4, version_count = version_count - $5, version_bytes = version_bytes - $6 \
+    WHERE tenant_id = $1 AND store_id = $2";
+
+/// A table, the rest of its key after the tenant, and the order of an index.
+type Table = (&'static str, &'static str, &'static str);
+
+/// The tables with rows of stores, with the order of an index within a store. The
+/// versions come first; they are the last references to the blobs.
+const STORE_TABLES: [Table; 7] = [
+    ("version", "store_id, seq", "seq"),
+    ("memory", "store_id, memory_id", "memory_id"),
+    ("memory_access", "store_id, memory_id", "memory_id"),
+    ("search_doc", "store_id, memory_id", "memory_id"),
+    ("directory", "store_id, path", "path"),
+    (
+        "session_resource",
+        "session_id, resource_id",
+        "session_created_at, session_id",
+    ),
+    ("session_event", "session_id, at, event_id", "path"),
+];
+
+/// The removal of a part of one store, in the caller's transaction.
+#[derive(Debug)]
+struct Removal<'t> {
+    tx: &'t mut Tx,
+    tenant_id: TenantId,
+    store_id: StoreId,
+}
+
+/// A store's row, as a removal reads it.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+struct StoreRow {
+    seq: i64,
+    granted_bytes: i64,
+    is_deleted: bool,
+}
+
+/// The versions to remove.
+#[derive(Debug)]
+enum Versions<'a> {
+    /// One version's content; its row stays.
+    Content {
+        version: &'a ContentRow,
+        audited: &'a Audited,
+    },
+    /// Versions by their sequence numbers.
+    At(&'a [i64]),
+    /// Versions of these memories, at most `limit`.
+    Of { memories: &'a [Uuid], limit: i64 },
+}
+
+/// A version, as its redaction reads it.
+#[derive(Debug, Clone, sqlx::FromRow)]
+struct ContentRow {
+    seq: i64,
+    memory_id: Uuid,
+    op: String,
+    blob_id: Option<Uuid>,
+    size_bytes: Option<i64>,
+    redacted_at: Option<i64>,
+}
+
+/// How blobs are queued for deletion.
+#[derive(Debug, Clone, Copy)]
+struct Queue {
+    reason: DeletionReason,
+    /// The earliest time of their deletion.
+    not_before: Timestamp,
+    /// The erasure that deletes them, instead of the drain.
+    erasure_id: Option<ErasureId>,
+}
+
+impl Queue {
+    const fn drained(reason: DeletionReason, not_before: Timestamp) -> Self {
+        Self {
+            reason,
+            not_before,
+            erasure_id: None,
+        }
+    }
+}
+
+/// Versions that were removed.
+#[derive(Debug)]
+struct RemovedVersions {
+    /// The number of deleted rows.
+    versions: u64,
+    /// The blobs that are queued, because no row references them any longer.
+    blobs: Vec<VersionId>,
+    /// Bytes of these blobs.
+    bytes: u64,
+}
+
+/// Memories that were removed, and rows that belong to them.
+#[derive(Debug)]
+struct RemovedMemories {
+    memories: u64,
+    access_times: u64,
+    search_documents: u64,
+    /// Those that were live, and their bytes.
+    live: [i64; 2],
+}
+
+#[derive(sqlx::FromRow)]
+struct MemoryRow {
+    path: String,
+    size_bytes: Option<i64>,
+    is_live: bool,
+}
+
+impl<'t> Removal<'t> {
+    const fn of(tx: &'t mut Tx, tenant_id: TenantId, store_id: StoreId) -> Self {
+        Self {
+            tx,
+            tenant_id,
+            store_id,
+        }
+    }
+
+    /// A statement about the store; `$1` and `$2` are bound.
+    fn query(&mut self, sql: impl SqlSafeStr) -> Query<'_> {
+        let (tenant_id, store_id) = (self.tenant_id, self.store_id);
+        self.tx.query(sql).bind(tenant_id.uuid()).bind(store_id.uuid())
+    }
+
+    /// The same with lists; see [`Tx::query_with_ids`].
+    fn query_with_ids(&mut self, sql: &str) -> Query<'_> {
+        let (tenant_id, store_id) = (self.tenant_id, self.store_id);
+        let query = self.tx.query_with_ids(sql).bind(tenant_id.uuid());
+        query.bind(store_id.uuid())
+    }
+
+    /// Takes the lock of the store's commits. With [`RowLock::Update`] the flush of
+    /// access times waits too, as it must when memories are deleted.
+    async fn lock(&mut self, lock: RowLock) -> Result<Option<StoreRow>, IndexError> {
+        let query = self.tx.query_locking(STORE, lock).bind(self.tenant_id.uuid());
+        query.bind(self.store_id.uuid()).optional().await
+    }
+
+    /// Locks a store that is not deleted; `None`: there is none.
+    async fn lock_live(&mut self, lock: RowLock) -> Result<Option<StoreRow>, IndexError> {
+        Ok(self.lock(lock).await?.filter(|store| !store.is_deleted))
+    }
+
+    /// Removes versions, queues the blobs that become unreferenced, and counts.
+    async fn remove_versions(
+        &mut self,
+        selected: Versions<'_>,
+        queue: Queue,
+    ) -> Result<RemovedVersions, IndexError> {
+        let (versions, contents) = match selected {
+            Versions::Content { version, audited } => {
+                self.redact(version, audited).await?;
+                (0, vec![(version.blob_id, version.size_bytes)])
+            }
+            Versions::At(places) => {
+                let query = self.query_with_ids(DELETE_VERSIONS);
+                let rows = query.bind(json!(places).to_string()).all().await?;
+                (rows.len() as u64, rows)
+            }
+            Versions::Of { memories, limit } => {
+                let query = self.query_with_ids(DELETE_VERSIONS_OF);
+                let rows = query.bind_ids(Some(memories.to_vec())).bind(limit).all().await?;
+                (rows.len() as u64, rows)
+            }
+        };
+        let sizes: BTreeMap<_, i64> = contents
+            .into_iter()
+            .filter_map(|(blob_id, size_bytes)| Some((blob_id?, size_bytes?)))
+            .collect();
+        let blobs = self
+            .queue_unreferenced(sizes.keys().copied().collect(), queue)
+            .await?;
+        let bytes = blobs.iter().filter_map(|blob_id| sizes.get(blob_id)).sum();
+        self.count([0, 0, signed(versions), bytes]).await?;
+        Ok(RemovedVersions {
+            versions,
+            blobs: blobs.into_iter().map(VersionId::from_uuid).collect(),
+            bytes: unsigned(bytes),
+        })
+    }
+
+    /// Removes a version's content from its row, and the path of a deleted memory.
+    async fn redact(&mut self, version: &ContentRow, audited: &Audited) -> Result<(), IndexError> {
+        self.query(REDACT)
+            .bind(version.seq)
+            .bind(audited.at.as_micros())
+            .bind(audited.by.actor().map(Actor::kind))
+            .bind(audited.by.actor().map(Actor::id))
+            .execute()
+            .await?;
+        if version.op == Operation::Deleted.name() {
+            let query = self.query(CLEAR_PATH).bind(version.memory_id);
+            query.bind(version.seq).execute().await?;
+        }
+        Ok(())
+    }
+
+    /// Queues the unreferenced ones of `blobs`, and returns them. A blob that is
+    /// already queued is returned too; only an erasure takes over its entry.
+    async fn queue_unreferenced(&mut self, blobs: Vec<Uuid>, queue: Queue) -> Result<Vec<Uuid>, IndexError> {
+        if blobs.is_empty() {
+            return Ok(blobs);
+        }
+        let text = format!(
+            "INSERT INTO blob_deletion AS d (tenant_id, store_id, blob_id, not_before, attempts, reason, erasure_id) \
+             SELECT $1, $2, ids.id, $4, 0, $5, $6 FROM_IDS($3) WHERE {IS_UNREFERENCED} \
+             ON CONFLICT (tenant_id, store_id, blob_id) DO UPDATE SET \
+                 reason = CASE WHEN excluded.erasure_id IS NULL THEN d.reason ELSE excluded.reason END, \
+                 not_before = CASE WHEN excluded.erasure_id IS NULL THEN d.not_before ELSE excluded.not_before END, \
+                 erasure_id = coalesce(excluded.erasure_id, d.erasure_id) RETURNING blob_id"
+        );
+        self.query_with_ids(&text)
+            .bind_ids(Some(blobs))
+            .bind(queue.not_before.as_micros())
+            .bind(queue.reason.name())
+            .bind(queue.erasure_id.map(ErasureId::uuid))
+            .scalars()
+            .await
+    }
+
+    /// Deletes memories with their access times and search documents, and takes the
+    /// live ones out of their directories. The caller counts them.
+    async fn delete_memories(&mut self, memories: &[Uuid]) -> Result<RemovedMemories, IndexError> {
+        let query = self.query_with_ids(DELETE_MEMORIES);
+        let rows: Vec<MemoryRow> = query.bind_ids(Some(memories.to_vec())).all().await?;
+        let mut counts = [0; 2];
+        for (count, text) in counts
+            .iter_mut()
+            .zip([DELETE_ACCESS_TIMES, DELETE_SEARCH_DOCUMENTS])
+        {
+            let query = self.query_with_ids(text).bind_ids(Some(memories.to_vec()));
+            *count = query.execute().await?;
+        }
+        let [access_times, search_documents] = counts;
+        let deleted = rows.len() as u64;
+        let live = rows.into_iter().filter(|row| row.is_live).map(|row| {
+            let size_bytes = unsigned(row.size_bytes.unwrap_or_default());
+            (MemoryPath::from_trusted(row.path), size_bytes)
+        });
+        let plan = CommitPlan::leaving(&live.collect::<Vec<_>>());
+        if !plan.directories.is_empty() {
+            self.move_directories(&plan).await?;
+        }
+        Ok(RemovedMemories {
+            memories: deleted,
+            access_times,
+            search_documents,
+            live: [-plan.count_delta, -plan.byte_delta],
+        })
+    }
+
+    async fn move_directories(&mut self, plan: &CommitPlan) -> Result<(), IndexError> {
+        let paths: Value = plan.directories.keys().map(DirPath::as_str).collect();
+        let query = self.query_with_ids(DIRECTORIES).bind(paths.to_string());
+        let existing: Vec<(String, i64)> = query.all().await?;
+        let directories = Directories::of(&plan.directories, &existing.into_iter().collect());
+        let moved = directories.moved.iter().map(|(path, delta)| {
+            json!({
+                "path": path.as_str(),
+                "files": delta.files,
+                "bytes": delta.size_bytes,
+                "children": delta.visible_children,
+            })
+        });
+        let moved = Value::from_iter(moved).to_string();
+        let text = self.tx.choose(MOVE_DIRECTORIES);
+        self.query(text).bind(moved).execute().await?;
+        let emptied: Value = directories.emptied.iter().map(DirPath::as_str).collect();
+        let query = self.query_with_ids(DELETE_DIRECTORIES);
+        query.bind(emptied.to_string()).execute().await?;
+        Ok(())
+    }
+
+    /// Subtracts memories, their bytes, versions and their bytes from the store's
+    /// counters, and moves its purge epoch.
+    async fn count(&mut self, removed: [i64; 4]) -> Result<(), IndexError> {
+        let query = removed.into_iter().fold(self.query(COUNT), Query::bind);
+        query.execute().await?;
+        Ok(())
+    }
+}
+
+/// Makes Postgres plan the statements of a removal; see [`PLAN_BY_KEYS`].
+async fn plan_by_keys(tx: &mut Tx) -> Result<(), IndexError> {
+    if tx.is_postgres() {
+        tx.query(PLAN_BY_KEYS).execute().await?;
+    }
+    Ok(())
+}
+
+/// Deletes at most `limit` rows of a store or of the whole tenant from tables.
+///
+/// Returns the deleted rows by table, and how many more could have been deleted.
+async fn delete_batch(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    store_id: Option<StoreId>,
+    tables: &[Table],
+    limit: i64,
+) -> Result<(BTreeMap<&'static str, u64>, i64), IndexError> {
+    let (mut deleted, mut left) = (BTreeMap::new(), limit);
+    for &(table, key, order) in tables {
+        if left <= 0 {
+            break;
+        }
+        let text = AssertSqlSafe(delete_first(table, key, order, store_id.is_some()));
+        let query = tx.query(text).bind(tenant_id.uuid()).bind(left);
+        let query = match store_id {
+            Some(store_id) => query.bind(store_id.uuid()),
+            None => query,
+        };
+        let rows = query.execute().await?;
+        if rows > 0 {
+            deleted.insert(table, rows);
+        }
+        left -= signed(rows);
+    }
+    Ok((deleted, left))
+}
+
+fn delete_first(table: &str, key: &str, order: &str, is_of_store: bool) -> String {
+    let of_store = if is_of_store { "AND store_id = $3 " } else { "" };
+    format!(
+        "DELETE FROM {table} WHERE tenant_id = $1 AND ({key}) IN ( \
+         SELECT {key} FROM {table} WHERE tenant_id = $1 {of_store}ORDER BY {order} LIMIT $2)"
+    )
+}

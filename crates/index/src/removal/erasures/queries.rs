@@ -1,0 +1,496 @@
+//! Erasures in the database.
+
+use keepsake_core::{BlobKey, ErasureId, StoreId, TenantId, Timestamp, VersionId};
+use serde_json::{Value, json};
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::super::{IS_UNREFERENCED, STORE, StoreRow, plan_by_keys};
+use super::steps::{Progress, Step};
+use super::{
+    ErasedBlobs, Erasure, ErasureCreation, ErasureListing, ErasureState, MAX_OPEN_ERASURES, NewErasure,
+    Receipt, RowsErased, Selector,
+};
+use crate::calls::{earlier_call, record_call};
+use crate::commit::{CallMade, Idempotency};
+use crate::database::{Backend, Database, Role, RowLock, Tx};
+use crate::model::{AuditAction, AuditObject, Audited};
+use crate::numbers::{hex, unsigned};
+use crate::tenants::lock_live_tenant;
+use crate::{IndexError, audit};
+
+const FIND: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, attempts, error \
+    FROM erasure WHERE tenant_id = $1 AND id = $2";
+
+/// Erasures of a tenant, newest first, for all or some stores.
+const LIST: &str = "SELECT id, kind, store_id, state, counts, created_at, started_at, ended_at, attempts, error \
+    FROM erasure WHERE tenant_id = $1 AND id < $2 AND ($3 IS NULL OR store_id IN_IDS($3)) ORDER BY id DESC LIMIT $4";
+
+const COUNT_OPEN: &str = "SELECT count(*) FROM erasure WHERE tenant_id = $1 AND ended_at IS NULL";
+
+const INSERT: &str = "INSERT INTO erasure (tenant_id, id, selector, state, cursor, counts, created_at, kind, store_id) \
+    VALUES ($1, $2, $3, 'pending', $4, $5, $6, $7, $8)";
+
+/// A tenant's stores that have all of these metadata pairs.
+const STORES_WITH: [&str; 2] = [
+    "SELECT store_id FROM store WHERE tenant_id = $1 AND metadata @> $2 ORDER BY store_id",
+    "SELECT s.store_id FROM store s WHERE s.tenant_id = $1 AND NOT EXISTS ( \
+        SELECT 1 FROM json_each($2) wanted WHERE NOT EXISTS (SELECT 1 FROM json_each(s.metadata) pair \
+            WHERE pair.key = wanted.key AND pair.type = wanted.type AND pair.atom = wanted.atom)) ORDER BY s.store_id",
+];
+
+/// Open erasures that no worker holds, oldest first.
+const OPEN: &str = "SELECT tenant_id, id FROM erasure WHERE ended_at IS NULL \
+    AND (lease_until IS NULL OR lease_until <= $1) ORDER BY created_at LIMIT $2";
+
+/// An open erasure, for its worker.
+const WORK: &str = "SELECT selector, cursor, counts FROM erasure \
+    WHERE tenant_id = $1 AND id = $2 AND ended_at IS NULL";
+
+const MOVE: &str = "UPDATE erasure SET state = 'running', started_at = coalesce(started_at, $3), lease_until = $4, \
+    selector = CASE WHEN $5 THEN selector END, cursor = $6, counts = $7 WHERE tenant_id = $1 AND id = $2";
+
+const COUNT: &str = "UPDATE erasure SET lease_until = $3, counts = $4 WHERE tenant_id = $1 AND id = $2";
+
+const FAIL: &str = "UPDATE erasure SET attempts = attempts + 1, error = $3, lease_until = $4 \
+    WHERE tenant_id = $1 AND id = $2 AND ended_at IS NULL";
+
+const FINISH: &str = "UPDATE erasure SET state = 'done', ended_at = $3, counts = $4, selector = NULL, \
+    cursor = NULL, lease_until = NULL, error = NULL WHERE tenant_id = $1 AND id = $2";
+
+const QUEUED_BLOBS: &str =
+    "SELECT store_id, blob_id FROM blob_deletion WHERE erasure_id = $2 AND tenant_id = $1 LIMIT $3";
+
+const DELETE_QUEUED: [&str; 2] = [
+    "DELETE FROM blob_deletion b USING jsonb_to_recordset($3::jsonb) AS k(store_id uuid, blob_id uuid) \
+    WHERE b.tenant_id = $1 AND b.store_id = k.store_id AND b.blob_id = k.blob_id AND b.erasure_id = $2",
+    "DELETE FROM blob_deletion WHERE tenant_id = $1 AND erasure_id = $2 AND (store_id, blob_id) IN \
+        (SELECT unhex(k.value ->> 'store_id'), unhex(k.value ->> 'blob_id') FROM json_each($3) k)",
+];
+
+/// Whether this erasure, or another one in the same stores, has queued blobs that
+/// are not deleted yet.
+const HAS_QUEUED: &str = "SELECT EXISTS (SELECT 1 FROM blob_deletion WHERE erasure_id = $2) \
+    OR EXISTS (SELECT 1 FROM blob_deletion WHERE tenant_id = $1 AND store_id IN_IDS($3) AND erasure_id IS NOT NULL)";
+
+/// Erasures: they delete stored data permanently, and keep receipts.
+#[derive(Debug, Clone)]
+pub struct Erasures {
+    database: Database,
+}
+
+#[derive(sqlx::FromRow)]
+struct ErasureRow {
+    id: Uuid,
+    kind: Option<String>,
+    store_id: Option<Uuid>,
+    state: String,
+    counts: Option<Json<Receipt>>,
+    created_at: i64,
+    started_at: Option<i64>,
+    ended_at: Option<i64>,
+    attempts: i64,
+    error: Option<String>,
+}
+
+#[derive(sqlx::FromRow)]
+struct WorkRow {
+    selector: Option<Json<Selector>>,
+    cursor: Option<String>,
+    counts: Option<Json<Receipt>>,
+}
+
+impl Erasures {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Records an erasure, in one transaction with its audit entry.
+    ///
+    /// The affected stores are determined here. A deleted store that is not purged yet
+    /// still exists for an erasure.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn create(
+        &self,
+        tenant_id: TenantId,
+        erasure: &NewErasure,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<ErasureCreation, IndexError> {
+        let mut tx = self
+            .database
+            .write("create_erasure", Role::Tenant(tenant_id))
+            .await?;
+        if !lock_live_tenant(&mut tx, tenant_id).await? {
+            return Ok(ErasureCreation::NoTenant);
+        }
+        if let Some(call) = idempotency
+            && let Some(earlier) = earlier_call(&mut tx, tenant_id, &call.scope_sha256, call.since).await?
+        {
+            return Ok(match earlier.same_erasure(call) {
+                Some(erasure_id) => ErasureCreation::Replayed { erasure_id },
+                None => ErasureCreation::KeyReused,
+            });
+        }
+        let open = tx.query(COUNT_OPEN).bind(tenant_id.uuid()).scalar().await?;
+        if unsigned(open) >= MAX_OPEN_ERASURES {
+            return Ok(ErasureCreation::TooMany);
+        }
+        let selected = select(&mut tx, tenant_id, &erasure.selector, idempotency).await?;
+        let Some((selector, progress)) = selected else {
+            return Ok(ErasureCreation::NoStore);
+        };
+        let (id, at) = (erasure.erasure_id.uuid(), erasure.audited.at);
+        record_call(&mut tx, tenant_id, CallMade::object(id), idempotency, at).await?;
+        tx.query(INSERT)
+            .bind(tenant_id.uuid())
+            .bind(id)
+            .bind(Json(&selector))
+            .bind(progress.to_text()?)
+            .bind(Json(progress.receipt()))
+            .bind(at.as_micros())
+            .bind(erasure.selector.kind())
+            .bind(erasure.selector.store_id().map(StoreId::uuid))
+            .execute()
+            .await?;
+        let (action, object) = (AuditAction::ErasureCreated, AuditObject::new(id));
+        audit::record(&mut tx, tenant_id, &erasure.audited, action, object).await?;
+        tx.commit().await?;
+        Ok(ErasureCreation::Created)
+    }
+
+    /// Finds an erasure.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn find(
+        &self,
+        tenant_id: TenantId,
+        erasure_id: ErasureId,
+    ) -> Result<Option<Erasure>, IndexError> {
+        let mut tx = self.database.read("erasure", Role::Tenant(tenant_id)).await?;
+        let query = tx.query(FIND).bind(tenant_id.uuid());
+        let row: Option<ErasureRow> = query.bind(erasure_id.uuid()).optional().await?;
+        tx.commit().await?;
+        row.map(ErasureRow::into_erasure).transpose()
+    }
+
+    /// Lists erasures, newest first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn list(
+        &self,
+        tenant_id: TenantId,
+        listing: &ErasureListing,
+    ) -> Result<Vec<Erasure>, IndexError> {
+        let mut tx = self
+            .database
+            .read("list_erasures", Role::Tenant(tenant_id))
+            .await?;
+        let rows: Vec<ErasureRow> = tx
+            .query_with_ids(LIST)
+            .bind(tenant_id.uuid())
+            .bind(listing.after.map_or(Uuid::max(), ErasureId::uuid))
+            .bind_ids(listing.only.as_deref().map(uuids))
+            .bind(i64::from(listing.limit))
+            .all()
+            .await?;
+        tx.commit().await?;
+        rows.into_iter().map(ErasureRow::into_erasure).collect()
+    }
+
+    /// Open erasures of all tenants that no worker holds, oldest first.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<(TenantId, ErasureId)>, IndexError> {
+        let mut tx = self.database.read_one("open_erasures", Role::Job(None)).await?;
+        let query = tx.query(OPEN).bind(now.as_micros());
+        let rows: Vec<(Uuid, Uuid)> = query.bind(i64::from(limit)).all().await?;
+        let ids = rows.into_iter();
+        Ok(ids
+            .map(|(tenant, id)| (TenantId::from_uuid(tenant), ErasureId::from_uuid(id)))
+            .collect())
+    }
+
+    /// Deletes the next rows, at most about `limit`, in one transaction.
+    ///
+    /// Each deletion changes the store's purge epoch. Blobs that become unreferenced
+    /// are queued for the erasure, not for the drain. Idempotent when all rows are
+    /// deleted, and for a finished erasure.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn erase_rows(
+        &self,
+        tenant_id: TenantId,
+        erasure_id: ErasureId,
+        now: Timestamp,
+        lease_until: Timestamp,
+        limit: u32,
+    ) -> Result<RowsErased, IndexError> {
+        let mut tx = self.database.write("erase_rows", Role::Job(None)).await?;
+        plan_by_keys(&mut tx).await?;
+        let Some(work) = lock(&mut tx, tenant_id, erasure_id).await? else {
+            return Ok(RowsErased {
+                is_done: true,
+                ..RowsErased::default()
+            });
+        };
+        let mut step = Step {
+            tenant_id,
+            erasure_id,
+            below: work.selector.and_then(|selector| selector.0.below()),
+            progress: Progress::parse(work.cursor)?,
+            receipt: work.counts.map(|counts| counts.0).unwrap_or_default(),
+            now,
+            limit: limit.max(1),
+        };
+        step.run(&mut tx).await?;
+        tx.query(MOVE)
+            .bind(tenant_id.uuid())
+            .bind(erasure_id.uuid())
+            .bind(now.as_micros())
+            .bind(lease_until.as_micros())
+            .bind(step.progress.selects_more())
+            .bind(step.progress.to_text()?)
+            .bind(Json(&step.receipt))
+            .execute()
+            .await?;
+        tx.commit().await?;
+        Ok(step.progress.rows_erased())
+    }
+
+    /// Blobs that an erasure has queued and that no worker has reported as deleted.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn queued_blobs(
+        &self,
+        tenant_id: TenantId,
+        erasure_id: ErasureId,
+        limit: u32,
+    ) -> Result<Vec<BlobKey>, IndexError> {
+        let mut tx = self.database.read_one("queued_blobs", Role::Job(None)).await?;
+        let query = tx.query(QUEUED_BLOBS).bind(tenant_id.uuid());
+        let query = query.bind(erasure_id.uuid()).bind(i64::from(limit));
+        let rows: Vec<(Uuid, Uuid)> = query.all().await?;
+        let key = |(store_id, blob_id)| BlobKey {
+            tenant_id,
+            store_id: StoreId::from_uuid(store_id),
+            blob_id: VersionId::from_uuid(blob_id),
+        };
+        Ok(rows.into_iter().map(key).collect())
+    }
+
+    /// Removes blobs from the queue and counts each of them once.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn blobs_erased(
+        &self,
+        tenant_id: TenantId,
+        erasure_id: ErasureId,
+        blobs: &ErasedBlobs,
+        lease_until: Timestamp,
+    ) -> Result<(), IndexError> {
+        let mut tx = self.database.write("blobs_erased", Role::Job(None)).await?;
+        let Some(work) = lock(&mut tx, tenant_id, erasure_id).await? else {
+            return Ok(());
+        };
+        let key =
+            |key: &BlobKey| json!({"store_id": hex(key.store_id.uuid()), "blob_id": hex(key.blob_id.uuid())});
+        let keys: Value = blobs.keys.iter().map(key).collect();
+        let query = tx.query(tx.choose(DELETE_QUEUED)).bind(tenant_id.uuid());
+        let query = query.bind(erasure_id.uuid()).bind(keys.to_string());
+        let removed = query.execute().await?;
+        let mut receipt = work.counts.map(|counts| counts.0).unwrap_or_default();
+        receipt.count_blobs(removed + blobs.orphans, blobs.object_versions);
+        let query = tx.query(COUNT).bind(tenant_id.uuid()).bind(erasure_id.uuid());
+        let query = query.bind(lease_until.as_micros()).bind(Json(&receipt));
+        query.execute().await?;
+        tx.commit().await
+    }
+
+    /// The blobs of a store, out of the given ones, that no version references and that
+    /// are not queued for deletion. Such blobs were deleted earlier and have no row left.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn forgotten_blobs(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        blobs: &[VersionId],
+    ) -> Result<Vec<VersionId>, IndexError> {
+        let text = format!(
+            "SELECT ids.id FROM_IDS($3) WHERE {IS_UNREFERENCED} \
+             AND NOT EXISTS (SELECT 1 FROM blob_deletion d WHERE d.tenant_id = $1 AND d.store_id = $2 \
+                 AND d.blob_id = ids.id)"
+        );
+        let blobs = blobs.iter().map(|blob| blob.uuid()).collect();
+        let mut tx = self.database.read_one("forgotten_blobs", Role::Job(None)).await?;
+        let query = tx.query_with_ids(&text).bind(tenant_id.uuid());
+        let query = query.bind(store_id.uuid()).bind_ids(Some(blobs));
+        let forgotten: Vec<Uuid> = query.scalars().await?;
+        Ok(forgotten.into_iter().map(VersionId::from_uuid).collect())
+    }
+
+    /// Overwrites remains of deleted rows in the database file, if there is one.
+    ///
+    /// Does nothing on Postgres: queries cannot see remains of deleted rows in its
+    /// files, and the database's own vacuum reclaims them.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn overwrite_deleted(&self) -> Result<(), IndexError> {
+        let overwrite = async {
+            match self.database.backend() {
+                Backend::Postgres(_) => Ok(()),
+                Backend::Sqlite(index) => index.vacuum().await,
+            }
+        };
+        let role = Role::Job(None);
+        self.database.measure("overwrite_deleted", role, overwrite).await
+    }
+
+    /// Empties the log beside the database file, if there is one; `false`: a reader
+    /// prevents it now. The operator of a Postgres server manages its log.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn empty_log(&self) -> Result<bool, IndexError> {
+        let empty = async {
+            match self.database.backend() {
+                Backend::Postgres(_) => Ok(true),
+                Backend::Sqlite(index) => index.truncate_log().await,
+            }
+        };
+        self.database.measure("empty_log", Role::Job(None), empty).await
+    }
+
+    /// Records a failed attempt; the next attempt is at `retry_at`.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn fail(
+        &self,
+        tenant_id: TenantId,
+        erasure_id: ErasureId,
+        error: &'static str,
+        retry_at: Timestamp,
+    ) -> Result<(), IndexError> {
+        let mut tx = self.database.write_one("erasure_failed", Role::Job(None)).await?;
+        let query = tx.query(FAIL).bind(tenant_id.uuid()).bind(erasure_id.uuid());
+        query.bind(error).bind(retry_at.as_micros()).execute().await?;
+        tx.commit().await
+    }
+
+    /// Finishes an erasure without any row or blob left, with its audit entry.
+    ///
+    /// Returns `false` and changes nothing if something is left, or if the erasure has
+    /// already finished. Blobs that another erasure has queued in the same stores count
+    /// as left, because that erasure may have deleted rows that this one selects as
+    /// well.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn finish(
+        &self,
+        tenant_id: TenantId,
+        erasure_id: ErasureId,
+        audited: &Audited,
+    ) -> Result<bool, IndexError> {
+        let mut tx = self.database.write("finish_erasure", Role::Job(None)).await?;
+        let Some(work) = lock(&mut tx, tenant_id, erasure_id).await? else {
+            return Ok(false);
+        };
+        let mut receipt = work.counts.map(|counts| counts.0).unwrap_or_default();
+        let query = tx.query_with_ids(HAS_QUEUED).bind(tenant_id.uuid());
+        let query = query.bind(erasure_id.uuid());
+        let query = query.bind_ids(Some(uuids(&receipt.memory_store_ids)));
+        let has_blobs: bool = query.scalar().await?;
+        if has_blobs || !Progress::parse(work.cursor)?.is_done() {
+            return Ok(false);
+        }
+        receipt.end(audited.at);
+        let query = tx.query(FINISH).bind(tenant_id.uuid()).bind(erasure_id.uuid());
+        let query = query.bind(audited.at.as_micros()).bind(Json(&receipt));
+        query.execute().await?;
+        let (action, object) = (AuditAction::ErasureFinished, AuditObject::new(erasure_id.uuid()));
+        audit::record(&mut tx, tenant_id, audited, action, object).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+}
+
+impl ErasureRow {
+    fn into_erasure(self) -> Result<Erasure, IndexError> {
+        Ok(Erasure {
+            erasure_id: ErasureId::from_uuid(self.id),
+            kind: self.kind.unwrap_or_default(),
+            store_id: self.store_id.map(StoreId::from_uuid),
+            state: ErasureState::parse(&self.state).ok_or(IndexError::Corrupt {
+                table: "erasure",
+                what: "unknown state",
+            })?,
+            receipt: self.counts.map(|counts| counts.0).unwrap_or_default(),
+            created_at: Timestamp::from_micros(self.created_at),
+            started_at: self.started_at.map(Timestamp::from_micros),
+            ended_at: self.ended_at.map(Timestamp::from_micros),
+            failed_attempts: unsigned(self.attempts),
+            error: self.error,
+        })
+    }
+}
+
+/// The selection of a request, and the cursor at the start of its work; `None`: the
+/// store does not exist.
+async fn select(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    selector: &Selector,
+    call: Option<&Idempotency>,
+) -> Result<Option<(Selector, Progress)>, IndexError> {
+    let scope = call.map(|call| &call.scope_sha256);
+    if let Selector::StoreMetadata(pairs) = selector {
+        let query = tx.query(tx.choose(STORES_WITH)).bind(tenant_id.uuid());
+        let stores: Vec<Uuid> = query.bind(Json(pairs)).scalars().await?;
+        let stores = stores.into_iter().map(StoreId::from_uuid).collect();
+        return Ok(Some((selector.clone(), Progress::new(stores, true, 0, scope))));
+    }
+    let Some(store_id) = selector.store_id() else {
+        return Ok(None);
+    };
+    let query = tx.query(STORE).bind(tenant_id.uuid()).bind(store_id.uuid());
+    let store: Option<StoreRow> = query.optional().await?;
+    Ok(store.map(|store| {
+        // A store that is already deleted is erased as a whole.
+        let selector = if store.is_deleted {
+            Selector::Store(store_id)
+        } else {
+            selector.clone()
+        };
+        let is_whole = selector.below().is_none();
+        (
+            selector,
+            Progress::new(vec![store_id], is_whole, store.seq, scope),
+        )
+    }))
+}
+
+/// Locks an open erasure, so that two workers on it take turns.
+async fn lock(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    erasure_id: ErasureId,
+) -> Result<Option<WorkRow>, IndexError> {
+    let query = tx.query_locking(WORK, RowLock::Update).bind(tenant_id.uuid());
+    query.bind(erasure_id.uuid()).optional().await
+}
+
+fn uuids(stores: &[StoreId]) -> Vec<Uuid> {
+    stores.iter().map(|store_id| store_id.uuid()).collect()
+}

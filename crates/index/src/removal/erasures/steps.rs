@@ -1,0 +1,417 @@
+//! The next step of an erasure.
+//!
+//! Rows are deleted store by store. For a whole store, the purge of deleted stores
+//! removes batch after batch. For a directory, the step reads the history in order,
+//! up to the last version at the time of the request. It first deletes the found
+//! memories with their related rows, so that reads no longer find them; then the
+//! session events that contain their paths; then their versions. After the stores,
+//! it deletes the records of idempotent calls, because their hashes could confirm a
+//! guess.
+
+use std::collections::BTreeSet;
+
+use keepsake_core::{DirPath, ErasureId, MemoryId, StoreId, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::super::{Queue, Removal, Versions, stores};
+use super::{FORGOTTEN, Receipt, RowsErased};
+use crate::IndexError;
+use crate::database::{RowLock, Tx};
+use crate::listing::end_of;
+use crate::model::DeletionReason;
+use crate::numbers::signed;
+
+/// Assigns every queued blob of a store to an erasure; includes orphans and their
+/// tombstones only with `$5`.
+const CLAIM_BLOBS: &str = "UPDATE blob_deletion SET reason = 'erased', erasure_id = $3, not_before = $4 \
+    WHERE tenant_id = $1 AND store_id = $2 AND erasure_id IS NULL AND ($5 OR reason NOT IN ('orphan', 'gone'))";
+
+/// Selects a part of a store's history in order, and whether the path was between two
+/// paths.
+const HISTORY: &str = "SELECT v.seq, v.memory_id, coalesce(v.path >= $6 AND v.path < $7, FALSE) AS is_below \
+    FROM (SELECT seq, memory_id, path FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 AND seq <= $4 ORDER BY seq LIMIT $5) v ORDER BY v.seq";
+
+/// Deletes events that contain paths of the versions of some memories.
+const DELETE_EVENTS_OF: &str = "DELETE FROM session_event WHERE tenant_id = $1 AND (session_id, at, event_id) IN ( \
+    SELECT e.session_id, e.at, e.event_id FROM (SELECT DISTINCT v.path FROM version v \
+        WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN_IDS($3) AND v.path IS NOT NULL) p \
+    JOIN session_event e ON e.tenant_id = $1 AND e.store_id = $2 AND (e.path = p.path OR e.new_path = p.path) LIMIT $4)";
+
+/// Deletes events that contain a directory or a path below it.
+const DELETE_EVENTS_BELOW: &str = "DELETE FROM session_event WHERE tenant_id = $1 \
+    AND (session_id, at, event_id) IN (SELECT e.session_id, e.at, e.event_id FROM session_event e \
+        WHERE e.tenant_id = $1 AND e.store_id = $2 AND (e.path = $3 OR (e.path >= $4 AND e.path < $5) \
+            OR e.new_path = $3 OR (e.new_path >= $4 AND e.new_path < $5)) LIMIT $6)";
+
+/// The last one of the next call records of a tenant; no row if there are fewer.
+const CALLS_THROUGH: &str = "SELECT scope_sha256 FROM idempotency \
+    WHERE tenant_id = $1 AND scope_sha256 > $2 ORDER BY scope_sha256 LIMIT 1 OFFSET $3";
+
+/// Deletes call records about deleted memories or stores.
+const DELETE_CALLS: &str = "DELETE FROM idempotency AS i WHERE i.tenant_id = $1 AND i.scope_sha256 > $2 \
+    AND ($3 IS NULL OR i.scope_sha256 <= $3) AND i.store_id IN_IDS($4) \
+    AND CASE WHEN i.version_seq IS NULL \
+        THEN NOT EXISTS (SELECT 1 FROM store s WHERE s.tenant_id = $1 AND s.store_id = i.store_id) \
+        ELSE NOT EXISTS (SELECT 1 FROM memory m WHERE m.tenant_id = $1 AND m.store_id = i.store_id \
+            AND m.memory_id = i.object_id) END";
+
+/// Clears the request hash of a call record.
+const FORGET_REQUEST: &str =
+    "UPDATE idempotency SET request_sha256 = $3 WHERE tenant_id = $1 AND scope_sha256 = $2";
+
+/// A time that never comes: the drain leaves the blobs of an erasure alone.
+const NEVER: Timestamp = Timestamp::from_micros(i64::MAX);
+
+/// Each memory has rows in several tables, so a batch takes fewer memories than
+/// rows.
+const ROWS_OF_A_MEMORY: usize = 4;
+
+/// The cursor of an erasure. It has ids, sequence numbers and hashes, but never a
+/// path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Progress {
+    phase: Phase,
+    /// All affected stores.
+    stores: Vec<StoreId>,
+    /// The index of the current store.
+    current: usize,
+    /// Whether the current store is deleted as a whole.
+    is_whole: bool,
+    /// Stores that are deleted as a whole.
+    whole: Vec<StoreId>,
+    /// The last version that was read.
+    seq: i64,
+    /// The last version to read: the store's last version at the time of the request.
+    through: i64,
+    /// Memories whose versions are deleted next.
+    pending: Vec<MemoryId>,
+    /// The last call record that was read.
+    calls_after: Vec<u8>,
+    /// The key hash of the call that requested the erasure.
+    call: Option<[u8; 32]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Phase {
+    Rows,
+    Calls,
+    Blobs,
+}
+
+impl Progress {
+    /// The cursor at the start.
+    pub(super) fn new(stores: Vec<StoreId>, is_whole: bool, through: i64, call: Option<&[u8; 32]>) -> Self {
+        Self {
+            phase: Phase::Rows,
+            stores,
+            current: 0,
+            is_whole,
+            whole: Vec::new(),
+            seq: 0,
+            through,
+            pending: Vec::new(),
+            calls_after: Vec::new(),
+            call: call.copied(),
+        }
+    }
+
+    /// Parses the cursor in an erasure's row.
+    pub(super) fn parse(cursor: Option<String>) -> Result<Self, IndexError> {
+        let progress = cursor.and_then(|cursor| serde_json::from_str(&cursor).ok());
+        progress.ok_or(IndexError::Corrupt {
+            table: "erasure",
+            what: "a cursor of no erasure",
+        })
+    }
+
+    /// The cursor as the erasure's row stores it.
+    pub(super) fn to_text(&self) -> Result<String, IndexError> {
+        serde_json::to_string(self).map_err(|_| IndexError::Corrupt {
+            table: "erasure",
+            what: "a cursor that is no JSON",
+        })
+    }
+
+    /// The receipt before any deletion.
+    pub(super) fn receipt(&self) -> Receipt {
+        Receipt {
+            memory_store_ids: self.stores.clone(),
+            ..Receipt::default()
+        }
+    }
+
+    /// Whether the selector is still needed.
+    pub(super) fn selects_more(&self) -> bool {
+        self.phase == Phase::Rows
+    }
+
+    /// Whether all rows are deleted.
+    pub(super) fn is_done(&self) -> bool {
+        self.phase == Phase::Blobs
+    }
+
+    pub(super) fn rows_erased(self) -> RowsErased {
+        let is_in_part = |store_id: &StoreId| !self.whole.contains(store_id);
+        RowsErased {
+            is_done: self.is_done(),
+            part_stores: self.stores.iter().copied().filter(is_in_part).collect(),
+            whole_stores: self.whole,
+        }
+    }
+
+    fn pending(&self) -> Vec<Uuid> {
+        self.pending.iter().map(|memory_id| memory_id.uuid()).collect()
+    }
+}
+
+/// One step of an erasure under its lock.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) tenant_id: TenantId,
+    pub(super) erasure_id: ErasureId,
+    /// The directory whose memories are deleted; `None`: cleared, or whole stores are
+    /// deleted.
+    pub(super) below: Option<DirPath>,
+    pub(super) progress: Progress,
+    pub(super) receipt: Receipt,
+    pub(super) now: Timestamp,
+    /// About how many rows to delete; at least one.
+    pub(super) limit: u32,
+}
+
+#[derive(sqlx::FromRow)]
+struct HistoryRow {
+    seq: i64,
+    memory_id: Uuid,
+    is_below: bool,
+}
+
+impl Step {
+    /// Executes the step.
+    pub(super) async fn run(&mut self, tx: &mut Tx) -> Result<(), IndexError> {
+        if self.receipt.steps.is_empty() {
+            self.receipt.begin("rows", self.now);
+        }
+        match self.progress.phase {
+            Phase::Rows => self.erase_in_stores(tx).await,
+            Phase::Calls => self.erase_calls(tx).await,
+            Phase::Blobs => Ok(()),
+        }
+    }
+
+    async fn erase_in_stores(&mut self, tx: &mut Tx) -> Result<(), IndexError> {
+        let progress = &mut self.progress;
+        let Some(store_id) = progress.stores.get(progress.current).copied() else {
+            progress.phase = Phase::Calls;
+            // The selection is fully deleted.
+            self.below = None;
+            self.receipt.begin("idempotency_records", self.now);
+            return Ok(());
+        };
+        let mut removal = Removal::of(tx, self.tenant_id, store_id);
+        let is_at_its_end = match self.below.clone().filter(|_| !progress.is_whole) {
+            Some(below) => self.erase_below(&mut removal, &below).await?,
+            None => self.erase_whole(&mut removal).await?,
+        };
+        if is_at_its_end {
+            self.progress.current += 1;
+        }
+        Ok(())
+    }
+
+    /// Deletes the next rows of a whole store; returns whether the store is gone.
+    async fn erase_whole(&mut self, removal: &mut Removal<'_>) -> Result<bool, IndexError> {
+        stores::end(removal, self.now).await?;
+        let purged = stores::purge_batch(removal, NEVER, self.limit).await?;
+        let receipt = &mut self.receipt;
+        receipt.versions += purged.of("version");
+        receipt.memories += purged.of("memory");
+        receipt.access_times += purged.of("memory_access");
+        receipt.search_documents += purged.of("search_doc");
+        receipt.session_resources += purged.of("session_resource");
+        receipt.session_events += purged.of("session_event");
+        receipt.memory_stores += purged.of("store");
+        receipt.bytes += purged.bytes;
+        if purged.is_done {
+            self.claim_blobs(removal, true).await?;
+            self.progress.whole.push(removal.store_id);
+        }
+        Ok(purged.is_done)
+    }
+
+    /// Deletes the next memories or versions below the directory; returns whether the
+    /// store is finished.
+    async fn erase_below(&mut self, removal: &mut Removal<'_>, below: &DirPath) -> Result<bool, IndexError> {
+        if !self.progress.pending.is_empty() {
+            self.remove_versions(removal).await?;
+            return Ok(false);
+        }
+        // Needs no store lock: versions up to the last one do not change.
+        self.progress.pending = self.find(removal, below).await?;
+        if !self.progress.pending.is_empty() {
+            self.delete_memories(removal).await?;
+            return Ok(false);
+        }
+        let is_through = self.progress.seq >= self.progress.through;
+        if !is_through || !self.delete_events_below(removal, below).await? {
+            return Ok(false);
+        }
+        // Blobs that retention or a redaction queued earlier: no row has their paths
+        // any longer.
+        self.claim_blobs(removal, false).await?;
+        Ok(true)
+    }
+
+    /// Assigns every queued blob of a store to the erasure.
+    ///
+    /// `with_orphans` includes orphans; allowed only for a deleted store. In a live
+    /// store, a slow commit must still find them condemned.
+    async fn claim_blobs(&self, removal: &mut Removal<'_>, with_orphans: bool) -> Result<(), IndexError> {
+        let query = removal.query(CLAIM_BLOBS).bind(self.erasure_id.uuid());
+        let query = query.bind(NEVER.as_micros()).bind(with_orphans);
+        query.execute().await?;
+        Ok(())
+    }
+
+    /// The memories below the directory in the next part of the store's history.
+    async fn find(
+        &mut self,
+        removal: &mut Removal<'_>,
+        below: &DirPath,
+    ) -> Result<Vec<MemoryId>, IndexError> {
+        let progress = &mut self.progress;
+        let rows: Vec<HistoryRow> = removal
+            .query(HISTORY)
+            .bind(progress.seq)
+            .bind(progress.through)
+            .bind(i64::from(self.limit))
+            .bind(below.as_str())
+            .bind(end_of(below))
+            .all()
+            .await?;
+        let at_most = (self.limit as usize / ROWS_OF_A_MEMORY).max(1);
+        let is_last = rows.len() < self.limit as usize;
+        let mut found = BTreeSet::new();
+        for row in rows {
+            let memory_id = MemoryId::from_uuid(row.memory_id);
+            if row.is_below && !found.contains(&memory_id) {
+                if found.len() == at_most {
+                    return Ok(found.into_iter().collect());
+                }
+                found.insert(memory_id);
+            }
+            progress.seq = row.seq;
+        }
+        if is_last {
+            progress.seq = progress.through;
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Locks the store; `false`: it was deleted in the meantime, so it is erased as a
+    /// whole.
+    async fn lock(&mut self, removal: &mut Removal<'_>) -> Result<bool, IndexError> {
+        let is_live = removal.lock_live(RowLock::Update).await?.is_some();
+        if !is_live {
+            self.progress.is_whole = true;
+            self.progress.pending.clear();
+        }
+        Ok(is_live)
+    }
+
+    async fn delete_memories(&mut self, removal: &mut Removal<'_>) -> Result<(), IndexError> {
+        if !self.lock(removal).await? {
+            return Ok(());
+        }
+        let deleted = removal.delete_memories(&self.progress.pending()).await?;
+        let [memories, live_bytes] = deleted.live;
+        removal.count([memories, live_bytes, 0, 0]).await?;
+        self.receipt.memories += deleted.memories;
+        self.receipt.access_times += deleted.access_times;
+        self.receipt.search_documents += deleted.search_documents;
+        Ok(())
+    }
+
+    async fn remove_versions(&mut self, removal: &mut Removal<'_>) -> Result<(), IndexError> {
+        if !self.lock(removal).await? {
+            return Ok(());
+        }
+        let (memories, limit) = (self.progress.pending(), i64::from(self.limit));
+        // Events come first, because the versions are the only record of the memories'
+        // other paths.
+        let query = removal.query_with_ids(DELETE_EVENTS_OF);
+        let query = query.bind_ids(Some(memories.clone())).bind(limit);
+        let events = query.execute().await?;
+        self.receipt.session_events += events;
+        if signed(events) >= limit {
+            return Ok(());
+        }
+        let selected = Versions::Of {
+            memories: &memories,
+            limit,
+        };
+        let queue = Queue {
+            reason: DeletionReason::Erased,
+            not_before: NEVER,
+            erasure_id: Some(self.erasure_id),
+        };
+        let removed = removal.remove_versions(selected, queue).await?;
+        self.receipt.versions += removed.versions;
+        self.receipt.bytes += removed.bytes;
+        if signed(removed.versions) < limit {
+            self.progress.pending.clear();
+        }
+        Ok(())
+    }
+
+    /// Deletes events that contain paths below the directory; returns whether these
+    /// were the last.
+    async fn delete_events_below(
+        &mut self,
+        removal: &mut Removal<'_>,
+        below: &DirPath,
+    ) -> Result<bool, IndexError> {
+        let deleted = removal
+            .query(DELETE_EVENTS_BELOW)
+            .bind(below.as_str().trim_end_matches('/'))
+            .bind(below.as_str())
+            .bind(end_of(below))
+            .bind(i64::from(self.limit))
+            .execute()
+            .await?;
+        self.receipt.session_events += deleted;
+        Ok(deleted < u64::from(self.limit))
+    }
+
+    /// Deletes call records about deleted objects of the stores, among the tenant's
+    /// next records.
+    async fn erase_calls(&mut self, tx: &mut Tx) -> Result<(), IndexError> {
+        let (tenant_id, progress) = (self.tenant_id, &mut self.progress);
+        let query = tx.query(CALLS_THROUGH).bind(tenant_id.uuid());
+        let query = query.bind(&progress.calls_after).bind(i64::from(self.limit) - 1);
+        let through: Option<Vec<u8>> = query.optional_scalar().await?;
+        let stores = progress.stores.iter().map(|store_id| store_id.uuid()).collect();
+        let query = tx.query_with_ids(DELETE_CALLS).bind(tenant_id.uuid());
+        let query = query.bind(&progress.calls_after).bind(&through);
+        self.receipt.idempotency_records += query.bind_ids(Some(stores)).execute().await?;
+        if let Some(through) = through {
+            progress.calls_after = through;
+            return Ok(());
+        }
+        if let Some(call) = progress.call.take() {
+            let query = tx.query(FORGET_REQUEST).bind(tenant_id.uuid());
+            query
+                .bind(call.as_slice())
+                .bind(FORGOTTEN.as_slice())
+                .execute()
+                .await?;
+        }
+        progress.phase = Phase::Blobs;
+        progress.calls_after.clear();
+        self.receipt.begin("blobs", self.now);
+        Ok(())
+    }
+}

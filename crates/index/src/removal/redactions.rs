@@ -1,0 +1,102 @@
+//! Redactions: the removal of one version's content.
+
+use keepsake_core::{MemoryId, TenantId};
+use uuid::Uuid;
+
+use super::{ContentRow, Queue, Removal, Versions, plan_by_keys};
+use crate::database::{Database, Role, RowLock};
+use crate::model::{AuditAction, AuditObject, DeletionReason, Redaction, RedactionOutcome};
+use crate::{IndexError, audit};
+
+const VERSION: &str = "SELECT seq, memory_id, op, blob_id, size_bytes, redacted_at FROM version \
+    WHERE tenant_id = $1 AND store_id = $2 AND version_id = $3";
+
+/// Selects a live memory with its content in a blob: its head is the version that
+/// introduced the blob, or one that shares it. The memory is a subquery per
+/// version, so that no plan starts with all live memories.
+const BLOB_IS_LIVE: &str = "SELECT v.memory_id FROM version v \
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.version_id = $3 AND v.blob_id = $3 AND v.version_id = ( \
+        SELECT CASE WHEN m.deleted_at IS NULL THEN m.version_id END FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id) \
+    UNION ALL SELECT v.memory_id FROM version v \
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.blob_id BETWEEN $3 AND $3 AND v.blob_id <> v.version_id AND v.version_id = ( \
+        SELECT CASE WHEN m.deleted_at IS NULL THEN m.version_id END FROM memory m \
+        WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id) \
+    LIMIT 1";
+
+/// The redaction of versions.
+#[derive(Debug, Clone)]
+pub struct Redactions {
+    database: Database,
+}
+
+impl Redactions {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Removes a version's content, path, size and hash from its row.
+    ///
+    /// In one transaction, under the store's lock, with the queueing of its blob,
+    /// unless another version still references it. A version whose blob holds a live
+    /// memory's content is refused. Idempotent. The path of a deleted memory goes with
+    /// the version that deleted it.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn redact(
+        &self,
+        tenant_id: TenantId,
+        redaction: &Redaction,
+    ) -> Result<RedactionOutcome, IndexError> {
+        let (store_id, audited) = (redaction.store_id, &redaction.audited);
+        let mut tx = self.database.write("redact", Role::Tenant(tenant_id)).await?;
+        plan_by_keys(&mut tx).await?;
+        let mut removal = Removal::of(&mut tx, tenant_id, store_id);
+        if removal.lock_live(RowLock::NoKeyUpdate).await?.is_none() {
+            return Ok(RedactionOutcome::NoStore);
+        }
+        let query = removal.query(VERSION).bind(redaction.version_id.uuid());
+        let Some(version) = query.optional::<ContentRow>().await? else {
+            return Ok(RedactionOutcome::NoVersion);
+        };
+        if version.redacted_at.is_some() {
+            return Ok(RedactionOutcome::AlreadyRedacted);
+        }
+        if let Some(blob_id) = version.blob_id {
+            let query = removal.query(BLOB_IS_LIVE).bind(blob_id);
+            if let Some(memory_id) = query.optional_scalar::<Uuid>().await? {
+                let memory_id = MemoryId::from_uuid(memory_id);
+                return Ok(RedactionOutcome::HoldsLiveContent { memory_id });
+            }
+        }
+        let selected = Versions::Content {
+            version: &version,
+            audited,
+        };
+        let queue = Queue::drained(DeletionReason::Redacted, audited.at);
+        let mut removed = removal.remove_versions(selected, queue).await?;
+        let object = AuditObject::in_store(redaction.version_id.uuid(), store_id);
+        audit::record(&mut tx, tenant_id, audited, AuditAction::VersionRedacted, object).await?;
+        tx.commit().await?;
+        Ok(RedactionOutcome::Redacted {
+            condemned: removed.blobs.pop(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CLEAR_PATH, REDACT};
+    use super::{BLOB_IS_LIVE, VERSION};
+    use crate::sqlite::plans::{reads_whole_store, steps_of};
+
+    #[tokio::test]
+    async fn redaction_finds_rows_by_their_whole_keys() {
+        for statement in [VERSION, BLOB_IS_LIVE, REDACT, CLEAR_PATH] {
+            let steps = steps_of(statement).await;
+            assert!(steps.iter().any(|step| step.starts_with("SEARCH")), "{steps:#?}");
+            assert!(!steps.iter().any(|step| reads_whole_store(step)), "{steps:#?}");
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Retention: selects the versions whose retention has ended.
+//!
+//! A deleted memory is kept with all its versions for the retention period. The
+//! current version of a live memory is always kept. Another version is removed when
+//! it exceeds a limit on age or number and was superseded at least one retention
+//! period ago.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{StoreId, TenantId, Timestamp};
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::{Queue, Removal, Versions, plan_by_keys};
+use crate::IndexError;
+use crate::database::{Database, Role, RowLock};
+use crate::model::DeletionReason;
+use crate::numbers::signed;
+
+/// Selects stores with a history, after a given one, and each store's first
+/// unprocessed deletion.
+///
+/// For SQLite, this statement and the next ones name the index of a subquery. On
+/// Postgres, row comparisons make sure that no other index provides the order.
+const HISTORIES: [&str; 2] = [
+    "SELECT s.tenant_id, s.store_id, t.limits, s.retention_seq, \
+        (SELECT v.created_at FROM version v WHERE v.tenant_id = s.tenant_id AND v.store_id = s.store_id \
+            AND (v.op, v.seq) > ('deleted', s.retention_seq) AND v.op <= 'deleted' AND v.op <> 'modified' \
+            ORDER BY v.op, v.seq LIMIT 1) AS deleted_at \
+    FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+    WHERE s.deleted_at IS NULL AND t.status <> 'deleting' AND s.version_count > 0 \
+    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3",
+    "SELECT s.tenant_id, s.store_id, t.limits, s.retention_seq, \
+        (SELECT v.created_at FROM version v INDEXED BY version_op WHERE v.tenant_id = s.tenant_id \
+            AND v.store_id = s.store_id AND v.op = 'deleted' AND v.op <> 'modified' AND v.seq > s.retention_seq \
+            ORDER BY v.seq LIMIT 1) AS deleted_at \
+    FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
+    WHERE s.deleted_at IS NULL AND t.status <> 'deleting' AND s.version_count > 0 \
+    AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3",
+];
+
+/// Selects deletions of a store after a sequence number, and whether the memory is
+/// still deleted by that version.
+const DELETIONS: [&str; 2] = [
+    "SELECT v.seq, v.memory_id, v.created_at, \
+        coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
+            AND m.memory_id = v.memory_id) = v.seq, FALSE) AS is_current \
+    FROM version v WHERE v.tenant_id = $1 AND v.store_id = $2 AND (v.op, v.seq) > ('deleted', $3) \
+    AND v.op <= 'deleted' AND v.op <> 'modified' ORDER BY v.op, v.seq LIMIT $4",
+    "SELECT v.seq, v.memory_id, v.created_at, \
+        coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
+            AND m.memory_id = v.memory_id) = v.seq, FALSE) AS is_current \
+    FROM version v INDEXED BY version_op WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.op = 'deleted' \
+    AND v.op <> 'modified' AND v.seq > $3 ORDER BY v.seq LIMIT $4",
+];
+
+/// Selects versions of a store after a sequence number, up to the first one that
+/// was created too late. The page is limited before the versions are compared, so
+/// that only one page of the history is read. The next version of a memory is a
+/// subquery per row in the order of its index; the memory is looked up by its
+/// primary key, which is not a partial index.
+const PAST: [&str; 2] = [
+    "SELECT v.seq, v.created_at, \
+        (SELECT n.created_at FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
+            AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
+            ORDER BY n.memory_id, n.seq LIMIT 1) AS superseded_at, \
+        coalesce((SELECT m.deleted_at IS NULL AND m.head_seq <> v.seq FROM memory m \
+            WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id), FALSE) AS is_of_live, \
+        ($5 > 0 AND EXISTS (SELECT 1 FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
+            AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
+            ORDER BY n.memory_id, n.seq LIMIT 1 OFFSET $5 - 1)) AS is_beyond \
+    FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
+        ORDER BY seq LIMIT $6) v WHERE v.created_at <= $4 ORDER BY v.seq",
+    "SELECT v.seq, v.created_at, \
+        (SELECT n.created_at FROM version n INDEXED BY version_memory WHERE n.tenant_id = $1 AND n.store_id = $2 \
+            AND n.memory_id = v.memory_id AND n.seq > v.seq ORDER BY n.seq LIMIT 1) AS superseded_at, \
+        coalesce((SELECT m.deleted_at IS NULL AND m.head_seq <> v.seq FROM memory m \
+            WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id), FALSE) AS is_of_live, \
+        ($5 > 0 AND EXISTS (SELECT 1 FROM version n INDEXED BY version_memory WHERE n.tenant_id = $1 \
+            AND n.store_id = $2 AND n.memory_id = v.memory_id AND n.seq > v.seq \
+            ORDER BY n.seq LIMIT 1 OFFSET $5 - 1)) AS is_beyond \
+    FROM (SELECT seq, memory_id, created_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
+        ORDER BY seq LIMIT $6) v WHERE v.created_at <= $4 ORDER BY v.seq",
+];
+
+/// Selects the versions of some memories, grouped by memory.
+const VERSIONS_OF: &str = "SELECT v.seq, v.memory_id FROM version v \
+    WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.memory_id IN_IDS($3) ORDER BY v.memory_id, v.seq LIMIT $4";
+
+/// Records up to where deletions are processed.
+const SET_RETENTION_SEQ: &str = "UPDATE store SET retention_seq = $3 WHERE tenant_id = $1 AND store_id = $2";
+
+/// A store with a history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct History {
+    /// Its tenant.
+    pub tenant_id: TenantId,
+    /// The store.
+    pub store_id: StoreId,
+    /// The tenant's overrides of the configured limits.
+    pub limits: LimitOverrides,
+    /// The sequence number up to which deletions are processed.
+    pub retention_seq: i64,
+    /// The time of the first deletion after that sequence number.
+    pub deleted_at: Option<Timestamp>,
+}
+
+/// The removable part of a store's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outdated {
+    /// Memories that were deleted by this time, with all their versions.
+    Deleted {
+        /// The time.
+        by: Timestamp,
+    },
+    /// Versions of live memories that were superseded by a time.
+    Superseded {
+        /// The time.
+        by: Timestamp,
+        /// Only versions created by this time, or beyond the limit below.
+        made_by: Option<Timestamp>,
+        /// Only versions with at least so many newer versions, or older than the limit
+        /// above.
+        beyond: Option<u64>,
+    },
+}
+
+/// One batch of removable versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VersionBatch {
+    /// The store.
+    pub store_id: StoreId,
+    /// The removable part of the history.
+    pub outdated: Outdated,
+    /// The sequence number after which the batch starts.
+    pub after: i64,
+    /// The earliest removal time of blobs that become unreferenced.
+    pub blobs_go_from: Timestamp,
+    /// Approximate maximum number of rows to read.
+    pub limit: u32,
+    /// Whether to count only.
+    pub dry_run: bool,
+}
+
+/// The result of one batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VersionsTaken {
+    /// Versions.
+    pub versions: u64,
+    /// Memories without any version left.
+    pub memories: u64,
+    /// Blobs queued for deletion.
+    pub blobs: u64,
+    /// The sequence number after which the next batch starts.
+    pub next: i64,
+    /// Whether this was the last batch.
+    pub is_done: bool,
+}
+
+/// Removes versions whose retention has ended; for the jobs.
+#[derive(Debug, Clone)]
+pub struct Retention {
+    database: Database,
+}
+
+#[derive(sqlx::FromRow)]
+struct HistoryRow {
+    tenant_id: Uuid,
+    store_id: Uuid,
+    limits: Json<LimitOverrides>,
+    retention_seq: i64,
+    deleted_at: Option<i64>,
+}
+
+/// A deletion in the history.
+#[derive(sqlx::FromRow)]
+struct DeletionRow {
+    seq: i64,
+    memory_id: Uuid,
+    created_at: i64,
+    /// Whether the memory is still deleted by this version.
+    is_current: bool,
+}
+
+/// A version that may be superseded.
+#[derive(sqlx::FromRow)]
+struct PastRow {
+    seq: i64,
+    created_at: i64,
+    /// When the memory's next version was created.
+    superseded_at: Option<i64>,
+    /// Whether the memory is live, with another current version.
+    is_of_live: bool,
+    /// Whether at least the requested number of versions follow.
+    is_beyond: bool,
+}
+
+impl Retention {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// The next stores with a history after a given one, by tenant and id.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn histories(
+        &self,
+        after: Option<(TenantId, StoreId)>,
+        limit: u32,
+    ) -> Result<Vec<History>, IndexError> {
+        let (tenant, store) = after.map_or((Uuid::nil(), Uuid::nil()), |(tenant, store)| {
+            (tenant.uuid(), store.uuid())
+        });
+        let mut tx = self.database.read_one("histories", Role::Job(None)).await?;
+        let query = tx.query(tx.choose(HISTORIES)).bind(tenant).bind(store);
+        let rows: Vec<HistoryRow> = query.bind(i64::from(limit)).all().await?;
+        Ok(rows.into_iter().map(History::from).collect())
+    }
+
+    /// Removes the next batch of versions, in one transaction under the store's lock,
+    /// and queues the blobs that become unreferenced.
+    ///
+    /// Changes the store's purge epoch. Never removes the current version of a live
+    /// memory. Idempotent.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn remove(
+        &self,
+        tenant_id: TenantId,
+        batch: &VersionBatch,
+    ) -> Result<VersionsTaken, IndexError> {
+        let mut tx = self
+            .database
+            .write("take_outdated", Role::Tenant(tenant_id))
+            .await?;
+        plan_by_keys(&mut tx).await?;
+        let mut removal = Removal::of(&mut tx, tenant_id, batch.store_id);
+        if removal.lock_live(RowLock::Update).await?.is_none() {
+            return Ok(VersionsTaken {
+                is_done: true,
+                ..VersionsTaken::default()
+            });
+        }
+        let taken = match batch.outdated {
+            Outdated::Deleted { by } => remove_deleted(&mut removal, batch, by).await?,
+            Outdated::Superseded { by, made_by, beyond } => {
+                remove_superseded(&mut removal, batch, by, made_by, beyond).await?
+            }
+        };
+        tx.commit().await?;
+        Ok(taken)
+    }
+}
+
+impl From<HistoryRow> for History {
+    fn from(row: HistoryRow) -> Self {
+        Self {
+            tenant_id: TenantId::from_uuid(row.tenant_id),
+            store_id: StoreId::from_uuid(row.store_id),
+            limits: row.limits.0,
+            retention_seq: row.retention_seq,
+            deleted_at: row.deleted_at.map(Timestamp::from_micros),
+        }
+    }
+}
+
+async fn remove_deleted(
+    removal: &mut Removal<'_>,
+    batch: &VersionBatch,
+    by: Timestamp,
+) -> Result<VersionsTaken, IndexError> {
+    let limit = i64::from(batch.limit.max(1));
+    let text = removal.tx.choose(DELETIONS);
+    let query = removal.query(text).bind(batch.after).bind(limit);
+    let mut deletions: Vec<DeletionRow> = query.all().await?;
+    let is_page = deletions.len() as u64 == u64::from(batch.limit.max(1));
+    let found = deletions.len();
+    deletions.retain(|deletion| deletion.created_at <= by.as_micros());
+    let is_last = !is_page || deletions.len() < found;
+    let current: BTreeMap<_, _> = deletions
+        .iter()
+        .filter(|deletion| deletion.is_current)
+        .map(|deletion| (deletion.memory_id, deletion.seq))
+        .collect();
+    // A dry run changes nothing, so a next batch could not continue from this one; it
+    // counts everything at once.
+    let limit = if batch.dry_run { i64::MAX } else { limit };
+    let query = removal.query_with_ids(VERSIONS_OF);
+    let query = query.bind_ids(Some(current.keys().copied().collect()));
+    let places: Vec<(i64, Uuid)> = query.bind(limit).all().await?;
+    let ended: BTreeSet<_> = places
+        .iter()
+        .filter(|(seq, memory_id)| current.get(memory_id) == Some(seq))
+        .map(|(_, memory_id)| *memory_id)
+        .collect();
+    let first_left = current
+        .iter()
+        .filter(|(memory_id, _)| !ended.contains(*memory_id))
+        .map(|(_, seq)| *seq)
+        .min();
+    let through = deletions.last().map_or(batch.after, |last| last.seq);
+    let mut taken = VersionsTaken {
+        versions: places.len() as u64,
+        memories: ended.len() as u64,
+        next: first_left.map_or(through, |left| left - 1),
+        is_done: is_last && first_left.is_none(),
+        ..VersionsTaken::default()
+    };
+    if !batch.dry_run {
+        let places: Vec<_> = places.into_iter().map(|(seq, _)| seq).collect();
+        taken.blobs = remove_at(removal, batch, &places).await?;
+        let ended: Vec<_> = ended.into_iter().collect();
+        if !ended.is_empty() {
+            removal.delete_memories(&ended).await?;
+        }
+        let query = removal.query(SET_RETENTION_SEQ).bind(taken.next);
+        query.execute().await?;
+    }
+    Ok(taken)
+}
+
+async fn remove_superseded(
+    removal: &mut Removal<'_>,
+    batch: &VersionBatch,
+    by: Timestamp,
+    made_by: Option<Timestamp>,
+    beyond: Option<u64>,
+) -> Result<VersionsTaken, IndexError> {
+    let limit = batch.limit.max(1);
+    let text = removal.tx.choose(PAST);
+    // A version that was superseded by this time was also created by it.
+    let past: Vec<PastRow> = removal
+        .query(text)
+        .bind(batch.after)
+        .bind(by.as_micros())
+        .bind(beyond.map_or(0, signed))
+        .bind(i64::from(limit))
+        .all()
+        .await?;
+    let is_outdated = |version: &&PastRow| {
+        let is_old = made_by.is_some_and(|made_by| version.created_at <= made_by.as_micros());
+        let is_superseded = version.superseded_at.is_some_and(|at| at <= by.as_micros());
+        version.is_of_live && is_superseded && (is_old || version.is_beyond)
+    };
+    let outdated = past.iter().filter(is_outdated);
+    let places: Vec<_> = outdated.map(|version| version.seq).collect();
+    let mut taken = VersionsTaken {
+        versions: places.len() as u64,
+        next: past.last().map_or(batch.after, |last| last.seq),
+        is_done: past.len() < limit as usize,
+        ..VersionsTaken::default()
+    };
+    if !batch.dry_run {
+        taken.blobs = remove_at(removal, batch, &places).await?;
+    }
+    Ok(taken)
+}
+
+/// Removes versions; returns the number of blobs queued.
+async fn remove_at(
+    removal: &mut Removal<'_>,
+    batch: &VersionBatch,
+    places: &[i64],
+) -> Result<u64, IndexError> {
+    if places.is_empty() {
+        return Ok(0);
+    }
+    let queue = Queue::drained(DeletionReason::Expired, batch.blobs_go_from);
+    let removed = removal.remove_versions(Versions::At(places), queue).await?;
+    Ok(removed.blobs.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DELETIONS, HISTORIES, PAST};
+    use crate::sqlite::plans::{reads_whole_store, steps_of};
+
+    #[tokio::test]
+    async fn retention_reads_ranges_in_the_order_of_their_indexes() {
+        for ([_, statement], wanted) in [
+            (
+                HISTORIES,
+                "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
+            ),
+            (
+                DELETIONS,
+                "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)",
+            ),
+            (PAST, "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"),
+        ] {
+            let steps = steps_of(statement).await;
+            let is_wanted = |step: &String| step.contains(wanted);
+            assert!(steps.iter().any(is_wanted), "{statement}\n{steps:#?}");
+            let is_sorted = |step: &String| step.contains("TEMP B-TREE");
+            assert!(!steps.iter().any(is_sorted), "{statement}\n{steps:#?}");
+            // Subqueries per row use their whole key.
+            let reads_memories = |step: &String| reads_whole_store(step) && !step.starts_with("SEARCH s ");
+            assert!(!steps.iter().any(reads_memories), "{statement}\n{steps:#?}");
+        }
+        let [_, past] = PAST;
+        let follows = steps_of(past).await;
+        let by_memory = |step: &&String| {
+            step.contains("version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)")
+        };
+        assert_eq!(follows.iter().filter(by_memory).count(), 2, "{follows:#?}");
+    }
+}

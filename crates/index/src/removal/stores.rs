@@ -1,0 +1,215 @@
+//! The deletion of stores: hidden at once, purged in batches.
+
+use std::collections::BTreeMap;
+
+use keepsake_core::{StoreId, TenantId, Timestamp};
+use uuid::Uuid;
+
+use super::{DELETE_STORE, Removal, STORE_TABLES, delete_batch, plan_by_keys};
+use crate::change_feed::announce;
+use crate::database::{Database, Role, RowLock};
+use crate::model::{AuditAction, AuditObject, Audited, DeletionReason, StorePurge};
+use crate::numbers::unsigned;
+use crate::{IndexError, audit};
+
+const TENANT: &str = "SELECT tenant_id FROM tenant WHERE tenant_id = $1";
+
+/// Returns a store's place and bytes to its tenant.
+const FREE_TENANT: &str = "UPDATE tenant SET store_count = store_count - 1, \
+    granted_bytes = granted_bytes - $2 WHERE tenant_id = $1";
+
+/// Selects deleted stores of every tenant, oldest first.
+///
+/// A tenant deletion or an erasure counts the rows that it deletes, so it must
+/// delete them itself. Stores of a tenant with a deletion or an open erasure are
+/// therefore left out.
+const DUE: &str = "SELECT tenant_id, store_id FROM store s WHERE s.deleted_at IS NOT NULL \
+    AND NOT EXISTS (SELECT 1 FROM tenant_deletion d WHERE d.tenant_id = s.tenant_id) \
+    AND NOT EXISTS (SELECT 1 FROM erasure e WHERE e.tenant_id = s.tenant_id AND e.ended_at IS NULL) \
+    ORDER BY s.deleted_at LIMIT $1";
+
+/// Queues the blobs of the versions that a batch deletes next.
+const QUEUE_BLOBS: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
+    SELECT DISTINCT $1, $2, v.blob_id, $4, 0, $5 FROM (SELECT blob_id FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3) v \
+    WHERE v.blob_id IS NOT NULL ON CONFLICT (tenant_id, store_id, blob_id) DO NOTHING";
+
+/// The bytes introduced by the versions that a batch deletes next.
+const BYTES: &str = "SELECT CAST(coalesce(sum(CASE WHEN v.blob_id = v.version_id THEN v.size_bytes \
+    ELSE 0 END), 0) AS BIGINT) FROM (SELECT version_id, blob_id, size_bytes FROM version \
+        WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3) v";
+
+/// Deletes the row of a store without any other rows.
+const DELETE: &str = "DELETE FROM store WHERE tenant_id = $1 AND store_id = $2 AND deleted_at IS NOT NULL";
+
+/// The deletion of stores.
+#[derive(Debug, Clone)]
+pub struct StoreDeletions {
+    database: Database,
+}
+
+/// Rows that one batch of a store's purge deleted.
+#[derive(Debug, Default)]
+pub(super) struct PurgedRows {
+    /// Rows by table; `store` is the store's own row.
+    pub(super) rows: BTreeMap<&'static str, u64>,
+    /// Blobs queued.
+    pub(super) blobs: u64,
+    /// Bytes of content that the versions introduced.
+    pub(super) bytes: u64,
+    /// Whether nothing of the store is left.
+    pub(super) is_done: bool,
+}
+
+impl StoreDeletions {
+    pub(crate) const fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Deletes a store for every reader; `false`: there is no such store.
+    ///
+    /// Costs the same for any store: [`Self::purge`] removes its rows and blobs later.
+    /// Its bytes and its place are the tenant's again at once.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn begin(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        audited: &Audited,
+    ) -> Result<bool, IndexError> {
+        let mut tx = self
+            .database
+            .write("delete_store", Role::Tenant(tenant_id))
+            .await?;
+        if !end(&mut Removal::of(&mut tx, tenant_id, store_id), audited.at).await? {
+            return Ok(false);
+        }
+        let (action, object) = (AuditAction::StoreDeleted, AuditObject::new(store_id.uuid()));
+        audit::record(&mut tx, tenant_id, audited, action, object).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+
+    /// Deleted stores that are not purged yet, of any tenant, oldest first. Those of a
+    /// tenant with an erasure that has not ended wait for it.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn due(&self, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
+        let mut tx = self.database.read_one("deleted_stores", Role::Job(None)).await?;
+        let rows: Vec<(Uuid, Uuid)> = tx.query(DUE).bind(i64::from(limit)).all().await?;
+        let ids = rows.into_iter();
+        Ok(ids
+            .map(|(tenant, store)| (TenantId::from_uuid(tenant), StoreId::from_uuid(store)))
+            .collect())
+    }
+
+    /// Removes one batch of a deleted store's rows, and queues their blobs.
+    ///
+    /// Each batch is one transaction of at most `limit` rows. Safe to run twice and at
+    /// the same time. A store that is not deleted is done and stays as it is.
+    ///
+    /// # Errors
+    /// [`IndexError`].
+    pub async fn purge(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        blobs_go_from: Timestamp,
+        limit: u32,
+    ) -> Result<StorePurge, IndexError> {
+        let mut tx = self.database.write("purge_store", Role::Job(None)).await?;
+        plan_by_keys(&mut tx).await?;
+        let mut removal = Removal::of(&mut tx, tenant_id, store_id);
+        let purged = purge_batch(&mut removal, blobs_go_from, limit).await?;
+        tx.commit().await?;
+        Ok(StorePurge {
+            rows: purged.rows.values().sum(),
+            blobs: purged.blobs,
+            is_done: purged.is_done,
+        })
+    }
+}
+
+impl PurgedRows {
+    /// The rows of one table.
+    pub(super) fn of(&self, table: &str) -> u64 {
+        self.rows.get(table).copied().unwrap_or_default()
+    }
+}
+
+/// Marks a store as deleted, which hides it from every reader; `false`: no such
+/// store, or already deleted.
+pub(super) async fn end(removal: &mut Removal<'_>, now: Timestamp) -> Result<bool, IndexError> {
+    let (tenant_id, store_id) = (removal.tenant_id, removal.store_id);
+    // The tenant first, like everything that locks both.
+    let query = removal.tx.query_locking(TENANT, RowLock::NoKeyUpdate);
+    query.bind(tenant_id.uuid()).execute().await?;
+    let Some(store) = removal.lock_live(RowLock::NoKeyUpdate).await? else {
+        return Ok(false);
+    };
+    let query = removal.tx.query(FREE_TENANT).bind(tenant_id.uuid());
+    query.bind(store.granted_bytes).execute().await?;
+    let query = removal.query(DELETE_STORE).bind(now.as_micros());
+    query.execute().await?;
+    announce(removal.tx, "store", tenant_id, Some(store_id.uuid()), now).await?;
+    Ok(true)
+}
+
+/// Deletes a batch of a deleted store's rows, and queues their blobs.
+///
+/// Purges of one store that run at the same time take turns, batch by batch.
+pub(super) async fn purge_batch(
+    removal: &mut Removal<'_>,
+    blobs_go_from: Timestamp,
+    limit: u32,
+) -> Result<PurgedRows, IndexError> {
+    let limit = i64::from(limit.max(1));
+    let store = removal.lock(RowLock::Update).await?;
+    if !store.is_some_and(|store| store.is_deleted) {
+        return Ok(PurgedRows {
+            is_done: true,
+            ..PurgedRows::default()
+        });
+    }
+    let bytes: i64 = removal.query(BYTES).bind(limit).scalar().await?;
+    let query = removal.query(QUEUE_BLOBS).bind(limit);
+    let query = query.bind(blobs_go_from.as_micros());
+    let blobs = query.bind(DeletionReason::StoreDeleted.name()).execute().await?;
+    let (tenant_id, store_id) = (removal.tenant_id, removal.store_id);
+    let (mut rows, left) = delete_batch(removal.tx, tenant_id, Some(store_id), &STORE_TABLES, limit).await?;
+    let is_done = left > 0;
+    if is_done {
+        rows.insert("store", removal.query(DELETE).execute().await?);
+    }
+    Ok(PurgedRows {
+        rows,
+        blobs,
+        bytes: unsigned(bytes),
+        is_done,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{STORE_TABLES, delete_first};
+    use super::{DUE, QUEUE_BLOBS};
+    use crate::sqlite::plans::{reads_whole_store, steps_of};
+
+    #[tokio::test]
+    async fn purge_takes_the_first_rows_of_an_index() {
+        let mut statements = vec![QUEUE_BLOBS.to_owned()];
+        statements.extend(STORE_TABLES.map(|(table, key, order)| delete_first(table, key, order, true)));
+        for statement in statements {
+            let steps = steps_of(&statement).await;
+            let first_rows = steps.iter().filter(|step| reads_whole_store(step));
+            assert_eq!(first_rows.count(), 1, "{steps:#?}");
+            let is_sorted = |step: &String| step.contains("TEMP B-TREE FOR ORDER BY");
+            assert!(!steps.iter().any(is_sorted), "{steps:#?}");
+        }
+        let steps = steps_of(DUE).await;
+        assert!(steps[0].contains("store_deleted"), "{steps:#?}");
+    }
+}
