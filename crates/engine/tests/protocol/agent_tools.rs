@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, tool_call, view};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     files_are_written_read_edited_appended_to_and_deleted,
     listing_tells_what_each_file_begins_with_and_pages_tell_each_once,
     directory_that_is_none_is_told_apart,
@@ -23,7 +23,6 @@ crate::on_both_pairs! {
     long_file_is_read_in_parts,
     reads_count_as_access_and_lists_do_not,
     appends_of_two_replicas_all_take_effect,
-    write_whose_precondition_broke_meanwhile_is_refused,
     same_block_sent_again_gets_the_same_answer_and_does_nothing_twice,
     answer_of_a_redacted_write_is_the_same_when_sent_again,
     secrets_are_refused_or_redacted_as_the_policy_asks,
@@ -32,6 +31,10 @@ crate::on_both_pairs! {
     paths_lead_into_the_stores_of_a_session,
     search_finds_what_was_written_and_no_more_than_the_paths_lead_to,
     credential_that_may_not_is_refused_and_unknown_tools_are_told,
+}
+
+crate::with_object_store! {
+    write_whose_precondition_broke_meanwhile_is_refused,
 }
 
 /// Calls a tool as a block.

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::bed::{Bed, edit_of};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     whatever_happens_expiry_is_exact,
 }
 

@@ -13,23 +13,26 @@ use keepsake_index::MemoryTarget;
 
 use crate::bed::{Bed, edit_of, insert, new_memory};
 
-crate::on_both_pairs! {
-    update_that_lost_a_race_is_made_on_a_fresh_read,
-    precondition_is_held_against_every_read,
+crate::on_every_bed! {
     precondition_is_held_before_a_pin_is_set,
     rename_sent_again_overwrites_nothing,
-    tool_and_api_take_turns_at_one_memory,
     refused_creation_removes_its_blob_and_names_what_is_in_the_way,
-    store_deleted_under_a_write_keeps_nothing_of_it,
     creation_is_replayed_as_it_was_whatever_came_after,
     key_of_another_request_is_refused_and_changes_nothing,
     duplicates_at_the_same_time_write_once,
     update_of_nothing_is_remembered_too,
-    upsert_that_meets_another_replaces_it,
     reading_content_is_noted_and_listing_without_it_is_not,
     cursor_holds_for_its_own_query_alone,
-    one_page_of_contents_is_one_query_and_cached_blobs,
     expiry_is_told_but_nothing_expires,
+}
+
+crate::with_object_store! {
+    update_that_lost_a_race_is_made_on_a_fresh_read,
+    precondition_is_held_against_every_read,
+    tool_and_api_take_turns_at_one_memory,
+    store_deleted_under_a_write_keeps_nothing_of_it,
+    upsert_that_meets_another_replaces_it,
+    one_page_of_contents_is_one_query_and_cached_blobs,
 }
 
 fn hash(text: &str) -> ContentHash {

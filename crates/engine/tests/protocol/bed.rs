@@ -1,14 +1,15 @@
-//! An engine on real backends, with a hook at each call of the blob store.
+//! An engine on real backends, with a hook at each call of an object store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_blobs::{BlobStore, FileBlobs, S3Blobs};
+use keepsake_blobs::{BlobStore, S3Blobs};
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{BlobKey, ContentHash, MemoryPath, StoreId, TenantId, Timestamp};
 use keepsake_engine::{
-    Clock, Engine, EngineError, EngineOptions, ManualClock, MemoryEdit, NewKey, NewMemory, NewTenant,
-    OnTaken, Precondition, Principal, ShownMemory, ShownVersion, ToolAnswer, ToolCall, VersionQuery, View,
+    Clock, Engine, EngineError, EngineOptions, IndexBlobs, ManualClock, MemoryEdit, NewKey, NewMemory,
+    NewTenant, OnTaken, Precondition, Principal, ShownMemory, ShownVersion, ToolAnswer, ToolCall,
+    VersionQuery, View,
 };
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Head, Idempotency, Index, PostgresIndex, Scope, SqliteIndex, Target};
@@ -52,7 +53,9 @@ impl Bucket {
 
 pub(crate) struct Bed {
     pub(crate) index: Index,
+    /// Where content is; without an object store, the engine's calls do not come here.
     pub(crate) blobs: Arc<HookedBlobs>,
+    has_object_store: bool,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) engine: Engine,
     pub(crate) principal: Arc<Principal>,
@@ -60,13 +63,30 @@ pub(crate) struct Bed {
     ground: Ground,
 }
 
+/// Where content is.
+enum Content {
+    /// In the index.
+    Index,
+    /// In this object store.
+    Blobs(Arc<dyn BlobStore>),
+}
+
 impl Bed {
-    pub(crate) async fn sqlite_and_files() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}", folder.path().join("index.db").display());
-        let index = Index::from(SqliteIndex::open(&url).await.unwrap());
-        let blobs = Arc::new(FileBlobs::open(folder.path().join("blobs")).await.unwrap());
-        Self::new(index, blobs, Ground::Folder(folder)).await
+    /// With content in the index.
+    pub(crate) async fn sqlite() -> Self {
+        let (index, folder) = sqlite_index().await;
+        Self::new(index, Content::Index, folder).await
+    }
+
+    /// With content in the index.
+    pub(crate) async fn postgres() -> Self {
+        let (index, database) = postgres_index(8).await;
+        Self::new(index, Content::Index, database).await
+    }
+
+    pub(crate) async fn sqlite_and_s3() -> Self {
+        let (index, folder) = sqlite_index().await;
+        Self::new(index, Content::Blobs(fresh_s3().await), folder).await
     }
 
     pub(crate) async fn postgres_and_s3() -> Self {
@@ -75,10 +95,8 @@ impl Bed {
 
     /// On a bucket that keeps versions, where the S3 server has such buckets, else
     /// on a plain one.
-    pub(crate) async fn sqlite_and_s3() -> (Self, Bucket) {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}", folder.path().join("index.db").display());
-        let index = Index::from(SqliteIndex::open(&url).await.unwrap());
+    pub(crate) async fn sqlite_and_versioned_s3() -> (Self, Bucket) {
+        let (index, folder) = sqlite_index().await;
         let (blobs, bucket): (Arc<dyn BlobStore>, _) = match versioned_s3().await {
             Some(place) => {
                 let blobs = S3Blobs::connect(place.options.clone()).await.unwrap();
@@ -86,30 +104,33 @@ impl Bed {
             }
             None => (fresh_s3().await, Bucket::Plain),
         };
-        (Self::new(index, blobs, Ground::Folder(folder)).await, bucket)
+        (Self::new(index, Content::Blobs(blobs), folder).await, bucket)
     }
 
+    /// With S3.
     pub(crate) async fn postgres_with_connections(max_connections: u32) -> Self {
-        let database = fresh_database().await;
-        PostgresIndex::migrate(&database.url()).await.unwrap();
-        let options = PostgresOptions {
-            max_connections,
-            ..PostgresOptions::new(database.url())
-        };
-        let index = Index::from(PostgresIndex::connect(&options).await.unwrap());
-        Self::new(index, fresh_s3().await, Ground::Database(database)).await
+        let (index, database) = postgres_index(max_connections).await;
+        Self::new(index, Content::Blobs(fresh_s3().await), database).await
     }
 
-    async fn new(index: Index, blobs: Arc<dyn BlobStore>, ground: Ground) -> Self {
+    async fn new(index: Index, content: Content, ground: Ground) -> Self {
+        let (has_object_store, blobs) = match content {
+            Content::Index => (
+                false,
+                Arc::new(IndexBlobs::new(index.clone())) as Arc<dyn BlobStore>,
+            ),
+            Content::Blobs(blobs) => (true, blobs),
+        };
         let blobs = HookedBlobs::new(blobs);
         let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
-        let engine = engine_on(&index, &blobs, &clock, |_| {});
+        let engine = engine_on(&index, has_object_store.then_some(&blobs), &clock, |_| {});
         let tenant = new_tenant(&engine, LimitOverrides::default()).await;
         let principal = principal_of(&engine, tenant).await;
         let store = engine.operator().create_store(tenant, "notes").await.unwrap();
         Self {
             index,
             blobs,
+            has_object_store,
             clock,
             engine,
             principal,
@@ -141,7 +162,8 @@ impl Bed {
 
     /// Another replica that is configured otherwise.
     pub(crate) fn replica_with(&self, change: impl FnOnce(&mut EngineOptions)) -> Engine {
-        engine_on(&self.index, &self.blobs, &self.clock, change)
+        let blobs = self.has_object_store.then_some(&self.blobs);
+        engine_on(&self.index, blobs, &self.clock, change)
     }
 
     /// The time that the engines see.
@@ -304,9 +326,27 @@ impl Bed {
     }
 }
 
+async fn sqlite_index() -> (Index, Ground) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("index.db").display());
+    let index = Index::from(SqliteIndex::open(&url).await.unwrap());
+    (index, Ground::Folder(folder))
+}
+
+async fn postgres_index(max_connections: u32) -> (Index, Ground) {
+    let database = fresh_database().await;
+    PostgresIndex::migrate(&database.url()).await.unwrap();
+    let options = PostgresOptions {
+        max_connections,
+        ..PostgresOptions::new(database.url())
+    };
+    let index = Index::from(PostgresIndex::connect(&options).await.unwrap());
+    (index, Ground::Database(database))
+}
+
 fn engine_on(
     index: &Index,
-    blobs: &Arc<HookedBlobs>,
+    blobs: Option<&Arc<HookedBlobs>>,
     clock: &Arc<ManualClock>,
     change: impl FnOnce(&mut EngineOptions),
 ) -> Engine {
@@ -315,7 +355,8 @@ fn engine_on(
         ..EngineOptions::default()
     };
     change(&mut options);
-    Engine::new(index.clone(), blobs.clone(), options)
+    let blobs = blobs.map(|blobs| Arc::clone(blobs) as Arc<dyn BlobStore>);
+    Engine::new(index.clone(), blobs, options)
 }
 
 async fn new_tenant(engine: &Engine, limits: LimitOverrides) -> TenantId {

@@ -17,14 +17,17 @@ use uuid::Uuid;
 
 use crate::bed::Bed;
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
+    failed_run_of_the_schedule_is_tried_again_in_its_slot,
+}
+
+crate::with_object_store! {
     scheduled_sweep_stops_where_the_index_knows_none_of_the_blobs,
     scheduled_sweep_stops_where_most_blobs_are_unnamed,
     sweep_that_was_interrupted_keeps_what_it_counted,
     orphans_before_the_blobs_of_an_index_do_not_make_it_foreign,
     sweep_that_found_foreign_blobs_begins_anew,
     blobs_of_what_was_deleted_stay_for_the_delay_and_redacted_ones_do_not,
-    failed_run_of_the_schedule_is_tried_again_in_its_slot,
 }
 
 const DAY: Duration = Duration::from_hours(24);

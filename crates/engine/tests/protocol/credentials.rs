@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::bed::{Bed, create, tool_call, view};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     flood_of_unknown_keys_costs_few_look_ups_and_shuts_nobody_out,
     unknown_key_that_is_sent_again_and_again_is_looked_up_once,
     key_that_came_late_is_found_however_often_it_was_tried,

@@ -14,18 +14,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bed::{Bed, create, edit_of, new_memory};
 
-crate::on_both_pairs! {
+crate::on_every_bed! {
     erasure_is_done_soon_after_it_was_asked_for,
     erased_content_is_served_from_no_cache,
+    writes_beside_an_erasure_are_not_lost,
+    request_that_says_too_little_or_too_much_is_refused,
+    erasures_are_paged,
+    key_of_some_stores_erases_of_those_alone,
+}
+
+crate::with_object_store! {
     blobs_that_cannot_be_removed_keep_it_running,
     run_that_dies_is_gone_on_with,
     restoration_that_meets_an_erasure_finds_nothing,
     edit_that_meets_an_erasure_finds_nothing,
-    writes_beside_an_erasure_are_not_lost,
     blobs_that_no_row_names_go_with_their_store,
-    request_that_says_too_little_or_too_much_is_refused,
-    erasures_are_paged,
-    key_of_some_stores_erases_of_those_alone,
 }
 
 pub(crate) fn below(bed: &Bed, prefix: &str) -> ErasureRequest {
@@ -364,7 +367,7 @@ async fn erasures_are_paged(bed: Bed) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_object_version_goes_from_a_bucket_that_keeps_them() {
-    let (bed, bucket) = Bed::sqlite_and_s3().await;
+    let (bed, bucket) = Bed::sqlite_and_versioned_s3().await;
     let memory = bed.make("/p/a", "secret").await;
     bed.update(&memory, edit_of(Some("redacted"), None, None))
         .await
@@ -462,7 +465,7 @@ async fn key_of_some_stores_erases_of_those_alone(bed: Bed) {
 /// An erasure of all whose older versions the bucket lets not be seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receipt_tells_of_versions_that_could_not_be_counted() {
-    let bed = Bed::sqlite_and_files().await;
+    let bed = Bed::sqlite_and_s3().await;
     bed.blobs.keep_versions(Some(0));
     let whole = ErasureRequest {
         store_id: Some(bed.store_id),

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::bed::{Bed, edit_of, new_memory, view};
 
-crate::on_both_pairs! {
+crate::on_every_bed! {
     memory_past_its_period_is_deleted_by_nobody_and_comes_back,
     memory_that_was_read_or_written_lives_on,
     nothing_expires_by_default,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, create, insert, tool_call};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     same_block_of_two_credentials_is_two_calls,
     same_request_key_of_two_credentials_is_two_calls,
 }

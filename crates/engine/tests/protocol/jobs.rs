@@ -15,10 +15,13 @@ use uuid::Uuid;
 
 use crate::bed::Bed;
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     slot_is_run_once_by_any_number_of_replicas,
     job_that_panics_leaves_a_record_and_frees_its_lease,
     run_whose_owner_died_is_taken_up_after_its_lease,
+}
+
+crate::with_object_store! {
     queued_blobs_are_removed_and_failed_removals_tried_again_later,
 }
 

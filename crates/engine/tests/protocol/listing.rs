@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::bed::Bed;
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     any_listing_is_complete_and_in_order,
 }
 

@@ -9,7 +9,7 @@ use keepsake_index::Idempotency;
 
 use crate::bed::{Bed, edit_of};
 
-crate::on_both_pairs! {
+crate::with_object_store! {
     update_that_changes_nothing_keeps_a_pin_set_meanwhile,
     restore_that_changes_nothing_keeps_a_pin_set_meanwhile,
     update_that_changes_nothing_keeps_what_was_unpinned_meanwhile,

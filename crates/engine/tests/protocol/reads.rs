@@ -9,12 +9,15 @@ use serde_json::json;
 
 use crate::bed::{Bed, insert, tool_call, view};
 
-crate::on_both_pairs! {
-    cached_content_costs_no_call_of_the_blob_store,
+crate::on_every_bed! {
     damaged_content_is_never_served,
     missing_blob_is_an_error_and_not_an_empty_file,
-    blob_removed_between_two_reads_is_read_again,
     reading_a_file_is_noted_and_listing_is_not,
+}
+
+crate::with_object_store! {
+    cached_content_costs_no_call_of_the_blob_store,
+    blob_removed_between_two_reads_is_read_again,
 }
 
 async fn cached_content_costs_no_call_of_the_blob_store(bed: Bed) {

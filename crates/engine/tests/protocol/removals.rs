@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::bed::{Bed, edit_of};
 use crate::erasures::{below, erase};
 
-crate::on_both_pairs! {
+crate::with_object_store! {
     erasure_takes_blobs_that_retention_queued_before,
     erasure_of_a_directory_leaves_tombstones_of_orphans,
     drain_that_outlives_its_lease_leaves_tombstones,
@@ -124,7 +124,7 @@ async fn drain_that_outlives_its_lease_leaves_tombstones(bed: Bed) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn erasure_takes_older_versions_of_what_retention_removed() {
-    let (bed, bucket) = Bed::sqlite_and_s3().await;
+    let (bed, bucket) = Bed::sqlite_and_versioned_s3().await;
     expired_memory(&bed, &bed.engine, "/people/ada/notes.md").await;
     let kept = bed.make("/kept.md", "one").await;
     bed.update(&kept, edit_of(Some("two"), None, None)).await.unwrap();
@@ -151,7 +151,7 @@ async fn erasure_takes_older_versions_of_what_retention_removed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redacted_blob_that_the_drain_removes_leaves_no_object_version() {
-    let (bed, bucket) = Bed::sqlite_and_s3().await;
+    let (bed, bucket) = Bed::sqlite_and_versioned_s3().await;
     let memory = bed.make("/a.md", "secret").await;
     bed.update(&memory, edit_of(Some("harmless"), None, None))
         .await

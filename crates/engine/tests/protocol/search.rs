@@ -23,14 +23,13 @@ use tokio_util::sync::CancellationToken;
 use crate::bed::{Bed, create, edit_of};
 use crate::writes::move_head;
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     memory_is_found_once_it_is_written_and_not_once_it_is_deleted,
     every_replica_finds_what_another_wrote,
     moved_and_restored_memories_are_found_where_they_are,
     erased_memories_are_not_found,
     hit_shows_the_best_passage_and_counts_as_a_read,
     damaged_content_keeps_no_other_from_being_found,
-    hit_that_changes_meanwhile_shows_the_content_that_was_found,
     pages_hold_every_hit_once,
     stores_are_searched_together,
     ties_across_stores_are_in_the_order_of_the_stores,
@@ -41,6 +40,10 @@ crate::on_both_pairs! {
     any_history_is_searched_as_if_indexed_anew,
     store_that_the_cache_has_no_room_for_is_searched,
     first_searches_at_the_same_time_load_a_store_once,
+}
+
+crate::with_object_store! {
+    hit_that_changes_meanwhile_shows_the_content_that_was_found,
 }
 
 fn asked(query: &str) -> SearchQuery {

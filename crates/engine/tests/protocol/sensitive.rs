@@ -9,17 +9,20 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, create, edit_of, insert, new_memory};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     tool_refuses_secrets_where_the_policy_is_to_reject,
     tool_redacts_secrets_and_says_so,
     api_refuses_secrets_under_both_policies,
     nothing_is_judged_where_the_policy_is_off,
     only_lines_that_are_new_are_judged,
     restored_content_is_judged_as_new,
-    what_brings_no_content_is_not_judged,
-    policy_that_changes_meanwhile_is_the_one_that_holds,
     redacted_call_sent_again_gets_the_same_answer,
     limit_counts_what_is_stored,
+}
+
+crate::with_object_store! {
+    what_brings_no_content_is_not_judged,
+    policy_that_changes_meanwhile_is_the_one_that_holds,
 }
 
 /// A token of a known form, and a part of it that must show nowhere.

@@ -17,14 +17,17 @@ use uuid::Uuid;
 
 use crate::bed::{Bed, create};
 
-crate::on_both_pairs! {
-    deletion_leaves_no_row_and_no_blob,
-    deletion_goes_on_where_it_broke_off,
-    write_that_meets_the_deletion_leaves_nothing,
+crate::on_every_bed! {
     credentials_end_with_their_tenant,
     key_gives_no_more_than_it_has,
     key_bound_to_stores_sees_keys_of_those_alone,
     revoked_key_is_refused_on_every_replica_within_five_seconds,
+}
+
+crate::with_object_store! {
+    deletion_leaves_no_row_and_no_blob,
+    deletion_goes_on_where_it_broke_off,
+    write_that_meets_the_deletion_leaves_nothing,
 }
 
 async fn run(bed: &Bed) -> Value {
@@ -141,7 +144,7 @@ const fn versions(deleted: u64, not_versioned: u64) -> VersionCounts {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
-    let (bed, bucket) = Bed::sqlite_and_s3().await;
+    let (bed, bucket) = Bed::sqlite_and_versioned_s3().await;
     bed.create("/memories/live", "12345").await;
     // As the queue removes what a deleted store had, long ago.
     for store in [1, 2] {
@@ -181,7 +184,7 @@ async fn deletion_leaves_no_object_version_of_what_was_deleted_before() {
 /// Credentials of the kind that may write and delete, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_tells_of_versions_that_it_could_not_delete() {
-    let bed = Bed::sqlite_and_files().await;
+    let bed = Bed::sqlite_and_s3().await;
     bed.create("/memories/live", "12345").await;
     delete(&bed).await;
     let kept = |seen| VersionCounts {

@@ -22,17 +22,9 @@ use uuid::Uuid;
 use crate::bed::{Bed, create, insert};
 use crate::brakes::interrupted_run;
 
-crate::on_both_pairs! {
-    orphans_of_every_failed_step_are_swept_and_nothing_else,
-    orphans_of_tenants_and_stores_that_never_were_are_swept,
-    blob_that_may_be_a_requests_is_left_alone,
-    dry_sweep_condemns_nothing,
-    write_under_way_while_its_blob_is_swept_is_made_anew,
+crate::on_every_bed! {
     blob_that_is_missing_or_damaged_is_told,
-    sweep_of_a_killed_owner_is_gone_on_with_where_it_was,
-    sweep_that_was_stopped_is_taken_up_in_its_slot,
     slot_of_a_sweep_is_run_once_by_two_replicas,
-    sweep_beside_full_write_load_leaves_nothing_wrong,
     reconciliation_finds_no_drift_in_what_was_written,
     prune_forgets_calls_that_cannot_be_repeated,
     prune_drops_audit_entries_past_their_retention,
@@ -40,17 +32,28 @@ crate::on_both_pairs! {
     run_that_is_asked_for_is_refused_where_it_cannot_be,
 }
 
+crate::with_object_store! {
+    orphans_of_every_failed_step_are_swept_and_nothing_else,
+    orphans_of_tenants_and_stores_that_never_were_are_swept,
+    blob_that_may_be_a_requests_is_left_alone,
+    dry_sweep_condemns_nothing,
+    write_under_way_while_its_blob_is_swept_is_made_anew,
+    sweep_of_a_killed_owner_is_gone_on_with_where_it_was,
+    sweep_that_was_stopped_is_taken_up_in_its_slot,
+    sweep_beside_full_write_load_leaves_nothing_wrong,
+}
+
 /// How long the load beside a sweep is, in seconds, where it is to be longer.
 const LOAD_SECONDS: &str = "KEEPSAKE_TEST_LOAD_SECONDS";
 
 /// A worker whose clock is so far on that every blob is older than a request.
-struct Worker {
-    engine: Engine,
+pub(crate) struct Worker {
+    pub(crate) engine: Engine,
     clock: Arc<ManualClock>,
 }
 
 impl Worker {
-    fn of(bed: &Bed) -> Self {
+    pub(crate) fn of(bed: &Bed) -> Self {
         let later = SystemClock.now().plus(Duration::from_hours(48));
         let clock = Arc::new(ManualClock::new(later.max(bed.clock.now())));
         let engine = bed.replica_with(|options| options.clock = clock.clone());
@@ -58,7 +61,7 @@ impl Worker {
     }
 
     /// Runs a job to its end, outside of its schedule.
-    async fn run(&self, job: impl Job + 'static) -> Value {
+    pub(crate) async fn run(&self, job: impl Job + 'static) -> Value {
         self.clock.advance(Duration::from_secs(1));
         self.run_as(job, RunRequest::manual(false)).await
     }
@@ -84,7 +87,7 @@ async fn verify(engine: &Engine) -> Verification {
     found
 }
 
-async fn assert_all_is_well(engine: &Engine) {
+pub(crate) async fn assert_all_is_well(engine: &Engine) {
     assert_eq!(verify(engine).await.problems, []);
 }
 
@@ -399,7 +402,7 @@ async fn slot_of_a_sweep_is_run_once_by_two_replicas(bed: Bed) {
 }
 
 /// Writes, edits and deletes until it is told to stop; answers how often.
-async fn write_until(bed: &Bed, writer: u64, is_over: &AtomicBool) -> u64 {
+pub(crate) async fn write_until(bed: &Bed, writer: u64, is_over: &AtomicBool) -> u64 {
     let engine = bed.replica();
     let mut done = 0;
     for number in 0.. {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, tool_call};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     tool_results_hide_existing_content_from_a_write_only_key,
     findings_of_an_append_have_line_numbers_of_the_request,
 }

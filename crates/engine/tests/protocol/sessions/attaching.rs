@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{call, draft, refused_field};
 use crate::bed::{Bed, create, view};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     session_keeps_what_it_was_told_and_what_its_stores_were_called,
     stores_of_one_name_have_directories_of_their_own,
     system_prompt_names_every_store_with_access_and_instructions,

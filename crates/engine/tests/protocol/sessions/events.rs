@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{call, holder};
 use crate::bed::{Bed, create, insert, tool_call, view};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     every_call_becomes_an_event_without_content,
     events_are_written_with_the_access_times_and_once,
     names_that_no_tool_has_are_not_kept,

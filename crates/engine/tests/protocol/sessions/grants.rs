@@ -17,7 +17,7 @@ use super::{call, draft, holder, refused_field, try_call};
 use crate::bed::{Bed, create, new_memory, view};
 use crate::credentials::trusting;
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     token_never_reaches_stores_that_its_key_may_not_see,
     token_of_a_reading_key_never_writes,
     token_of_an_issuers_token_has_its_scopes_and_ends_with_it,

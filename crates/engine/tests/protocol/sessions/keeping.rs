@@ -9,7 +9,7 @@ use super::call;
 use crate::bed::{Bed, view};
 use crate::expiry::{DAY, PERIOD, SECOND, expire, restore, run_on, short_of, with_period};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     memories_of_a_store_that_a_session_uses_live_on,
 }
 

@@ -11,7 +11,7 @@ use keepsake_tokens::TokenError;
 use super::{call, holder, try_call};
 use crate::bed::{Bed, create, edit_of, new_memory, tool_call, view};
 
-crate::on_both_pairs! {
+crate::on_both_databases! {
     token_works_in_its_session_on_every_replica,
     token_of_an_archived_session_is_refused_within_five_seconds,
     token_of_a_deleted_session_is_refused_within_five_seconds,

@@ -1,0 +1,230 @@
+//! Content in the index: it comes with its version and goes with it, so there are
+//! no orphans.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use keepsake_core::limits::LimitOverrides;
+use keepsake_core::{BlobKey, VersionId};
+use keepsake_engine::jobs::{
+    DeleteTenants, DrainDeletions, ExpireVersions, Job, PurgeStores, ReconcileUsage, RunOutcome, RunRequest,
+    SweepBlobs, run_job,
+};
+use keepsake_engine::{Engine, EngineError, NewMemory, Precondition};
+use keepsake_index::DeletionState;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::bed::{Bed, create, edit_of, insert, new_memory};
+use crate::upkeep::{Worker, assert_all_is_well, write_until};
+
+crate::with_index_content! {
+    every_version_has_content_of_its_own,
+    refused_writes_leave_no_content,
+    versions_that_expire_take_their_content_at_once,
+    purged_store_takes_its_content_at_once,
+    redaction_takes_content_whatever_the_delay,
+    content_that_no_version_names_is_not_stored,
+    writes_beside_upkeep_leave_each_version_its_content,
+    deletion_of_a_tenant_counts_its_contents_as_rows,
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+async fn run(engine: &Engine, job: impl Job + 'static) -> Value {
+    let stopping = CancellationToken::new();
+    let outcome = run_job(engine, Arc::new(job), RunRequest::manual(false), &stopping);
+    match outcome.await.unwrap() {
+        RunOutcome::Ran(counts) => counts,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+/// A replica that keeps objects of what was deleted for a week.
+fn delaying(bed: &Bed) -> Engine {
+    bed.replica_with(|options| options.blob_deletion_delay = 7 * DAY)
+}
+
+async fn every_version_has_content_of_its_own(bed: Bed) {
+    bed.create("/memories/a.txt", "0\n").await;
+    for line in 1..=5 {
+        bed.call(insert("/memories/a.txt", 0, &line.to_string())).await;
+    }
+    bed.call(json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/b.txt"}))
+        .await;
+    let expected = "5\n4\n3\n2\n1\n0";
+    for engine in [&bed.engine, &bed.replica()] {
+        assert_eq!(bed.text_at(engine, "/memories/b.txt").await, expected);
+    }
+    bed.call(json!({"command": "delete", "path": "/memories/b.txt"}))
+        .await;
+    assert_eq!(
+        bed.blobs_there().await.len(),
+        6,
+        "a rename and a delete bring no content"
+    );
+}
+
+async fn refused_writes_leave_no_content(bed: Bed) {
+    let memory = bed.make("/a.txt", "one").await;
+    let there = [bed.blob_key(&memory.memory.head)];
+    for path in ["/a.txt", "/a.txt/b"] {
+        let refused = bed.try_make(new_memory(path, "two")).await;
+        assert!(
+            matches!(refused, Err(EngineError::PathConflict { .. })),
+            "{refused:?}"
+        );
+    }
+    let outdated = Precondition::ContentSha256(keepsake_core::ContentHash::of(b"another"));
+    let refused = bed
+        .update(&memory, edit_of(Some("two"), None, Some(outdated)))
+        .await;
+    assert!(
+        matches!(refused, Err(EngineError::PreconditionFailed { .. })),
+        "{refused:?}"
+    );
+    let named = |path: &str, body: &str| NewMemory {
+        idempotency: Some(bed.call_named("key", body)),
+        ..new_memory(path, "three")
+    };
+    bed.try_make(named("/b.txt", "body")).await.unwrap();
+    bed.try_make(named("/b.txt", "body")).await.unwrap();
+    let reused = bed.try_make(named("/c.txt", "another body")).await;
+    assert!(matches!(reused, Err(EngineError::KeyReused)), "{reused:?}");
+    assert_eq!(bed.blobs_there().await.len(), 2);
+    assert!(bed.blobs_there().await.starts_with(&there));
+
+    let limits = LimitOverrides {
+        bytes_per_store: Some(10),
+        ..LimitOverrides::default()
+    };
+    let (principal, store_id) = bed.tenant_with(limits).await;
+    let new = new_memory("/a.txt", "more than ten bytes");
+    let refused = bed.engine.create_memory(&principal, store_id, new).await;
+    assert!(refused.is_err());
+    assert_eq!(bed.blobs_there().await.len(), 2);
+}
+
+async fn versions_that_expire_take_their_content_at_once(bed: Bed) {
+    let memory = bed.make("/a.txt", "one").await;
+    bed.delete(&memory, None).await.unwrap();
+    bed.clock.advance(30 * DAY);
+    let expired = run(&delaying(&bed), ExpireVersions).await;
+    assert_eq!((&expired["memories"], &expired["blobs"]), (&json!(1), &json!(1)));
+    assert_eq!(bed.blobs_there().await, []);
+}
+
+async fn purged_store_takes_its_content_at_once(bed: Bed) {
+    for number in 0..3 {
+        bed.make(&format!("/{number}"), "text").await;
+    }
+    let delaying = delaying(&bed);
+    delaying.delete_store(&bed.principal, bed.store_id).await.unwrap();
+    assert_eq!(run(&delaying, PurgeStores).await["blobs"], 3);
+    assert_eq!(bed.blobs_there().await, []);
+    bed.clock.advance(7 * DAY);
+    assert_eq!(run(&delaying, DrainDeletions).await["failed"], 0);
+}
+
+async fn redaction_takes_content_whatever_the_delay(bed: Bed) {
+    let memory = bed.make("/a.txt", "secret").await;
+    let harmless = bed
+        .update(&memory, edit_of(Some("harmless"), None, None))
+        .await
+        .unwrap();
+    delaying(&bed)
+        .redact_version(&bed.principal, bed.store_id, memory.memory.head.version_id)
+        .await
+        .unwrap();
+    assert_eq!(bed.blobs_there().await, [bed.blob_key(&harmless.memory.head)]);
+    assert_eq!(bed.content_of(&memory).await, "harmless");
+}
+
+async fn content_that_no_version_names_is_not_stored(bed: Bed) {
+    let memory = bed.make("/a.txt", "kept").await;
+    let named = bed.blob_key(&memory.memory.head);
+    let unnamed = BlobKey {
+        blob_id: VersionId::from_uuid(Uuid::from_u128(7)),
+        ..named
+    };
+    for key in [unnamed, named] {
+        let another = Bytes::from_static(b"another");
+        bed.blobs.inner().put(&key, another).await.unwrap();
+    }
+    assert_eq!(bed.blobs_there().await, [named]);
+    let replica = bed.replica();
+    assert_eq!(bed.text_at(&replica, "/memories/a.txt").await, "kept");
+    let swept = run(&Worker::of(&bed).engine, SweepBlobs::default()).await;
+    assert_eq!(
+        (&swept["blobs"], &swept["condemned"], &swept["missing"]),
+        (&json!(1), &json!(0), &json!(0)),
+        "{swept}"
+    );
+}
+
+async fn writes_beside_upkeep_leave_each_version_its_content(bed: Bed) {
+    let end = Instant::now() + Duration::from_secs(3);
+    let worker = Worker::of(&bed);
+    let is_over = AtomicBool::new(false);
+    let upkeep = async {
+        let mut sweeps = 0;
+        while Instant::now() < end || sweeps < 2 {
+            let swept = worker.run(SweepBlobs { batch: 7 }).await;
+            assert_eq!(
+                (&swept["condemned"], &swept["missing"]),
+                (&json!(0), &json!(0)),
+                "{swept}"
+            );
+            let counted = worker.run(ReconcileUsage::default()).await;
+            assert_eq!(
+                (&counted["drifted_stores"], &counted["lost_heads"]),
+                (&json!(0), &json!(0))
+            );
+            assert_all_is_well(&worker.engine).await;
+            sweeps += 1;
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let writers = futures::future::join_all((0..4).map(|writer| write_until(&bed, writer, &is_over)));
+    tokio::join!(writers, upkeep);
+
+    bed.all_writes_end().await;
+    assert_all_is_well(&worker.engine).await;
+    let named = bed.index.upkeep.named_blobs(None, 100_000).await.unwrap();
+    let mut named: Vec<_> = named.iter().map(|row| row.key).collect();
+    named.dedup();
+    assert!(!named.is_empty());
+    assert_eq!(bed.blobs_there().await, named);
+}
+
+async fn deletion_of_a_tenant_counts_its_contents_as_rows(bed: Bed) {
+    for number in 0..3 {
+        bed.create(&format!("/memories/{number}"), "12345").await;
+    }
+    let (other, store_id) = bed.tenant_with(LimitOverrides::default()).await;
+    let kept = new_memory("/kept", "kept");
+    let kept = bed.engine.create_memory(&other, store_id, kept).await.unwrap();
+    let tenant_id = bed.principal.tenant_id;
+    let operator = bed.engine.operator();
+    operator.delete_tenant(tenant_id).await.unwrap();
+    assert_eq!(run(&bed.engine, DeleteTenants).await["settling"], 1);
+    let left = BlobKey {
+        tenant_id: other.tenant_id,
+        store_id,
+        blob_id: kept.memory.head.blob_id,
+    };
+    assert_eq!(bed.blobs_there().await, [left]);
+    let late = bed.try_call(create("/memories/late", "late")).await;
+    assert!(matches!(late, Err(EngineError::StoreNotFound)), "{late:?}");
+    bed.clock.advance(Duration::from_hours(1));
+    assert_eq!(run(&bed.engine, DeleteTenants).await["done"], 1);
+    let report = operator.tenant_deletion(tenant_id).await.unwrap();
+    assert_eq!(
+        (report.state, report.rows["content"], report.blobs),
+        (DeletionState::Done, 3, 0)
+    );
+    assert_eq!(bed.blobs_there().await, [left]);
+}
