@@ -42,7 +42,7 @@ async fn server_and_floor_are_measured_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_and_floor_are_measured_on_sqlite_and_files() {
+async fn server_and_floor_are_measured_on_sqlite() {
     server_and_floor_are_measured(Index::Sqlite, Blobs::Files).await;
 }
 

@@ -184,7 +184,7 @@ impl Neighbours {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_sessions_with_hostile_agents_cost_the_others_little() {
-    for pair in [Pair::SqliteFiles, Pair::PostgresS3] {
+    for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let neighbours = Neighbours::start(pair, "").await;
         attacks::fill_with_sessions(&neighbours.server.client(&neighbours.attacker)).await;
         let client = neighbours.server.client(&neighbours.attacker);
@@ -195,7 +195,7 @@ async fn pages_of_sessions_with_hostile_agents_cost_the_others_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_many_values_cost_the_others_little() {
-    for pair in [Pair::SqliteFiles, Pair::PostgresS3] {
+    for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let neighbours = Neighbours::start(pair, "").await;
         let client = neighbours.server.client(&neighbours.attacker);
         let store_id = neighbours.attacker.store_id;
@@ -206,7 +206,7 @@ async fn bodies_of_many_values_cost_the_others_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_are_not_read_cost_the_others_little() {
-    for pair in [Pair::SqliteFiles, Pair::PostgresS3] {
+    for pair in [Pair::Sqlite, Pair::PostgresS3] {
         let neighbours = Neighbours::start(pair, "").await;
         let client = neighbours.server.client(&neighbours.attacker);
         attacks::fill_with_escapes(&client, &neighbours.attacker).await;
@@ -220,7 +220,7 @@ async fn answers_that_are_not_read_cost_the_others_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_bodies_cost_the_others_little() {
-    let neighbours = Neighbours::start(Pair::SqliteFiles, "").await;
+    let neighbours = Neighbours::start(Pair::Sqlite, "").await;
     let (port, attacker) = (neighbours.server.port(), &neighbours.attacker);
     let attack = async |stop| attacks::send_slow_bodies(port, attacker.clone(), stop).await;
     neighbours.compare("slow bodies", attack).await;
@@ -228,7 +228,7 @@ async fn slow_bodies_cost_the_others_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn searches_of_cold_stores_cost_the_others_little() {
-    for pair in [Pair::SqliteFiles, Pair::PostgresS3] {
+    for pair in [Pair::Sqlite, Pair::PostgresS3] {
         // So little that the attacker's stores never fit together.
         let neighbours = Neighbours::start(pair, "[cache]\nsearch_bytes = 2_000_000\n").await;
         let client = neighbours.server.client(&neighbours.attacker);
@@ -240,7 +240,7 @@ async fn searches_of_cold_stores_cost_the_others_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_calls_evict_no_event_of_another_tenant() {
-    let neighbours = Neighbours::start(Pair::SqliteFiles, "").await;
+    let neighbours = Neighbours::start(Pair::Sqlite, "").await;
     let victim = attacks::open_session(&neighbours.client, neighbours.victim.store_id).await;
     for _ in 0..5 {
         let input = json!({"command": "view", "path": "/memories"});

@@ -12,8 +12,8 @@ async fn day_of_an_agent_goes_as_the_docs_show_it_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn day_of_an_agent_goes_as_the_docs_show_it_on_sqlite_and_files() {
-    day_goes_as_the_docs_show_it(Pair::SqliteFiles).await;
+async fn day_of_an_agent_goes_as_the_docs_show_it_on_sqlite() {
+    day_goes_as_the_docs_show_it(Pair::Sqlite).await;
 }
 
 async fn day_goes_as_the_docs_show_it(pair: Pair) {

@@ -10,8 +10,8 @@ async fn agent_tools_answer_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_tools_answer_on_sqlite_and_files() {
-    agent_tools_answer(Pair::SqliteFiles).await;
+async fn agent_tools_answer_on_sqlite() {
+    agent_tools_answer(Pair::Sqlite).await;
 }
 
 async fn agent_tools_answer(pair: Pair) {

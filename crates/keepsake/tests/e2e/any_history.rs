@@ -538,13 +538,13 @@ fn any_history_is_that_of_the_model_on_postgres_and_s3() {
 }
 
 #[test]
-fn any_history_is_that_of_the_model_on_sqlite_and_files() {
-    any_history_is_that_of_the_model(Pair::SqliteFiles);
+fn any_history_is_that_of_the_model_on_sqlite() {
+    any_history_is_that_of_the_model(Pair::Sqlite);
 }
 
 #[test]
-fn any_history_is_that_of_the_model_on_postgres_and_files() {
-    any_history_is_that_of_the_model(Pair::PostgresFiles);
+fn any_history_is_that_of_the_model_on_postgres() {
+    any_history_is_that_of_the_model(Pair::Postgres);
 }
 
 #[test]

@@ -21,8 +21,8 @@ async fn tenant_store_and_key_made_by_commands_work_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenant_store_and_key_made_by_commands_work_on_sqlite_and_files() {
-    made_by_commands_work(Pair::SqliteFiles).await;
+async fn tenant_store_and_key_made_by_commands_work_on_sqlite() {
+    made_by_commands_work(Pair::Sqlite).await;
 }
 
 async fn made_by_commands_work(pair: Pair) {
@@ -189,7 +189,7 @@ async fn unknown_keys_are_refused_with_their_origin() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unmigrated_postgres_is_refused_until_it_is_migrated() {
-    let deployment = Deployment::unmigrated(Pair::PostgresFiles).await;
+    let deployment = Deployment::unmigrated(Pair::Postgres).await;
     let command = deployment.command(&ServerConfig::default());
     let file = config_file(&command);
 
@@ -213,7 +213,7 @@ async fn unmigrated_postgres_is_refused_until_it_is_migrated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_servers_may_migrate_at_once() {
-    let deployment = Deployment::unmigrated(Pair::PostgresFiles).await;
+    let deployment = Deployment::unmigrated(Pair::Postgres).await;
     let commands: Vec<_> = (0..3)
         .map(|_| {
             let command = deployment.command(&ServerConfig::default());

@@ -46,13 +46,13 @@ async fn every_step_holds_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_step_holds_on_sqlite_and_files() {
-    run(Pair::SqliteFiles).await;
+async fn every_step_holds_on_sqlite() {
+    run(Pair::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_step_holds_on_postgres_and_files() {
-    run(Pair::PostgresFiles).await;
+async fn every_step_holds_on_postgres() {
+    run(Pair::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ fn assert_error(answer: &Answer, status: u16, kind: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_is_taken_from_either_header() {
-    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
@@ -44,7 +44,7 @@ async fn key_is_taken_from_either_header() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_malformed_and_unknown_keys_are_401() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
     let expired = provision.expired_key(tenant.id).await;
@@ -97,7 +97,7 @@ async fn missing_malformed_and_unknown_keys_are_401() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_workspace_is_403() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
     let other = provision.tenant(LimitOverrides::default()).await;

@@ -17,7 +17,7 @@ async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_postgres
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_files_are_renamed_and_deleted_in_one_call_each_on_sqlite() {
-    renamed_and_deleted_in_one_call_each(Pair::SqliteFiles).await;
+    renamed_and_deleted_in_one_call_each(Pair::Sqlite).await;
 }
 
 async fn renamed_and_deleted_in_one_call_each(pair: Pair) {

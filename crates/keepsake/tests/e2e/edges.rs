@@ -83,8 +83,8 @@ async fn writers_end_on_every_limit_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writers_end_on_every_limit_on_sqlite_and_files() {
-    writers_end_on_every_limit(Pair::SqliteFiles).await;
+async fn writers_end_on_every_limit_on_sqlite() {
+    writers_end_on_every_limit(Pair::Sqlite).await;
 }
 
 async fn writers_end_on_every_limit(pair: Pair) {

@@ -23,8 +23,8 @@ async fn erased_memories_are_nowhere_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn erased_memories_are_nowhere_on_sqlite_and_files() {
-    erased_memories_are_nowhere(Pair::SqliteFiles).await;
+async fn erased_memories_are_nowhere_on_sqlite() {
+    erased_memories_are_nowhere(Pair::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,8 +33,8 @@ async fn erased_stores_are_nowhere_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn erased_stores_are_nowhere_on_sqlite_and_files() {
-    erased_stores_are_nowhere(Pair::SqliteFiles).await;
+async fn erased_stores_are_nowhere_on_sqlite() {
+    erased_stores_are_nowhere(Pair::Sqlite).await;
 }
 
 /// The hashes of sent content, which the search looks for in addition to the marks.

@@ -48,7 +48,7 @@ async fn server_on(pair: Pair) -> (Deployment, Tenant, Server) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_store_bodies_are_400_and_name_the_field() {
-    let (_deployment, tenant, server) = server_on(Pair::SqliteFiles).await;
+    let (_deployment, tenant, server) = server_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     for broken in [
         "",
@@ -94,7 +94,7 @@ async fn bad_store_bodies_are_400_and_name_the_field() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn body_that_is_no_tool_call_is_400_and_a_bad_input_is_not() {
-    let (_deployment, tenant, server) = server_on(Pair::SqliteFiles).await;
+    let (_deployment, tenant, server) = server_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     let view = json!({"command": "view", "path": "/memories"});
     for (body, named) in [
@@ -203,7 +203,7 @@ fn without_request(answer: &Answer) -> (String, Vec<(String, String)>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_routes_methods_and_media_types_are_told_in_the_envelope() {
-    let (_deployment, tenant, server) = server_on(Pair::SqliteFiles).await;
+    let (_deployment, tenant, server) = server_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     let workspace = tenant.id.to_string();
     for path in [
@@ -263,7 +263,7 @@ async fn unknown_routes_methods_and_media_types_are_told_in_the_envelope() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn body_over_the_limit_is_413() {
-    let (_deployment, tenant, server) = server_on(Pair::SqliteFiles).await;
+    let (_deployment, tenant, server) = server_on(Pair::Sqlite).await;
     let client = server.client(&tenant);
     let limit_bytes = 6 * 102_400 + (64 << 10);
     let call = |bytes: usize| {
@@ -281,12 +281,12 @@ async fn body_over_the_limit_is_413() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_over_the_quota_is_429_and_not_to_be_retried_on_postgres() {
-    store_over_the_quota_is_429(Pair::PostgresFiles).await;
+    store_over_the_quota_is_429(Pair::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_over_the_quota_is_429_and_not_to_be_retried_on_sqlite() {
-    store_over_the_quota_is_429(Pair::SqliteFiles).await;
+    store_over_the_quota_is_429(Pair::Sqlite).await;
 }
 
 async fn store_over_the_quota_is_429(pair: Pair) {

@@ -31,8 +31,8 @@ async fn expiry_that_is_killed_is_gone_on_with_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expiry_that_is_killed_is_gone_on_with_on_sqlite_and_files() {
-    expiry_that_is_killed_is_gone_on_with(Pair::SqliteFiles).await;
+async fn expiry_that_is_killed_is_gone_on_with_on_sqlite() {
+    expiry_that_is_killed_is_gone_on_with(Pair::Sqlite).await;
 }
 
 async fn expiry_that_is_killed_is_gone_on_with(pair: Pair) {

@@ -22,8 +22,8 @@ async fn hostile_requests_harm_nothing_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_requests_harm_nothing_on_sqlite_and_files() {
-    hostile_requests_harm_nothing(Pair::SqliteFiles).await;
+async fn hostile_requests_harm_nothing_on_sqlite() {
+    hostile_requests_harm_nothing(Pair::Sqlite).await;
 }
 
 async fn hostile_requests_harm_nothing(pair: Pair) {
@@ -329,7 +329,7 @@ async fn post(client: &Client, path: &str, body: Vec<u8>) -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connection_too_many_is_told_so_and_may_ask_for_health() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {
         more: String::new(),

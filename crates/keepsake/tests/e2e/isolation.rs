@@ -35,8 +35,8 @@ async fn others_objects_are_as_if_they_never_existed_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn others_objects_are_as_if_they_never_existed_on_sqlite_and_files() {
-    run(Pair::SqliteFiles).await;
+async fn others_objects_are_as_if_they_never_existed_on_sqlite() {
+    run(Pair::Sqlite).await;
 }
 
 async fn run(pair: Pair) {

@@ -27,8 +27,8 @@ async fn clients_that_leave_harm_nobody_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_leave_harm_nobody_on_sqlite_and_files() {
-    leaving_harms_nobody(Pair::SqliteFiles).await;
+async fn clients_that_leave_harm_nobody_on_sqlite() {
+    leaving_harms_nobody(Pair::Sqlite).await;
 }
 
 async fn leaving_harms_nobody(pair: Pair) {

@@ -52,7 +52,7 @@ async fn schema_of_a_newer_release_is_ready_and_one_that_is_too_old_is_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_that_drains_is_not_ready_serves_on_and_closes_each_connection() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {
         drain_seconds: 5,

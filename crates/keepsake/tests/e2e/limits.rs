@@ -10,7 +10,7 @@ const BYTES_PER_MEMORY: usize = 102_400;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_file_is_read_whole_page_by_page() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
@@ -62,7 +62,7 @@ async fn long_file_is_read_whole_page_by_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_listing_stops_at_a_whole_entry() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
@@ -108,7 +108,7 @@ async fn long_listing_stops_at_a_whole_entry() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn escaped_body_may_be_six_times_its_content() {
-    for pair in [Pair::PostgresS3, Pair::SqliteFiles] {
+    for pair in [Pair::PostgresS3, Pair::Sqlite] {
         let deployment = Deployment::new(pair).await;
         let tenant = deployment.tenant().await;
         let server = deployment.start().await;
@@ -156,7 +156,7 @@ async fn create_ok(client: &Client, tenant: &Tenant, path: &str, text: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nul_is_refused_and_stored_nowhere() {
-    for pair in [Pair::PostgresS3, Pair::SqliteFiles] {
+    for pair in [Pair::PostgresS3, Pair::Sqlite] {
         let deployment = Deployment::new(pair).await;
         let tenant = deployment.tenant().await;
         let server = deployment.start().await;

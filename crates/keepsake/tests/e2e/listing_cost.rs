@@ -26,7 +26,7 @@ async fn listing_a_hundred_thousand_files_costs_little_more_on_postgres() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn listing_a_hundred_thousand_files_costs_little_more_on_sqlite() {
-    listing_costs_little_more(Pair::SqliteFiles).await;
+    listing_costs_little_more(Pair::Sqlite).await;
 }
 
 async fn listing_costs_little_more(pair: Pair) {

@@ -16,8 +16,8 @@ async fn finest_log_has_no_secret_content_or_path_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn finest_log_has_no_secret_content_or_path_on_sqlite_and_files() {
-    finest_log_is_clean(Pair::SqliteFiles, "json").await;
+async fn finest_log_has_no_secret_content_or_path_on_sqlite() {
+    finest_log_is_clean(Pair::Sqlite, "json").await;
 }
 
 /// Keepsake's own lines at their finest, and others' as far as they may go.

@@ -18,8 +18,8 @@ async fn clients_are_served_over_http_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_are_served_over_http_on_sqlite_and_files() {
-    clients_are_served_over_http(Pair::SqliteFiles).await;
+async fn clients_are_served_over_http_on_sqlite() {
+    clients_are_served_over_http(Pair::Sqlite).await;
 }
 
 async fn clients_are_served_over_http(pair: Pair) {
@@ -66,7 +66,7 @@ async fn folder_is_served_over_stdio() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_is_bridged_to_stdio() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let store = tenant.store_id.to_string();
@@ -175,7 +175,7 @@ async fn call(client: &Client, token: &str, tool: &str, arguments: Value) -> Val
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_sees_its_stores_alone_and_writes_where_it_may() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
     let (handbook, elsewhere) = (provision.store(tenant.id).await, provision.store(tenant.id).await);

@@ -35,8 +35,8 @@ async fn answers_are_as_the_document_says_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_as_the_document_says_on_sqlite_and_files() {
-    answers_are_as_the_document_says(Pair::SqliteFiles).await;
+async fn answers_are_as_the_document_says_on_sqlite() {
+    answers_are_as_the_document_says(Pair::Sqlite).await;
 }
 
 async fn answers_are_as_the_document_says(pair: Pair) {

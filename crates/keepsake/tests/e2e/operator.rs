@@ -117,8 +117,8 @@ async fn tenant_lives_and_leaves_nothing_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenant_lives_and_leaves_nothing_on_sqlite_and_files() {
-    tenant_lives_and_leaves_nothing(Pair::SqliteFiles).await;
+async fn tenant_lives_and_leaves_nothing_on_sqlite() {
+    tenant_lives_and_leaves_nothing(Pair::Sqlite).await;
 }
 
 async fn assert_is_removed(deployment: &Deployment, id: &str) {
@@ -344,7 +344,7 @@ async fn assert_nothing_is_left(deployment: &Deployment, id: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sides_do_not_mix_and_ask_for_their_own_credentials() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let operator = Operator::new();
     let server = deployment.start_with(&operator.config()).await;
@@ -446,7 +446,7 @@ async fn sides_do_not_mix_and_ask_for_their_own_credentials() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suspension_is_felt_on_another_replica() {
-    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
     let operator = Operator::new();
     let _here = deployment.start_with(&operator.config()).await;
@@ -516,7 +516,7 @@ async fn keys_are_made_and_revoked_by_their_tenant() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dry_runs_are_not_counted_as_done() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let operator = Operator::new();
     let mut server = deployment.start_with(&operator.config()).await;
     let ran = async || {

@@ -26,8 +26,8 @@ async fn no_update_is_lost_between_two_servers_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_update_is_lost_on_sqlite_and_files() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+async fn no_update_is_lost_on_sqlite() {
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);

@@ -20,13 +20,13 @@ async fn kill_loses_nothing_acknowledged_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kill_loses_nothing_acknowledged_on_sqlite_and_files() {
-    kill_loses_nothing(Pair::SqliteFiles).await;
+async fn kill_loses_nothing_acknowledged_on_sqlite() {
+    kill_loses_nothing(Pair::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kill_loses_nothing_acknowledged_on_postgres_and_files() {
-    kill_loses_nothing(Pair::PostgresFiles).await;
+async fn kill_loses_nothing_acknowledged_on_postgres() {
+    kill_loses_nothing(Pair::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

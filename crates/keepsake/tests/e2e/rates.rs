@@ -29,7 +29,7 @@ fn passed(answers: &[Answer]) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_flushes_256_uploads_at_once_with_the_defaults() {
-    for pair in [Pair::PostgresS3, Pair::SqliteFiles] {
+    for pair in [Pair::PostgresS3, Pair::Sqlite] {
         let deployment = Deployment::new(pair).await;
         let tenant = deployment.tenant().await;
         let config = ServerConfig {
@@ -52,7 +52,7 @@ async fn worker_flushes_256_uploads_at_once_with_the_defaults() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tenant_over_its_rate_is_told_when_to_come_again_and_another_is_not() {
-    for pair in [Pair::PostgresS3, Pair::SqliteFiles] {
+    for pair in [Pair::PostgresS3, Pair::Sqlite] {
         let deployment = Deployment::new(pair).await;
         let provision = deployment.provision().await;
         let tenant = provision.tenant(rate(1, 10)).await;
@@ -81,7 +81,7 @@ async fn tenant_over_its_rate_is_told_when_to_come_again_and_another_is_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gateways_share_a_rate_and_one_that_ended_is_not_counted() {
-    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant_with(rate(1, 40)).await;
     let index = deployment.index().await;
     let first = deployment.start().await;
@@ -98,7 +98,7 @@ async fn gateways_share_a_rate_and_one_that_ended_is_not_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_rate_holds_within_five_seconds() {
-    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant_with(rate(1_000, 1_000)).await;
     let server = deployment.start().await;
     let client = server.client(&tenant);

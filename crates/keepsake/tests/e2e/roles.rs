@@ -41,7 +41,7 @@ async fn ask(url: &str, token: &str, method: Method, path: &str, body: Option<&V
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_run_every_job_and_gateways_none() {
-    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
     let (of_gateway, gateway_url, gateway_token) = operated();
     let (of_worker, worker_url, worker_token) = operated();
@@ -95,7 +95,7 @@ async fn workers_run_every_job_and_gateways_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_refuses_split_roles() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     for role in ["gateway", "worker"] {
         let command = deployment
             .command(&ServerConfig::default())
@@ -116,8 +116,8 @@ async fn jobs_run_by_hand_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_run_by_hand_on_sqlite_and_files() {
-    jobs_run_by_hand(Pair::SqliteFiles).await;
+async fn jobs_run_by_hand_on_sqlite() {
+    jobs_run_by_hand(Pair::Sqlite).await;
 }
 
 async fn jobs_run_by_hand(pair: Pair) {

@@ -25,7 +25,7 @@ async fn same_block_sent_to_two_servers_at_once_takes_effect_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn same_block_sent_to_a_server_on_sqlite_at_once_takes_effect_once() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     every_command_takes_effect_once(&[server.client(&tenant)], &tenant).await;

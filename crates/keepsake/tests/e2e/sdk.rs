@@ -27,8 +27,8 @@ async fn tool_runner_of_the_sdk_works_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_runner_of_the_sdk_works_on_sqlite_and_files() {
-    tool_runner_works(Pair::SqliteFiles).await;
+async fn tool_runner_of_the_sdk_works_on_sqlite() {
+    tool_runner_works(Pair::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,8 +40,8 @@ async fn python_sdk_works_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_sdk_works_on_sqlite_and_files() {
-    SdkServer::new(Pair::SqliteFiles)
+async fn python_sdk_works_on_sqlite() {
+    SdkServer::new(Pair::Sqlite)
         .await
         .python(&PYTHON_MODULES)
         .await;
@@ -54,8 +54,8 @@ async fn python_sdk_syncs_a_session_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_sdk_syncs_a_session_on_sqlite_and_files() {
-    let server = SdkServer::new(Pair::SqliteFiles).await;
+async fn python_sdk_syncs_a_session_on_sqlite() {
+    let server = SdkServer::new(Pair::Sqlite).await;
     server.python(&["session_memory_stores"]).await;
 }
 
@@ -65,8 +65,8 @@ async fn typescript_sdk_works_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn typescript_sdk_works_on_sqlite_and_files() {
-    SdkServer::new(Pair::SqliteFiles).await.typescript().await;
+async fn typescript_sdk_works_on_sqlite() {
+    SdkServer::new(Pair::Sqlite).await.typescript().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

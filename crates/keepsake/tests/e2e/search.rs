@@ -81,7 +81,7 @@ async fn fill(client: &Client, tenant: &Tenant) {
 #[tokio::test(flavor = "multi_thread")]
 async fn both_pairs_find_the_same_in_the_same_order() {
     let mut found = Vec::new();
-    for pair in [Pair::PostgresS3, Pair::SqliteFiles] {
+    for pair in [Pair::PostgresS3, Pair::Sqlite] {
         let deployment = Deployment::new(pair).await;
         let tenant = deployment.tenant().await;
         let mut server = deployment.start().await;
@@ -139,7 +139,7 @@ async fn writes_are_found_at_once_on_another_replica() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_and_refusals_are_those_of_the_document() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);

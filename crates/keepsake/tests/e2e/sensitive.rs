@@ -17,8 +17,8 @@ async fn secrets_are_refused_or_redacted_and_kept_nowhere_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_refused_or_redacted_and_kept_nowhere_on_sqlite_and_files() {
-    secrets_are_kept_nowhere(Pair::SqliteFiles).await;
+async fn secrets_are_refused_or_redacted_and_kept_nowhere_on_sqlite() {
+    secrets_are_kept_nowhere(Pair::Sqlite).await;
 }
 
 /// Secrets of several kinds, each with its text and a part that must show

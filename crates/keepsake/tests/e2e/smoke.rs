@@ -12,13 +12,13 @@ async fn routes_answer_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_answer_on_sqlite_and_files() {
-    routes_answer(Pair::SqliteFiles).await;
+async fn routes_answer_on_sqlite() {
+    routes_answer(Pair::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_answer_on_postgres_and_files() {
-    routes_answer(Pair::PostgresFiles).await;
+async fn routes_answer_on_postgres() {
+    routes_answer(Pair::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -29,8 +29,8 @@ async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_postgres_and_s3() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_sqlite_and_files() {
-    big_store_is_gone_at_once_and_purged_after_a_kill(Pair::SqliteFiles).await;
+async fn big_store_is_gone_at_once_and_purged_after_a_kill_on_sqlite() {
+    big_store_is_gone_at_once_and_purged_after_a_kill(Pair::Sqlite).await;
 }
 
 async fn big_store_is_gone_at_once_and_purged_after_a_kill(pair: Pair) {

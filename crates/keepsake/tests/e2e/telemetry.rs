@@ -63,8 +63,8 @@ async fn request_is_a_trace_below_its_clients_span_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn request_is_a_trace_below_its_clients_span_on_sqlite_and_files() {
-    request_is_a_trace_below_its_clients_span(Pair::SqliteFiles).await;
+async fn request_is_a_trace_below_its_clients_span_on_sqlite() {
+    request_is_a_trace_below_its_clients_span(Pair::Sqlite).await;
 }
 
 async fn request_is_a_trace_below_its_clients_span(pair: Pair) {
@@ -171,7 +171,7 @@ fn lines_of_ends(log: &str) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_has_a_line_with_its_route_and_no_probe_has() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {
         log_format: "json",
@@ -232,8 +232,8 @@ async fn prometheus_reads_every_metric_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn prometheus_reads_every_metric_on_sqlite_and_files() {
-    prometheus_reads_every_metric(Pair::SqliteFiles).await;
+async fn prometheus_reads_every_metric_on_sqlite() {
+    prometheus_reads_every_metric(Pair::Sqlite).await;
 }
 
 async fn prometheus_reads_every_metric(pair: Pair) {
@@ -371,7 +371,7 @@ async fn check_with_promtool(text: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_the_operators_unless_they_are_left_open() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     for (more, status) in [
         (FREE_RATES.to_owned(), 401),
@@ -405,7 +405,7 @@ async fn metrics_are_the_operators_unless_they_are_left_open() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn collector_that_is_away_costs_no_request_and_no_end() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let config = ServerConfig {
         more: format!(

@@ -184,14 +184,14 @@ async fn writes_are_attributed_to_the_tokens_subject_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_are_attributed_to_the_tokens_subject_on_sqlite_and_files() {
-    writes_are_attributed_to_the_tokens_subject(Pair::SqliteFiles).await;
+async fn writes_are_attributed_to_the_tokens_subject_on_sqlite() {
+    writes_are_attributed_to_the_tokens_subject(Pair::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn token_that_is_not_good_is_401_and_says_why() {
     let issuers = Issuers::new().await;
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let provision = deployment.provision().await;
     let tenant = provision.tenant(LimitOverrides::default()).await;
     provision.close().await;
@@ -250,7 +250,7 @@ async fn token_that_is_not_good_is_401_and_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn suspension_and_revocation_are_felt_on_every_replica_within_five_seconds() {
     let issuers = Issuers::new().await;
-    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
     let servers = [
         deployment.start_with(&issuers.config()).await,
@@ -295,7 +295,7 @@ async fn suspension_and_revocation_are_felt_on_every_replica_within_five_seconds
 
 #[tokio::test(flavor = "multi_thread")]
 async fn last_use_of_a_key_is_written_without_a_request_that_writes() {
-    for pair in [Pair::SqliteFiles, Pair::PostgresFiles] {
+    for pair in [Pair::Sqlite, Pair::Postgres] {
         let deployment = Deployment::new(pair).await;
         let tenant = deployment.tenant().await;
         let mut server = deployment.start().await;
@@ -326,7 +326,7 @@ async fn master_key_wraps_what_the_index_keeps_and_changes() {
     for key in [FIRST_KEY, SECOND_KEY] {
         secrets::remember(key, "a master key");
     }
-    let deployment = Deployment::new(Pair::PostgresFiles).await;
+    let deployment = Deployment::new(Pair::Postgres).await;
     let tenant = deployment.tenant().await;
     let mut database = PgConnection::connect(&deployment.postgres_url()).await.unwrap();
     let mut sizes = async || {

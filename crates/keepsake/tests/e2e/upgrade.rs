@@ -21,12 +21,12 @@ use crate::support::{Client, Deployment, Pair, Server, repository, secrets};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn data_of_each_release_is_upgraded_on_postgres() {
-    upgrades_work(Pair::PostgresFiles).await;
+    upgrades_work(Pair::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn data_of_each_release_is_upgraded_on_sqlite() {
-    upgrades_work(Pair::SqliteFiles).await;
+    upgrades_work(Pair::Sqlite).await;
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn each_release_has_its_data() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "writes tests/upgrade/<version>, once for each release"]
 async fn write_data_of_this_version() {
-    for pair in [Pair::PostgresFiles, Pair::SqliteFiles] {
+    for pair in [Pair::Postgres, Pair::Sqlite] {
         let folder = data_of(env!("CARGO_PKG_VERSION"), pair);
         std::fs::create_dir_all(&folder).unwrap();
         write_data(pair, &folder).await;

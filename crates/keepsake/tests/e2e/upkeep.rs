@@ -26,8 +26,8 @@ async fn kills_at_each_step_of_a_write_leave_what_is_swept_on_postgres_and_s3() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_at_each_step_of_a_write_leave_what_is_swept_on_sqlite_and_files() {
-    kills_at_each_step_leave_what_is_swept(Pair::SqliteFiles).await;
+async fn kills_at_each_step_of_a_write_leave_what_is_swept_on_sqlite() {
+    kills_at_each_step_leave_what_is_swept(Pair::Sqlite).await;
 }
 
 async fn kills_at_each_step_leave_what_is_swept(pair: Pair) {
@@ -194,8 +194,8 @@ async fn verification_finds_what_is_wrong_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verification_finds_what_is_wrong_on_sqlite_and_files() {
-    verification_finds_what_is_wrong(Pair::SqliteFiles).await;
+async fn verification_finds_what_is_wrong_on_sqlite() {
+    verification_finds_what_is_wrong(Pair::Sqlite).await;
 }
 
 async fn verification_finds_what_is_wrong(pair: Pair) {

@@ -105,7 +105,7 @@ impl Reader {
 pub(crate) async fn check_fleet(fleet: &Fleet) -> Vec<String> {
     let mut violations = recount(fleet).await;
     violations.extend(open_transactions(fleet).await);
-    if fleet.pair == Pair::SqliteFiles {
+    if fleet.pair == Pair::Sqlite {
         // One process at a time has the file.
         fleet.gateways[0].terminate().await;
     }

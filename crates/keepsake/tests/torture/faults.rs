@@ -265,7 +265,7 @@ impl Controller {
 /// Every fault of a pair, in random order; kills are more frequent.
 fn shuffled_faults(random: &mut Random, pair: Pair) -> Vec<Fault> {
     let links: &[Link] = match pair {
-        Pair::SqliteFiles => &[Link::Clients],
+        Pair::Sqlite => &[Link::Clients],
         Pair::PostgresS3 => &[Link::Clients, Link::Postgres, Link::S3],
     };
     let mut faults = vec![

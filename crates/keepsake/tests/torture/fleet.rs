@@ -21,7 +21,7 @@ use super::client::Endpoint;
 /// Which index and which blob store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
-    SqliteFiles,
+    Sqlite,
     PostgresS3,
 }
 
@@ -73,7 +73,7 @@ impl Fleet {
         let folder = tempfile::tempdir().unwrap();
         let postgres = match pair {
             Pair::PostgresS3 => Some(OwnedPostgres::start().await),
-            Pair::SqliteFiles => None,
+            Pair::Sqlite => None,
         };
         let stores = Stores::of(postgres.as_ref(), folder.path());
         let mut beside = stores.clone();

@@ -60,9 +60,9 @@ impl Settings {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_is_lost_under_faults_on_sqlite_and_files() {
+async fn nothing_is_lost_under_faults_on_sqlite() {
     let _turn = ONE_AT_A_TIME.lock().await;
-    run::run(Pair::SqliteFiles, Settings::from_environment()).await;
+    run::run(Pair::Sqlite, Settings::from_environment()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

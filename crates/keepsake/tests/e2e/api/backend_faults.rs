@@ -191,7 +191,7 @@ async fn limit_files(server: &Server, max_bytes: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_is_507_for_writes_and_reads_go_on() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let tenant = deployment.tenant().await;
     let server = deployment.start().await;
     let client = server.client(&tenant);
@@ -260,8 +260,8 @@ async fn config_check_connects_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn config_check_connects_on_sqlite_and_files() {
-    config_check_connects(Pair::SqliteFiles).await;
+async fn config_check_connects_on_sqlite() {
+    config_check_connects(Pair::Sqlite).await;
 }
 
 async fn config_check_connects(pair: Pair) {

@@ -31,22 +31,22 @@ use crate::support::Pair;
 
 /// Makes one test of an area for each main pair.
 macro_rules! area {
-    ($on_postgres_and_s3:ident, $on_sqlite_and_files:ident, [$($fact:path),+ $(,)?]) => {
+    ($on_postgres_and_s3:ident, $on_sqlite:ident, [$($fact:path),+ $(,)?]) => {
         #[tokio::test(flavor = "multi_thread")]
         async fn $on_postgres_and_s3() {
             support::check(Pair::PostgresS3, vec![$(support::fact!($fact)),+]).await;
         }
 
         #[tokio::test(flavor = "multi_thread")]
-        async fn $on_sqlite_and_files() {
-            support::check(Pair::SqliteFiles, vec![$(support::fact!($fact)),+]).await;
+        async fn $on_sqlite() {
+            support::check(Pair::Sqlite, vec![$(support::fact!($fact)),+]).await;
         }
     };
 }
 
 area!(
     conventions_hold_on_postgres_and_s3,
-    conventions_hold_on_sqlite_and_files,
+    conventions_hold_on_sqlite,
     [
         conventions::every_answer_names_its_request_and_its_tenant,
         conventions::without_a_credential_every_route_is_401,
@@ -72,7 +72,7 @@ area!(
 
 area!(
     access_is_kept_on_postgres_and_s3,
-    access_is_kept_on_sqlite_and_files,
+    access_is_kept_on_sqlite,
     [
         access::foreign_ids_answer_like_ids_that_never_existed,
         access::objects_of_another_store_answer_like_ids_that_never_existed,
@@ -86,7 +86,7 @@ area!(
 
 area!(
     audit_tells_who_did_what_on_postgres_and_s3,
-    audit_tells_who_did_what_on_sqlite_and_files,
+    audit_tells_who_did_what_on_sqlite,
     [
         audit::who_deleted_a_store_is_told,
         audit::every_change_of_a_session_is_told,
@@ -99,7 +99,7 @@ area!(
 
 area!(
     sessions_behave_on_postgres_and_s3,
-    sessions_behave_on_sqlite_and_files,
+    sessions_behave_on_sqlite,
     [
         sessions::session_has_the_fields_that_clients_know,
         sessions::what_is_not_of_memory_is_refused_by_name,
@@ -114,7 +114,7 @@ area!(
 
 area!(
     stores_behave_on_postgres_and_s3,
-    stores_behave_on_sqlite_and_files,
+    stores_behave_on_sqlite,
     [
         stores::store_answers_what_it_was_made_with,
         stores::name_and_description_are_bounded_in_characters,
@@ -138,7 +138,7 @@ area!(
 
 area!(
     memories_behave_on_postgres_and_s3,
-    memories_behave_on_sqlite_and_files,
+    memories_behave_on_sqlite,
     [
         creation::memory_answers_what_it_was_made_with,
         creation::beta_header_decides_between_create_and_upsert,
@@ -166,7 +166,7 @@ area!(
 
 area!(
     races_have_one_winner_on_postgres_and_s3,
-    races_have_one_winner_on_sqlite_and_files,
+    races_have_one_winner_on_sqlite,
     [
         races::one_creation_gets_the_path,
         races::file_and_directory_do_not_come_both,
@@ -180,7 +180,7 @@ area!(
 
 area!(
     lists_behave_on_postgres_and_s3,
-    lists_behave_on_sqlite_and_files,
+    lists_behave_on_sqlite,
     [
         listing::memories_are_listed_in_byte_order_of_their_paths,
         listing::prefix_matches_whole_segments,
@@ -201,7 +201,7 @@ area!(
 
 area!(
     history_behaves_on_postgres_and_s3,
-    history_behaves_on_sqlite_and_files,
+    history_behaves_on_sqlite,
     [
         versions::versions_show_what_was_done,
         versions::filters_hold_alone_and_together,
@@ -222,7 +222,7 @@ area!(
 
 area!(
     calls_sent_again_are_made_once_on_postgres_and_s3,
-    calls_sent_again_are_made_once_on_sqlite_and_files,
+    calls_sent_again_are_made_once_on_sqlite,
     [
         idempotency::store_is_made_once,
         idempotency::memory_is_made_once,

@@ -71,8 +71,8 @@ async fn limits_are_exact_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_exact_on_sqlite_and_files() {
-    check(Pair::SqliteFiles, facts()).await;
+async fn limits_are_exact_on_sqlite() {
+    check(Pair::Sqlite, facts()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

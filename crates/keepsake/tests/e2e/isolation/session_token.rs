@@ -77,8 +77,8 @@ async fn token_of_a_session_does_what_it_may_and_no_more_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_of_a_session_does_what_it_may_and_no_more_on_sqlite_and_files() {
-    run(Pair::SqliteFiles).await;
+async fn token_of_a_session_does_what_it_may_and_no_more_on_sqlite() {
+    run(Pair::Sqlite).await;
 }
 
 async fn run(pair: Pair) {

@@ -19,7 +19,7 @@ struct Sides {
 
 impl Sides {
     async fn new() -> Self {
-        let deployment = Deployment::new(Pair::PostgresFiles).await;
+        let deployment = Deployment::new(Pair::Postgres).await;
         let operator = Operator::new();
         let command = deployment.command(&operator.config());
         Self {
@@ -190,7 +190,7 @@ async fn assert_commands_are_audited(operator: &Operator, id: &str, other_id: &s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_beside_sqlite_lead_a_tenant_through_its_life() {
-    let deployment = Deployment::new(Pair::SqliteFiles).await;
+    let deployment = Deployment::new(Pair::Sqlite).await;
     let command = deployment.command(&ServerConfig::default());
     let file = command.config_file().display().to_string();
     let run = async |arguments: &[&str]| {

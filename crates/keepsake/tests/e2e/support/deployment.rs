@@ -16,14 +16,14 @@ use super::{Server, binary};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
     PostgresS3,
-    SqliteFiles,
-    PostgresFiles,
+    Sqlite,
+    Postgres,
     SqliteS3,
 }
 
 impl Pair {
     pub(crate) const fn has_postgres(self) -> bool {
-        matches!(self, Self::PostgresS3 | Self::PostgresFiles)
+        matches!(self, Self::PostgresS3 | Self::Postgres)
     }
 
     const fn has_s3(self) -> bool {
