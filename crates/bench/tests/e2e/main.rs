@@ -43,7 +43,7 @@ async fn server_and_floor_are_measured_on_postgres_and_s3() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_and_floor_are_measured_on_sqlite() {
-    server_and_floor_are_measured(Index::Sqlite, Blobs::Files).await;
+    server_and_floor_are_measured(Index::Sqlite, Blobs::Index).await;
 }
 
 async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
@@ -103,7 +103,7 @@ async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fairness_is_measured_alone_and_beside_another() {
-    let deployment = Deployment::new(Index::Sqlite, Blobs::Files).await;
+    let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     let rates = ["--fairness", "--victim-rate=40", "--aggressor-limit=200"];
     let table = bench(&[&[config.as_str()], rates.as_slice()].concat(), &json)
@@ -124,7 +124,7 @@ async fn fairness_is_measured_alone_and_beside_another() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn searches_are_measured_beside_retrievals() {
-    let deployment = Deployment::new(Index::Sqlite, Blobs::Files).await;
+    let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     let table = bench(&[config.as_str(), "--search"], &json).await.ok();
     assert!(table.contains("warm p99"), "{table}");
@@ -142,7 +142,7 @@ async fn searches_are_measured_beside_retrievals() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_server_is_measured_beside_the_floor() {
-    let deployment = Deployment::new(Index::Postgres, Blobs::Files).await;
+    let deployment = Deployment::new(Index::Postgres, Blobs::Index).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     deployment.keepsake(&["migrate"]).await.ok();
     let server = deployment.command().start().await;
@@ -178,7 +178,7 @@ fn assert_both_sides(result: &Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_server_is_measured_with_the_keys_that_are_given() {
-    let deployment = Deployment::new(Index::Sqlite, Blobs::Files).await;
+    let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
     let (key, store_id) = deployment.key_and_store().await;
     let server = deployment.command().start().await;
     let json = deployment.results_file();

@@ -89,7 +89,7 @@ impl Index {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Blobs {
     S3,
-    Files,
+    Index,
 }
 
 impl Blobs {
@@ -97,7 +97,7 @@ impl Blobs {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::S3 => "s3",
-            Self::Files => "files",
+            Self::Index => "content in the index",
         }
     }
 }
@@ -122,7 +122,7 @@ impl Deployment {
         };
         let blobs = match blobs {
             Blobs::S3 => s3_section(),
-            Blobs::Files => format!("url = \"file://{}/blobs\"", folder.path().display()),
+            Blobs::Index => "url = \"index:\"".to_owned(),
         };
         let config = format!(
             "server = {{ listen = \"127.0.0.1:{{port}}\", drain_seconds = 0 }}\n\

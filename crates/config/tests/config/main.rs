@@ -116,7 +116,7 @@ previous_master_key = "hunter2hunter2hunter2hunter2hunter2hunter2w="
 
 const MINIMAL: &str = r#"
 index.url = "sqlite:///data/index.db"
-blobs.url = "file:///data/blobs"
+blobs.url = "index:"
 "#;
 
 struct File {
@@ -303,12 +303,7 @@ fn flags_win_over_variables_and_those_over_the_file() {
     let settings = flags.merge().settings().unwrap();
     assert_eq!(settings.server.listen, "flag:3");
     assert_eq!(settings.index.url.to_string(), "sqlite:///a folder/index.db");
-    assert_eq!(
-        settings.blobs.url,
-        BlobUrl::File {
-            root: PathBuf::from("/a folder/blobs")
-        }
-    );
+    assert_eq!(settings.blobs.url, BlobUrl::Index);
     assert_eq!(settings.index.max_connections, 2);
     assert_eq!(settings.cache.blob_bytes, 1);
     assert_eq!(settings.server.request_deadline, Duration::from_mins(1));
@@ -437,7 +432,7 @@ fn variables_of_a_kubernetes_service_and_of_tests_are_ignored() {
 fn call_timeout_is_less_than_the_request_deadline() {
     let deadline = |seconds| ("KEEPSAKE_SERVER_REQUEST_DEADLINE_SECONDS", seconds);
     let timeout = |seconds| ("KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS", seconds);
-    let postgres = "index.url = 'postgres://db'\nblobs.url = 'file:///blobs'\n";
+    let postgres = "index.url = 'postgres://db'\n";
     let expected = [
         "index.call_timeout_seconds (KEEPSAKE_INDEX_CALL_TIMEOUT_SECONDS) must be less than \
          server.request_deadline_seconds",
@@ -450,13 +445,13 @@ fn call_timeout_is_less_than_the_request_deadline() {
     for bad in ["0", "-1", "soon", "1e300", "NaN"] {
         assert_eq!(problems(postgres, &[timeout(bad)]), expected, "{bad}");
     }
-    let sqlite = "index.url = 'sqlite:///index.db'\nblobs.url = 'file:///blobs'\n";
+    let sqlite = "index.url = 'sqlite:///index.db'\n";
     settings(sqlite, &[deadline("10"), timeout("10")]).unwrap();
 }
 
 #[test]
 fn default_call_timeout_is_below_a_short_request_deadline() {
-    let file = File::new("index.url = 'postgres://db'\nblobs.url = 'file:///blobs'\n");
+    let file = File::new("index.url = 'postgres://db'\n");
     for (deadline, milliseconds, printed) in [
         ("60", 10_000, "10"),
         ("11", 10_000, "10"),
@@ -483,7 +478,7 @@ fn everything_that_is_wrong_is_reported_at_once() {
         index.url = 'mysql://db'\n\
         index.jobs_url = 'sqlite:///index.db'\n\
         index.max_connections = 1.5\n\
-        blobs = { path_style = 'perhaps', endpoint = 'ftp://x', region = 7, secret_access_key = 'x' }\n\
+        blobs = { url = 'file:///blobs', path_style = 'perhaps', endpoint = 'ftp://x', region = 7, secret_access_key = 'x' }\n\
         limits.bytes_per_memory = 'many'\n\
         limits.bytes_per_store = 99_999_999_999_999_999\n\
         log = { format = 'xml', filter = '=,=' }\n";
@@ -496,7 +491,7 @@ fn everything_that_is_wrong_is_reported_at_once() {
         "index.url (keepsake.toml, line 3) must begin with sqlite:// or postgres://",
         "index.jobs_url (keepsake.toml, line 4) must begin with postgres://: SQLite has no second URL",
         "index.max_connections (keepsake.toml, line 5) must be a whole number from 1 to 4294967295",
-        "blobs.url is not set: set it to file:///path/to/folder or s3://bucket/prefix",
+        "blobs.url (keepsake.toml, line 6) is refused: a blob URL is `index:` or begins with `s3://`",
         "blobs.endpoint (keepsake.toml, line 6) must be an http:// or https:// URL without credentials",
         "blobs.region (keepsake.toml, line 6) must be text",
         "blobs.path_style (keepsake.toml, line 6) must be true or false",
@@ -512,17 +507,32 @@ fn everything_that_is_wrong_is_reported_at_once() {
 }
 
 #[test]
-fn missing_urls_are_reported_with_what_to_do() {
+fn missing_index_url_is_reported_with_what_to_do() {
     let found = problems("", &[]);
-    assert_eq!(found.len(), 2);
+    assert_eq!(found.len(), 1);
     assert!(
         found[0].starts_with("index.url is not set: set it to sqlite:"),
         "{found:?}"
     );
-    assert!(
-        found[1].starts_with("blobs.url is not set: set it to file:"),
-        "{found:?}"
-    );
+}
+
+#[test]
+fn content_is_in_the_index_by_default() {
+    let file = File::new("index.url = 'postgres://db'\n");
+    let merged = file.sources(&[]).merge();
+    assert_eq!(merged.settings().unwrap().blobs.url, BlobUrl::Index);
+    let printed = merged.to_toml();
+    assert!(printed.contains("url = \"index:\" # default\n"), "{printed}");
+}
+
+#[test]
+fn data_folder_wins_over_a_bucket() {
+    let file = File::new("blobs.url = 's3://memories'\n");
+    let sources = Sources {
+        data_dir: Some(PathBuf::from("/d")),
+        ..file.sources(&[])
+    };
+    assert_eq!(sources.merge().settings().unwrap().blobs.url, BlobUrl::Index);
 }
 
 #[test]

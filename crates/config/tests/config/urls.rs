@@ -37,8 +37,7 @@ fn data_folder_may_have_any_name() {
     };
     let settings = sources.merge().settings().unwrap();
     assert_eq!(sqlite_file(&settings.index.url), folder.join("index.db"));
-    let root = folder.join("blobs");
-    assert_eq!(settings.blobs.url, BlobUrl::File { root });
+    assert_eq!(settings.blobs.url, BlobUrl::Index);
 }
 
 #[test]

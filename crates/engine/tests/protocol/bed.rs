@@ -344,7 +344,7 @@ async fn postgres_index(max_connections: u32) -> (Index, Ground) {
     (index, Ground::Database(database))
 }
 
-fn engine_on(
+pub(crate) fn engine_on(
     index: &Index,
     blobs: Option<&Arc<HookedBlobs>>,
     clock: &Arc<ManualClock>,

@@ -30,7 +30,8 @@ async fn fill(bed: &Bed) {
     for (path, text) in TEXTS {
         bed.create(path, text).await;
     }
-    let edit = json!({"command": "str_replace", "path": "/memories/e.txt", "old_str": "five", "new_str": "5"});
+    let edit =
+        json!({"command": "str_replace", "path": "/memories/e.txt", "old_str": "five", "new_str": "5"});
     bed.call(edit).await;
     let rename = json!({"command": "rename", "old_path": "/memories/a.txt", "new_path": "/memories/z.txt"});
     bed.call(rename).await;
@@ -162,7 +163,13 @@ async fn objects_without_a_version_are_removed_and_foreign_ones_stay(bed: Bed) {
     }
     let moved = try_move(&to_index(&bed, &bucket)).await.unwrap();
     assert_eq!((moved.removed, moved.foreign), (CONTENTS + 1, 1));
-    let left: Vec<_> = bucket.list(None, 10).await.unwrap().iter().map(|blob| blob.key).collect();
+    let left: Vec<_> = bucket
+        .list(None, 10)
+        .await
+        .unwrap()
+        .iter()
+        .map(|blob| blob.key)
+        .collect();
     assert_eq!(left, [foreign]);
 }
 
@@ -170,7 +177,11 @@ async fn move_notices_running_servers(bed: Bed) {
     let job = to_bucket(&bed, &bucket().await);
     let now = bed.engine_now();
     assert!(!job.is_served(now).await.unwrap());
-    bed.index.replicas.beat(Uuid::from_u128(7), "gateway", now, now).await.unwrap();
+    bed.index
+        .replicas
+        .beat(Uuid::from_u128(7), "gateway", now, now)
+        .await
+        .unwrap();
     assert!(job.is_served(now).await.unwrap());
 }
 

@@ -8,6 +8,7 @@ mod agent_tools;
 mod any_life;
 mod api;
 mod bed;
+mod blob_moves;
 mod brakes;
 mod contents;
 mod credentials;

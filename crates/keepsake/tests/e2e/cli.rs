@@ -166,7 +166,7 @@ async fn unknown_keys_are_refused_with_their_origin() {
     let file = folder.path().join("keepsake.toml");
     std::fs::write(
         &file,
-        "[index]\nurl = \"sqlite:///tmp/x.db\"\n[blobs]\nurll = \"file:///tmp/x\"\n",
+        "[index]\nurl = \"sqlite:///tmp/x.db\"\n[blobs]\nurll = \"index:\"\n",
     )
     .unwrap();
     let file = file.display().to_string();
@@ -233,10 +233,7 @@ async fn several_servers_may_migrate_at_once() {
 async fn unreachable_database_ends_a_start_without_its_password() {
     let port = keepsake_testkit::keepsake_server::free_port();
     let folder = tempfile::tempdir().unwrap();
-    let config = config_of(
-        folder.path(),
-        &format!("postgres://app:hunter2hunter2@127.0.0.1:{port}/k"),
-    );
+    let config = config_of(&format!("postgres://app:hunter2hunter2@127.0.0.1:{port}/k"));
     secrets::remember("hunter2hunter2", "the database's password");
     let command = ServerCommand::new(binary(), &config);
     let mut refused = command.spawn();
@@ -252,9 +249,6 @@ async fn unreachable_database_ends_a_start_without_its_password() {
     secrets::assert_none_in(&refused.output(), "keepsake serve");
 }
 
-fn config_of(folder: &Path, index_url: &str) -> String {
-    format!(
-        "[server]\nlisten = \"127.0.0.1:{{port}}\"\n[index]\nurl = \"{index_url}\"\n[blobs]\nurl = \"file://{}\"\n",
-        folder.display()
-    )
+fn config_of(index_url: &str) -> String {
+    format!("[server]\nlisten = \"127.0.0.1:{{port}}\"\n[index]\nurl = \"{index_url}\"\n")
 }

@@ -83,7 +83,7 @@ async fn expiry_that_is_killed_is_gone_on_with(pair: Pair) {
         ..EngineOptions::default()
     };
     let index = deployment.index().await;
-    let engine = Engine::new(index.clone(), deployment.blobs().await, options);
+    let engine = Engine::new(index.clone(), deployment.object_store().await, options);
     let stopping = CancellationToken::new();
     let rest = run_job(&engine, Arc::new(ExpireUnused), RunRequest::SCHEDULED, &stopping).await;
     assert!(

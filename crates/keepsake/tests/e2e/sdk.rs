@@ -41,10 +41,7 @@ async fn python_sdk_works_on_postgres_and_s3() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_sdk_works_on_sqlite() {
-    SdkServer::new(Pair::Sqlite)
-        .await
-        .python(&PYTHON_MODULES)
-        .await;
+    SdkServer::new(Pair::Sqlite).await.python(&PYTHON_MODULES).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -125,7 +125,7 @@ async fn engine_on(deployment: &Deployment, clock: Arc<ManualClock>) -> Engine {
         clock,
         ..EngineOptions::default()
     };
-    Engine::new(deployment.index().await, deployment.blobs().await, options)
+    Engine::new(deployment.index().await, deployment.object_store().await, options)
 }
 
 async fn run_once(engine: &Engine, job: impl Job + 'static) -> Value {

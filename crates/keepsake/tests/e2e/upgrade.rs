@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::process::Command;
 
@@ -91,9 +91,6 @@ async fn write_data(pair: Pair, folder: &Path) {
     server.end().await;
     let release = json!({"key": tenant.key, "store": store, "facts": facts});
     write_json(&folder.join("release.json"), &release);
-    let mut blobs = Map::new();
-    read_blobs(&deployment.blobs_folder(), "", &mut blobs);
-    write_json(&folder.join("blobs.json"), &Value::Object(blobs));
     write_index(&deployment, folder).await;
 }
 
@@ -172,19 +169,6 @@ async fn write_index(deployment: &Deployment, folder: &Path) {
     }
 }
 
-fn read_blobs(folder: &Path, prefix: &str, blobs: &mut Map<String, Value>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
-        if entry.path().is_dir() {
-            read_blobs(&entry.path(), &format!("{name}/"), blobs);
-        } else {
-            let content = std::fs::read_to_string(entry.path()).unwrap();
-            blobs.insert(name, json!(content));
-        }
-    }
-}
-
 /// Loads data into a new deployment, upgrades it, and checks what clients see.
 async fn assert_is_upgraded(pair: Pair, folder: &Path) {
     let deployment = Deployment::unmigrated(pair).await;
@@ -217,11 +201,6 @@ async fn assert_is_upgraded(pair: Pair, folder: &Path) {
 }
 
 async fn load(deployment: &Deployment, folder: &Path) {
-    for (name, content) in read_json(&folder.join("blobs.json")).as_object().unwrap() {
-        let file = deployment.blobs_folder().join(name);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, text(content)).unwrap();
-    }
     if deployment.pair.has_postgres() {
         let dump = std::fs::read_to_string(folder.join("index.sql")).unwrap();
         let mut connection = PgConnection::connect(&deployment.postgres_url()).await.unwrap();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keepsake_blobs::BlobStore;
 use keepsake_core::BlobKey;
 use keepsake_engine::jobs::{DrainDeletions, Job, RunOutcome, RunRequest, SweepBlobs, run_job};
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, SystemClock};
@@ -38,16 +39,19 @@ async fn kills_at_each_step_leave_what_is_swept(pair: Pair) {
     let create = |name: &str| create(&format!("/memories/{name}.txt"), name);
     client.tool_ok(&tenant, &create("before")).await;
 
-    // The blob is there, and the commit waits for a lock: killed between both.
+    let blobs = deployment.blobs().await;
     let database = deployment.database().await;
-    database.execute(lock_of(&database)).await;
-    let call = send(&client, &tenant, &create("between"));
-    let shown = async || blobs_of(&deployment, &tenant).await.len() == 2;
-    eventually("the blob is put", SHOWN_WITHIN, shown).await;
-    server.kill9().await;
-    database.execute(release_of(&database)).await;
-    assert!(call.await.unwrap().is_none(), "it was never acknowledged");
-    server.restart().await;
+    if pair.has_s3() {
+        // The blob is there, and the commit waits for a lock: killed between both.
+        database.execute(LOCK.to_owned()).await;
+        let call = send(&client, &tenant, &create("between"));
+        let shown = async || blobs_of(&*blobs, &tenant).await.len() == 2;
+        eventually("the blob is put", SHOWN_WITHIN, shown).await;
+        server.kill9().await;
+        database.execute(RELEASE.to_owned()).await;
+        assert!(call.await.unwrap().is_none(), "it was never acknowledged");
+        server.restart().await;
+    }
 
     // The row is there: killed before or after the answer.
     let call = send(&client, &tenant, &create("after"));
@@ -62,8 +66,8 @@ async fn kills_at_each_step_leave_what_is_swept(pair: Pair) {
         let writers: Vec<_> = (0..8)
             .map(|writer| tokio::spawn(write(client.clone(), tenant.clone(), round, writer)))
             .collect();
-        let before = blobs_of(&deployment, &tenant).await.len();
-        let shown = async || blobs_of(&deployment, &tenant).await.len() >= before + 10;
+        let before = blobs_of(&*blobs, &tenant).await.len();
+        let shown = async || blobs_of(&*blobs, &tenant).await.len() >= before + 10;
         eventually("the writers write", SHOWN_WITHIN, shown).await;
         server.kill9().await;
         for writer in writers {
@@ -74,7 +78,8 @@ async fn kills_at_each_step_leave_what_is_swept(pair: Pair) {
     server.end().await;
 
     let left = orphans_of(&deployment, &tenant, &database).await;
-    assert!(!left.is_empty(), "no kill left an orphan");
+    // Content in the index comes with its row.
+    assert_eq!(left.is_empty(), !pair.has_s3(), "{left:?}");
     database.close().await;
     verify_with(&server, &[]).await.ok();
     sweep(&deployment, left.len()).await;
@@ -95,23 +100,11 @@ fn create(path: &str, text: &str) -> Value {
     json!({"command": "create", "path": path, "file_text": text})
 }
 
-/// Keeps commits waiting: of the only store, or of the whole file.
-fn lock_of(database: &Database) -> String {
-    match database {
-        Database::Postgres(_) => "BEGIN; SELECT seq FROM store FOR UPDATE".to_owned(),
-        Database::Sqlite(_) => "BEGIN IMMEDIATE".to_owned(),
-    }
-}
-
+/// Keeps commits of the only store waiting.
+const LOCK: &str = "BEGIN; SELECT seq FROM store FOR UPDATE";
 /// Ends the lock; a Postgres does not notice by itself that who waits is dead.
-fn release_of(database: &Database) -> String {
-    match database {
-        Database::Postgres(_) => "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                                  WHERE datname = current_database() AND pid <> pg_backend_pid(); ROLLBACK"
-            .to_owned(),
-        Database::Sqlite(_) => "ROLLBACK".to_owned(),
-    }
-}
+const RELEASE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                       WHERE datname = current_database() AND pid <> pg_backend_pid(); ROLLBACK";
 
 /// Sends a call to a server that may die; answers what it was answered.
 fn send(client: &Client, tenant: &Tenant, input: &Value) -> tokio::task::JoinHandle<Option<String>> {
@@ -135,13 +128,8 @@ async fn write(client: Client, tenant: Tenant, round: usize, writer: usize) {
     }
 }
 
-async fn blobs_of(deployment: &Deployment, tenant: &Tenant) -> Vec<BlobKey> {
-    let listed = deployment
-        .blobs()
-        .await
-        .list_tenant(tenant.id, None, 100_000)
-        .await
-        .unwrap();
+async fn blobs_of(blobs: &dyn BlobStore, tenant: &Tenant) -> Vec<BlobKey> {
+    let listed = blobs.list_tenant(tenant.id, None, 100_000).await.unwrap();
     listed.into_iter().map(|blob| blob.key).collect()
 }
 
@@ -158,7 +146,7 @@ async fn sweep(deployment: &Deployment, expected: usize) {
         ..EngineOptions::default()
     };
     let index = deployment.index().await;
-    let engine = Engine::new(index.clone(), deployment.blobs().await, options);
+    let engine = Engine::new(index.clone(), deployment.object_store().await, options);
     let swept = run_once(&engine, SweepBlobs::default()).await;
     assert_eq!(
         (&swept["condemned"], &swept["missing"]),
@@ -219,7 +207,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     );
 
     let blobs = deployment.blobs().await;
-    let [missing, damaged, _] = blobs_of(&deployment, &tenant).await.try_into().unwrap();
+    let [missing, damaged, _] = blobs_of(&*blobs, &tenant).await.try_into().unwrap();
     for key in [missing, damaged] {
         blobs.delete(&key).await.unwrap();
     }

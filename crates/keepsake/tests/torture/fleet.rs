@@ -18,9 +18,10 @@ use tokio::sync::Mutex;
 
 use super::client::Endpoint;
 
-/// Which index and which blob store.
+/// Which index, and where its content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
+    /// With content in the index.
     Sqlite,
     PostgresS3,
 }
@@ -269,7 +270,7 @@ impl Stores {
         let Some(postgres) = postgres else {
             return Self {
                 index_url: format!("sqlite://{}", folder.join("index.db").display()),
-                blobs: format!("url = \"file://{}\"\n", folder.join("blobs").display()),
+                blobs: "url = \"index:\"\n".to_owned(),
             };
         };
         let options = s3_options(&s3::unique_prefix());

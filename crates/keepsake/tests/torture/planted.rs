@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
-use keepsake_blobs::{BlobStore, FileBlobs};
+use keepsake_blobs::BlobStore;
 use keepsake_core::limits::LimitOverrides;
 use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::jobs::{
@@ -19,8 +19,8 @@ use keepsake_engine::jobs::{
 use keepsake_engine::{Clock, Engine, EngineOptions, ManualClock, NewKey, NewTenant, SystemClock};
 use keepsake_index::{Index, Scope, SqliteIndex};
 use keepsake_server::{Lifecycle, ServerOptions};
-use keepsake_testkit::HookedBlobs;
 use keepsake_testkit::history::{Change, tag};
+use keepsake_testkit::{HookedBlobs, fresh_s3};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -39,9 +39,11 @@ const CALLS: u64 = 1_500;
 /// How long they may take.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// A folder with an index and blobs, a tenant and its key.
+/// An index in a folder, perhaps an object store, a tenant and its key.
 struct TestFolder {
     dir: TempDir,
+    /// `None`: content is in the index.
+    blobs: Option<Arc<dyn BlobStore>>,
     key: String,
     tenant_id: TenantId,
 }
@@ -55,10 +57,19 @@ struct Servers {
 }
 
 impl TestFolder {
+    /// With content in the index.
     async fn new() -> Self {
+        Self::with(None).await
+    }
+
+    async fn with_s3() -> Self {
+        Self::with(Some(fresh_s3().await)).await
+    }
+
+    async fn with(blobs: Option<Arc<dyn BlobStore>>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (index, blobs) = open(&dir).await;
-        let engine = Engine::new(index.clone(), blobs, EngineOptions::default());
+        let index = open(&dir).await;
+        let engine = Engine::new(index.clone(), blobs.clone(), EngineOptions::default());
         let tenant = NewTenant {
             name: "planted".to_owned(),
             external_id: None,
@@ -76,6 +87,7 @@ impl TestFolder {
         index.close().await;
         Self {
             dir,
+            blobs,
             key: secret.expose().to_owned(),
             tenant_id,
         }
@@ -83,8 +95,8 @@ impl TestFolder {
 
     /// Serves without bugs, reads all stores and returns the violations.
     async fn check(&self, logs: &[Arc<StoreLog>]) -> Vec<String> {
-        let (index, blobs) = open(&self.dir).await;
-        let servers = Servers::start(index, blobs, &EngineOptions::default()).await;
+        let index = open(&self.dir).await;
+        let servers = Servers::start(index, self.blobs.clone(), &EngineOptions::default()).await;
         let violations = Reader::new(&servers.urls[0], &self.key).check_stores(logs).await;
         servers.stop().await;
         violations
@@ -92,7 +104,7 @@ impl TestFolder {
 
     /// Runs clients on servers with a bug, crashes the servers, and returns the
     /// violations.
-    async fn violations_of(&self, index: Index, blobs: Arc<dyn BlobStore>) -> Vec<String> {
+    async fn violations_of(&self, index: Index, blobs: Option<Arc<dyn BlobStore>>) -> Vec<String> {
         let servers = Servers::start(index, blobs, &EngineOptions::default()).await;
         let logs = work(&servers, &self.key).await;
         servers.stop().await;
@@ -101,11 +113,11 @@ impl TestFolder {
 }
 
 impl Servers {
-    async fn start(index: Index, blobs: Arc<dyn BlobStore>, options: &EngineOptions) -> Self {
+    async fn start(index: Index, blobs: Option<Arc<dyn BlobStore>>, options: &EngineOptions) -> Self {
         let lifecycle = Lifecycle::default();
         let (mut urls, mut engines) = (Vec::new(), Vec::new());
         for _ in 0..2 {
-            let engine = Engine::new(index.clone(), Arc::clone(&blobs), options.clone());
+            let engine = Engine::new(index.clone(), blobs.clone(), options.clone());
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             urls.push(format!("http://{}", listener.local_addr().unwrap()));
             engines.push(engine.clone());
@@ -140,11 +152,9 @@ impl Servers {
     }
 }
 
-async fn open(folder: &TempDir) -> (Index, Arc<dyn BlobStore>) {
+async fn open(folder: &TempDir) -> Index {
     let url = format!("sqlite://{}", folder.path().join("index.db").display());
-    let index = SqliteIndex::open(&url).await.unwrap();
-    let blobs = FileBlobs::open(folder.path().join("blobs")).await.unwrap();
-    (index.into(), Arc::new(blobs))
+    SqliteIndex::open(&url).await.unwrap().into()
 }
 
 /// Runs a group of clients for [`CALLS`]; their logs.
@@ -192,43 +202,44 @@ fn assert_found(violations: &[String], rules: &[&str]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_nothing_without_a_bug() {
     let folder = TestFolder::new().await;
-    let (index, blobs) = open(&folder.dir).await;
-    let violations = folder.violations_of(index, blobs).await;
+    let index = open(&folder.dir).await;
+    let violations = folder.violations_of(index, None).await;
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_a_missing_compare_and_set() {
     let folder = TestFolder::new().await;
-    let (index, blobs) = open(&folder.dir).await;
+    let index = open(&folder.dir).await;
     let index = BuggyIndex::around(index, Bug::NoCompareAndSet);
-    let violations = folder.violations_of(index, blobs).await;
+    let violations = folder.violations_of(index, None).await;
     assert_found(&violations, &["FollowsFromPredecessor"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_acknowledgements_before_the_commit() {
     let folder = TestFolder::new().await;
-    let (index, blobs) = open(&folder.dir).await;
+    let index = open(&folder.dir).await;
     let index = BuggyIndex::around(index, Bug::AcknowledgesBeforeTheCommit);
-    let violations = folder.violations_of(index, blobs).await;
+    let violations = folder.violations_of(index, None).await;
     assert_found(&violations, &["AcknowledgedIsKept", "ReadIsCurrent"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_a_leaked_open_transaction() {
     let folder = TestFolder::new().await;
-    let (index, blobs) = open(&folder.dir).await;
+    let index = open(&folder.dir).await;
     let index = BuggyIndex::around(index, Bug::LeaksATransaction);
-    let violations = folder.violations_of(index, blobs).await;
+    let violations = folder.violations_of(index, None).await;
     assert_found(&violations, &["AcknowledgedIsKept"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn checker_finds_blobs_that_follow_their_rows() {
-    let folder = TestFolder::new().await;
-    let (index, blobs) = open(&folder.dir).await;
-    let violations = folder.violations_of(index, LateBlobs::new(blobs)).await;
+    let folder = TestFolder::with_s3().await;
+    let index = open(&folder.dir).await;
+    let blobs = LateBlobs::new(folder.blobs.clone().unwrap());
+    let violations = folder.violations_of(index, Some(blobs)).await;
     assert_found(&violations, &["was answered 500"]);
 }
 
@@ -255,14 +266,22 @@ impl Clock for ClockAhead {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_beside_clients_remove_nothing_that_is_needed() {
-    let folder = TestFolder::new().await;
-    let (index, blobs) = open(&folder.dir).await;
+async fn jobs_beside_clients_remove_no_object_that_is_needed() {
+    jobs_remove_nothing_that_is_needed(TestFolder::with_s3().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_beside_clients_remove_no_content_that_is_needed() {
+    jobs_remove_nothing_that_is_needed(TestFolder::new().await).await;
+}
+
+async fn jobs_remove_nothing_that_is_needed(folder: TestFolder) {
+    let index = open(&folder.dir).await;
     let options = EngineOptions {
         clock: Arc::new(ClockAhead),
         ..EngineOptions::default()
     };
-    let servers = Servers::start(index, blobs, &options).await;
+    let servers = Servers::start(index, folder.blobs.clone(), &options).await;
     let engine = servers.engines[1].clone();
     let jobs = tokio::spawn(async move {
         loop {
@@ -283,15 +302,15 @@ async fn jobs_beside_clients_remove_nothing_that_is_needed() {
 
 /// Sweeps two days later, between the put of a slow write and its commit.
 async fn violations_of_a_sweep(is_buggy: bool) -> Vec<String> {
-    let folder = TestFolder::new().await;
-    let (index, blobs) = open(&folder.dir).await;
-    let blobs = HookedBlobs::new(blobs);
+    let folder = TestFolder::with_s3().await;
+    let index = open(&folder.dir).await;
+    let blobs = HookedBlobs::new(folder.blobs.clone().unwrap());
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
     let options = EngineOptions {
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
         ..EngineOptions::default()
     };
-    let servers = Servers::start(index, Arc::clone(&blobs) as Arc<dyn BlobStore>, &options).await;
+    let servers = Servers::start(index, Some(Arc::clone(&blobs) as _), &options).await;
     let store = servers.engines[0]
         .operator()
         .create_store(folder.tenant_id, "swept")

@@ -1,9 +1,10 @@
-//! One index and one blob store of a test's own.
+//! One index of a test's own, with content in it or in an object store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use keepsake_blobs::{BlobStore, FileBlobs, S3Blobs};
+use keepsake_blobs::{BlobStore, S3Blobs};
+use keepsake_engine::IndexBlobs;
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, PostgresIndex, SqliteIndex};
 use keepsake_testkit::{ServerCommand, TestDatabase, fresh_database, s3, s3_options};
@@ -12,11 +13,13 @@ use tempfile::TempDir;
 
 use super::{Server, binary};
 
-/// Which index and which blob store.
+/// Which index, and where its content is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
     PostgresS3,
+    /// With content in the index.
     Sqlite,
+    /// With content in the index.
     Postgres,
     SqliteS3,
 }
@@ -26,12 +29,12 @@ impl Pair {
         matches!(self, Self::PostgresS3 | Self::Postgres)
     }
 
-    const fn has_s3(self) -> bool {
+    pub(crate) const fn has_s3(self) -> bool {
         matches!(self, Self::PostgresS3 | Self::SqliteS3)
     }
 }
 
-/// A migrated, empty index and an empty blob store; gone with this value.
+/// A migrated, empty index and an empty object store, if any; gone with this value.
 #[derive(Debug)]
 pub(crate) struct Deployment {
     pub(crate) pair: Pair,
@@ -76,7 +79,7 @@ impl Default for ServerConfig {
 }
 
 impl Deployment {
-    /// Makes both stores.
+    /// Makes its stores.
     pub(crate) async fn new(pair: Pair) -> Self {
         let deployment = Self::unmigrated(pair).await;
         if let Some(database) = &deployment.database {
@@ -119,10 +122,6 @@ impl Deployment {
         }
     }
 
-    pub(crate) fn blobs_folder(&self) -> PathBuf {
-        self.folder.path().join("blobs")
-    }
-
     /// The configuration of a server on it, as TOML.
     pub(crate) fn config(&self, config: &ServerConfig) -> String {
         let index_url = self.index_url();
@@ -149,7 +148,7 @@ impl Deployment {
                 ca_file.unwrap_or_default(),
             )
         } else {
-            format!("url = \"file://{}\"\n", self.blobs_folder().display())
+            "url = \"index:\"\n".to_owned()
         };
         let operator = config
             .operator
@@ -192,12 +191,20 @@ impl Deployment {
         }
     }
 
-    /// Opens the blob store.
+    /// Opens the object store, for an engine; `None`: content is in the index.
+    pub(crate) async fn object_store(&self) -> Option<Arc<dyn BlobStore>> {
+        if !self.pair.has_s3() {
+            return None;
+        }
+        let store = S3Blobs::connect(s3_options(&self.s3_prefix)).await;
+        Some(Arc::new(store.unwrap()))
+    }
+
+    /// Opens what has the content, wherever it is; a server may run meanwhile.
     pub(crate) async fn blobs(&self) -> Arc<dyn BlobStore> {
-        if self.pair.has_s3() {
-            Arc::new(S3Blobs::connect(s3_options(&self.s3_prefix)).await.unwrap())
-        } else {
-            Arc::new(FileBlobs::open(self.blobs_folder()).await.unwrap())
+        match self.object_store().await {
+            Some(store) => store,
+            None => Arc::new(IndexBlobs::new(self.index().await)),
         }
     }
 }

@@ -31,7 +31,7 @@ impl Deployment {
 
     /// The same with another index.
     pub(crate) async fn provision_on(&self, index: Index) -> Provision {
-        let engine = Engine::new(index.clone(), self.blobs().await, EngineOptions::default());
+        let engine = Engine::new(index.clone(), self.object_store().await, EngineOptions::default());
         Provision { engine, index }
     }
 
