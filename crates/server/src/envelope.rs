@@ -205,7 +205,6 @@ fn enveloped(mut response: Response, request_id: &str) -> Response {
 
 #[cfg(test)]
 mod tests {
-    
 
     use axum::Router;
     use axum::body::Body;

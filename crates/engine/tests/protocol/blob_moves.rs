@@ -182,7 +182,10 @@ async fn content_deleted_between_two_passes_is_removed_from_the_copy(bed: Bed) {
     let job = to_bucket(&bed, &bucket);
     job.copy(2, &mut Moved::default(), |_| {}).await.unwrap();
     assert_eq!(bucket.list(None, 10).await.unwrap().len(), 2);
-    let redacted = bed.engine.redact_version(&bed.principal, bed.store_id, first).await;
+    let redacted = bed
+        .engine
+        .redact_version(&bed.principal, bed.store_id, first)
+        .await;
     redacted.unwrap();
     let moved = try_move(&job).await.unwrap();
     assert_eq!((moved.present, moved.removed), (1, 2), "{moved:?}");

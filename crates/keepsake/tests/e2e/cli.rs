@@ -231,7 +231,6 @@ async fn several_servers_may_migrate_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unreachable_database_ends_a_start_without_its_password() {
     let port = keepsake_testkit::keepsake_server::free_port();
-    let _folder = tempfile::tempdir().unwrap();
     let config = config_of(&format!("postgres://app:hunter2hunter2@127.0.0.1:{port}/k"));
     secrets::remember("hunter2hunter2", "the database's password");
     let command = ServerCommand::new(binary(), &config);

@@ -117,6 +117,11 @@ async fn tenant_lives_and_leaves_nothing_on_postgres_and_s3() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tenant_lives_and_leaves_nothing_on_postgres() {
+    tenant_lives_and_leaves_nothing(Pair::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tenant_lives_and_leaves_nothing_on_sqlite() {
     tenant_lives_and_leaves_nothing(Pair::Sqlite).await;
 }

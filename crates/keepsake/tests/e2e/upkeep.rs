@@ -27,7 +27,7 @@ async fn kills_at_each_step_of_a_write_leave_what_is_swept_on_postgres_and_s3() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_at_each_step_of_a_write_leave_what_is_swept_on_sqlite() {
+async fn kills_amid_writes_leave_nothing_to_sweep_on_sqlite() {
     kills_at_each_step_leave_what_is_swept(Pair::Sqlite).await;
 }
 
@@ -179,6 +179,11 @@ async fn verify_with(server: &Server, more: &[&str]) -> Run {
 #[tokio::test(flavor = "multi_thread")]
 async fn verification_finds_what_is_wrong_on_postgres_and_s3() {
     verification_finds_what_is_wrong(Pair::PostgresS3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_finds_what_is_wrong_on_postgres() {
+    verification_finds_what_is_wrong(Pair::Postgres).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
