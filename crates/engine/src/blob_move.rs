@@ -90,7 +90,7 @@ impl BlobMove {
             after = Some(last.key);
             let first_of_key = rows.chunk_by(|one, other| one.key == other.key);
             let first_of_key = first_of_key.filter_map(|rows| rows.first());
-            let wanted: Vec<_> = first_of_key.filter(|row| row.is_live).cloned().collect();
+            let wanted: Vec<_> = first_of_key.filter(|row| row.is_live).copied().collect();
             let mut copies = stream::iter(wanted)
                 .map(|row| async move { self.copy_one(&row).await })
                 .buffer_unordered(at_once);

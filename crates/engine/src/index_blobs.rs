@@ -129,6 +129,7 @@ const fn erased(gone: u64, last: Option<BlobKey>) -> ErasedBatch {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn failed(error: IndexError) -> BlobError {
     if error.is_passing() {
         BlobError::Unavailable(error.to_string())

@@ -1,5 +1,6 @@
 //! Memories of one store: reads of heads, and the one way to change them.
 
+use futures::future::BoxFuture;
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
@@ -211,10 +212,12 @@ impl Memories {
             let memories = Self::new(self.database.clone());
             return bug.commit(&memories, tenant_id, commit).await;
         }
-        match self.database.backend() {
-            Backend::Postgres(_) => postgres::commit::commit(&self.database, tenant_id, commit).await,
-            Backend::Sqlite(index) => index.commits().commit(&self.database, tenant_id, commit).await,
-        }
+        // A trait object keeps the types of the callers' futures small.
+        let committed: BoxFuture<'_, _> = match self.database.backend() {
+            Backend::Postgres(_) => Box::pin(postgres::commit::commit(&self.database, tenant_id, commit)),
+            Backend::Sqlite(index) => Box::pin(index.commits().commit(&self.database, tenant_id, commit)),
+        };
+        committed.await
     }
 
     /// Asks other replicas to let the next edit of a memory by `replica` go first,

@@ -378,7 +378,7 @@ impl<'t> Removal<'t> {
                 "children": delta.visible_children,
             })
         });
-        let moved = Value::from_iter(moved).to_string();
+        let moved = moved.collect::<Value>().to_string();
         let text = self.tx.choose(MOVE_DIRECTORIES);
         self.query(text).bind(moved).execute().await?;
         let emptied: Value = directories.emptied.iter().map(DirPath::as_str).collect();

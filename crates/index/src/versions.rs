@@ -363,8 +363,8 @@ mod tests {
         let list = |memory_id, actor, operation| {
             list_on_sqlite(&VersionListing {
                 memory_id,
-                actor,
                 operation,
+                actor,
                 ..VersionListing::default()
             })
         };

@@ -242,10 +242,9 @@ impl ToolChange for AgentCall {
         match self {
             Self::List { .. } | Self::Search { .. } | Self::Read { .. } => Ok(Reads::Nothing),
             Self::Edit { .. } | Self::Append { .. } => Ok(Reads::Content),
-            Self::Write { .. } => Ok(Reads::Head),
             Self::Delete { path, .. } if path.is_root() => Err(ToolError::CannotDeleteRoot),
             Self::Delete { expected: None, .. } => Ok(Reads::Tree),
-            Self::Delete { .. } => Ok(Reads::Head),
+            Self::Write { .. } | Self::Delete { .. } => Ok(Reads::Head),
         }
     }
 

@@ -182,8 +182,8 @@ impl Write<'_> {
             Origin::Live(head) => (head.memory_id, Some(head), None),
             Origin::Deleted(memory_id, deleted_by) => (*memory_id, None, Some(*deleted_by)),
         };
-        let (content, line, brings) = match text {
-            Some(Text::New(content)) => {
+        let (stored, line, brings) = match text {
+            Some(Text::New(new)) => {
                 let key = BlobKey {
                     tenant_id: self.principal.tenant_id,
                     store_id: self.store_id,
@@ -191,27 +191,22 @@ impl Write<'_> {
                 };
                 let stored = StoredContent {
                     blob_id: version_id,
-                    size_bytes: content.size_bytes(),
-                    sha256: content.hash(),
+                    size_bytes: new.size_bytes(),
+                    sha256: new.hash(),
                 };
-                (
-                    Some(stored),
-                    Some(content.first_line()),
-                    Some((key, content.clone())),
-                )
+                (Some(stored), Some(new.first_line()), Some((key, new.clone())))
             }
-            Some(Text::Earlier(content, text)) => (Some(*content), Some(first_line(text)), None),
+            Some(Text::Earlier(stored, text)) => (Some(*stored), Some(first_line(text)), None),
             None => (before.map(content_of), None, None),
         };
-        let after = |(to, content): (&NewState, StoredContent)| HeadChange {
+        let in_index = brings.as_ref().filter(|_| context.has_content_in_index);
+        let in_index = in_index.map(|(_, new): &(BlobKey, Content)| new.clone());
+        let after = |(to, stored): (&NewState, StoredContent)| HeadChange {
             path: to.path.clone(),
-            blob_id: content.blob_id,
-            size_bytes: content.size_bytes,
-            sha256: content.sha256,
-            content: brings
-                .as_ref()
-                .filter(|_| context.has_content_in_index)
-                .map(|(_, content): &(BlobKey, Content)| content.clone()),
+            blob_id: stored.blob_id,
+            size_bytes: stored.size_bytes,
+            sha256: stored.sha256,
+            content: in_index,
             first_line: line,
             is_pinned: to.is_pinned,
             search: row.cloned(),
@@ -222,7 +217,7 @@ impl Write<'_> {
                 version_id,
                 before: before.cloned(),
                 revives,
-                after: wanted.to.as_ref().zip(content).map(after),
+                after: wanted.to.as_ref().zip(stored).map(after),
             },
             brings,
         }
