@@ -38,7 +38,7 @@ impl Context {
         self.ids.uuid(self.now())
     }
 
-    /// Finds what is at a path of an existing store; `None` is the root.
+    /// Looks up a path of an existing store; `None` is the root.
     pub(crate) async fn look_up(
         &self,
         tenant_id: TenantId,

@@ -1,8 +1,8 @@
 //! The one way to change memories.
 //!
 //! A surface (the memory tool, the agent tools, the API, a restoration) supplies a
-//! [`Change`]: what it reads, and a decision that is a pure function of what was
-//! read. [`Write::run`] does the rest:
+//! [`Change`]: the objects to read, and a decision that is a pure function of them.
+//! [`Write::run`] does the rest:
 //!
 //! 1. It locks the memory's path, reads, and decides. Preconditions are part of the
 //!    decision: each read checks them again, so a retry cannot bypass them.
@@ -45,7 +45,7 @@ const MAX_ATTEMPTS: u32 = 8;
 
 /// A change of one store's memories, as a surface decides it.
 pub(crate) trait Change: Sync {
-    /// What the decision is based on.
+    /// The state that the decision is based on.
     type Read: Send + Sync;
     /// Why the change is not made.
     type Error: From<EngineError> + Send;
@@ -252,7 +252,7 @@ enum Attempt {
     Unchanged(Memory),
     Replayed(i64),
     Refused(Refusal),
-    /// Something differs from what was read.
+    /// The state has changed since it was read.
     Stale,
 }
 

@@ -124,7 +124,7 @@ impl Database {
         self.begin(call, role, Mode::WriteStatement).await
     }
 
-    /// Measures a call that has no transaction of its own.
+    /// Measures a call that does not begin a transaction.
     pub(crate) async fn measure<T>(
         &self,
         call: &'static str,

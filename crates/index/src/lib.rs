@@ -228,7 +228,7 @@ impl Index {
         matches!(self.database.backend(), Backend::Postgres(_))
     }
 
-    /// Ends the connections after what is under way on them.
+    /// Closes the connections after their last transactions.
     pub async fn close(&self) {
         match self.database.backend() {
             Backend::Postgres(index) => index.close(),

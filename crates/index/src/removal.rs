@@ -1,17 +1,17 @@
 //! The one removal path: everything that deletes versions, memories and stores for
 //! good.
 //!
-//! What is removed is a selection: one version ([`Redactions`]), the versions whose
-//! retention has ended ([`Retention`]), a deleted store ([`StoreDeletions`]), a deleted
-//! tenant ([`TenantDeletions`]), or what an erasure asks for ([`Erasures`]). Each batch
-//! is one transaction with the same steps, which [`Removal`] has:
+//! A removal is a selection: one version ([`Redactions`]), the versions whose retention
+//! has ended ([`Retention`]), a deleted store ([`StoreDeletions`]), a deleted tenant
+//! ([`TenantDeletions`]), or the selection of an erasure ([`Erasures`]). Each batch is
+//! one transaction with the steps of [`Removal`]:
 //!
 //! 1. lock the store, so that no commit runs at the same time;
 //! 2. select rows;
 //! 3. delete them; a redaction clears the version's row instead;
 //! 4. queue for deletion the blobs that no version references any longer;
 //! 5. move the store's counters and its purge epoch, so that caches drop the store;
-//! 6. record what a tenant or the operator requested in the audit.
+//! 6. record the request of a tenant or the operator in the audit.
 //!
 //! A deleted store has no readers, so its rows go table by table, and nothing is
 //! counted. The blobs of a deleted tenant are not queued: the job lists them.

@@ -17,7 +17,7 @@ pub(super) struct Creation {
     pub(super) on_taken: OnTaken,
 }
 
-/// What a creation reads if it may replace a memory.
+/// The store and the memory at the path, read if the creation may replace it.
 #[derive(Default)]
 pub(super) struct Place {
     store: Option<StoreState>,
@@ -283,7 +283,7 @@ async fn refused_move(
     }
 }
 
-/// Converts a refusal; looks up what is in the way.
+/// Converts a refusal; looks up the conflicting memory.
 async fn error_of(write: &Write<'_>, refusal: Refusal) -> Result<EngineError, EngineError> {
     let limits = &write.principal.limits;
     let too_many_bytes = |whose, size_bytes, limit_bytes| EngineError::TooManyBytes {

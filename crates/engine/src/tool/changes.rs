@@ -29,7 +29,7 @@ pub(super) trait ToolChange: Send + Sync {
         self.path()
     }
 
-    /// What the decision is based on.
+    /// The objects to read for the decision.
     ///
     /// # Errors
     /// [`ToolError`] when nothing needs to be read to refuse the call.

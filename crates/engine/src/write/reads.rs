@@ -1,4 +1,4 @@
-//! What decisions are based on.
+//! The reads that decisions are based on.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::Write;
 use crate::EngineError;
 use crate::content::Found;
 
-/// What the change of a path reads.
+/// The objects to read for the change of a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reads<'a> {
     /// Nothing: the commit checks whether the path is free.
@@ -20,7 +20,7 @@ pub(crate) enum Reads<'a> {
     Content,
     /// The head of the file, or of every file below the directory.
     Tree,
-    /// The same, and what stands in the way of a move to this path.
+    /// The same, and the obstacles to a move to this path.
     Move(&'a MemoryPath),
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum PathTarget {
     Directory { files: u64, heads: Vec<Head> },
 }
 
-/// What stands in the way of a move.
+/// An obstacle to a move.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
     /// The destination exists.
@@ -85,7 +85,7 @@ impl PathRead {
 }
 
 impl Write<'_> {
-    /// Reads what is at a path of the store; `None` is the root.
+    /// Reads the object at a path of the store; `None` is the root.
     pub(crate) async fn path(
         &self,
         path: Option<&MemoryPath>,
@@ -167,7 +167,7 @@ impl Write<'_> {
         Ok(None)
     }
 
-    /// Finds what is at a path of the store; `None` is the root.
+    /// Looks up a path of the store; `None` is the root.
     pub(crate) async fn look_up(&self, path: Option<&MemoryPath>) -> Result<Lookup, EngineError> {
         let tenant_id = self.principal.tenant_id;
         self.context().look_up(tenant_id, self.store_id, path).await

@@ -117,7 +117,6 @@ struct Racing<'a> {
     memory_id: MemoryId,
     to: Option<&'static str>,
     reads: AtomicU32,
-    #[expect(clippy::type_complexity, reason = "a hook of a test")]
     after_read: Box<dyn Fn(u32, Head) -> BoxFuture<'a, ()> + Send + Sync + 'a>,
 }
 

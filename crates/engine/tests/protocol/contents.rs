@@ -92,8 +92,11 @@ async fn refused_writes_leave_no_content(bed: Bed) {
     };
     bed.try_make(named("/b.txt", "body")).await.unwrap();
     bed.try_make(named("/b.txt", "body")).await.unwrap();
-    let reused = bed.try_make(named("/c.txt", "another body")).await;
-    assert!(matches!(reused, Err(EngineError::KeyReused)), "{reused:?}");
+    let of_another_body = bed.try_make(named("/c.txt", "another body")).await;
+    assert!(
+        matches!(of_another_body, Err(EngineError::KeyReused)),
+        "{of_another_body:?}"
+    );
     assert_eq!(bed.blobs_there().await.len(), 2);
     assert!(bed.blobs_there().await.starts_with(&there));
 

@@ -54,8 +54,8 @@ pub(crate) enum RowLock {
     Share,
 }
 
-/// How a statement with lists is written for Postgres and SQLite: what comes before the
-/// parameter, and after it.
+/// The forms of a list in a statement, for Postgres and SQLite: the text before the
+/// parameter, and the text after it.
 const LISTS: [(&str, [[&str; 2]; 2]); 4] = [
     (
         "FROM_IDS(",

@@ -181,7 +181,7 @@ impl PostgresIndex {
         require_schema(schema_version(&self.app).await?)
     }
 
-    /// Ends the connections after what is under way on them.
+    /// Closes the connections after their last transactions.
     pub fn close(&self) {
         for pool in [&self.app, &self.jobs, &self.shared] {
             pool.close();

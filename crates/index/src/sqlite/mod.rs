@@ -187,7 +187,7 @@ impl SqliteIndex {
         Ok(!is_busy)
     }
 
-    /// Ends the connections after what is under way on them.
+    /// Closes the connections after their last transactions.
     pub async fn close(&self) {
         self.readers.close().await;
         let mut writer = self.writer.lock().await;

@@ -16,11 +16,17 @@ pub(crate) enum BlobCommand {
 pub(crate) struct MoveBlobsArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// Where the content is: index: or s3://bucket/prefix [default: blobs.url]
-    #[arg(long, value_name = "URL")]
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "Where the content is: index: or s3://bucket/prefix [default: blobs.url]"
+    )]
     pub(crate) from: Option<BlobUrl>,
-    /// Where it goes: index: or s3://bucket/prefix
-    #[arg(long, value_name = "URL")]
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "Where it goes: index: or s3://bucket/prefix"
+    )]
     pub(crate) to: BlobUrl,
     /// Keeps the originals; only then may servers run meanwhile
     #[arg(long)]

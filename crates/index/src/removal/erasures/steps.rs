@@ -61,7 +61,7 @@ const DELETE_CALLS: &str = "DELETE FROM idempotency AS i WHERE i.tenant_id = $1 
 const FORGET_REQUEST: &str =
     "UPDATE idempotency SET request_sha256 = $3 WHERE tenant_id = $1 AND scope_sha256 = $2";
 
-/// A time that never comes: the drain leaves the blobs of an erasure alone.
+/// The earliest deletion time of an erasure's blobs, so that the drain skips them.
 const NEVER: Timestamp = Timestamp::from_micros(i64::MAX);
 
 /// Each memory has rows in several tables, so a batch takes fewer memories than
