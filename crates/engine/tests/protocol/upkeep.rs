@@ -28,7 +28,6 @@ crate::on_every_bed! {
     reconciliation_finds_no_drift_in_what_was_written,
     prune_forgets_calls_that_cannot_be_repeated,
     prune_drops_audit_entries_past_their_retention,
-    run_that_is_asked_for_is_recorded_beside_the_schedule,
     run_that_is_asked_for_is_refused_where_it_cannot_be,
 }
 
@@ -41,6 +40,7 @@ crate::with_object_store! {
     sweep_of_a_killed_owner_is_gone_on_with_where_it_was,
     sweep_that_was_stopped_is_taken_up_in_its_slot,
     sweep_beside_full_write_load_leaves_nothing_wrong,
+    run_that_is_asked_for_is_recorded_beside_the_schedule,
 }
 
 /// How long the load beside a sweep is, in seconds, where it is to be longer.
