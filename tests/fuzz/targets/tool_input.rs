@@ -336,7 +336,7 @@ fuzz_target!(|data: &[u8]| {
         if let Some(tool) = input
             .get("tool")
             .and_then(Value::as_str)
-            .and_then(AgentTool::of_name)
+            .and_then(AgentTool::parse)
         {
             match AgentCall::parse(tool, &input, &ToolRoot::Store) {
                 Ok(call) => {
