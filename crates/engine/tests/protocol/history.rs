@@ -20,7 +20,6 @@ crate::on_every_bed! {
     restored_content_must_fit_the_limit_of_today,
     deleted_memory_comes_back_under_its_id,
     restoration_of_a_path_that_is_taken_names_what_is_there,
-    restorations_and_edits_of_one_memory_queue,
     tool_and_api_write_one_history,
     deleted_store_is_gone_at_once_and_purged_in_batches,
     purge_that_was_stopped_is_gone_on_with,
@@ -30,6 +29,7 @@ crate::with_object_store! {
     redaction_whose_blob_stays_is_finished_by_the_queue,
     redacted_content_is_served_from_no_cache,
     restoration_that_meets_a_redaction_is_refused,
+    restorations_and_edits_of_one_memory_queue,
 }
 
 async fn versions(bed: &Bed) -> Vec<ShownVersion> {
