@@ -182,6 +182,20 @@ impl Engine {
         }
     }
 
+    /// A content that is not where the engine reads content; `None`: the first content
+    /// that a version names is there, or there is no version.
+    ///
+    /// # Errors
+    /// [`EngineError`] if one of the stores fails.
+    pub async fn misplaced_content(&self) -> Result<Option<BlobKey>, EngineError> {
+        let named = self.0.index.upkeep.named_blobs(None, 1).await?;
+        let Some(row) = named.first().filter(|row| row.is_live) else {
+            return Ok(None);
+        };
+        let is_there = self.0.blobs.contains(&row.key).await?;
+        Ok((!is_there).then_some(row.key))
+    }
+
     async fn verify_blobs(
         &self,
         at_once: usize,

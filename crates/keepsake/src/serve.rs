@@ -139,6 +139,7 @@ impl Serving<'_> {
         if let Some(blobs) = &backends.blobs {
             tokio::spawn(log_blob_problems(Arc::clone(blobs)));
         }
+        tokio::spawn(log_misplaced_content(engine.clone()));
         let served = tokio::try_join!(self.serve_public(listener), self.serve_operator(operator));
         runner.stop(self.shutdown.left()).await;
         served.map(|_| ())
@@ -247,6 +248,17 @@ async fn log_blob_problems(blobs: Arc<dyn BlobStore>) {
         Err(error) => {
             tracing::warn!(error = %error, "the blob store (blobs.url) cannot be used: {consequence}");
         }
+    }
+}
+
+/// Logs at the start if content is not where the configuration says.
+async fn log_misplaced_content(engine: Engine) {
+    if let Ok(Some(key)) = engine.misplaced_content().await {
+        tracing::error!(
+            blob.key = %key,
+            "content of this index is not at blobs.url: set it to where the content is, or stop the server and run \
+             `keepsake blobs move`"
+        );
     }
 }
 

@@ -193,6 +193,18 @@ async fn content_deleted_between_two_passes_is_removed_from_the_copy(bed: Bed) {
     assert_eq!(bucket.list(None, 10).await.unwrap().len(), 1);
 }
 
+async fn engine_notices_content_in_another_place(bed: Bed) {
+    assert_eq!(bed.engine.misplaced_content().await.unwrap(), None);
+    bed.create("/memories/a.txt", "text").await;
+    let key = bed.blob_key(&bed.head("/a.txt").await.unwrap());
+    assert_eq!(bed.engine.misplaced_content().await.unwrap(), None);
+    let bucket = bucket().await;
+    try_move(&to_bucket(&bed, &bucket)).await.unwrap();
+    assert_eq!(bed.engine.misplaced_content().await.unwrap(), Some(key));
+    let moved = engine_on(&bed.index, Some(&bucket), &bed.clock, |_| {});
+    assert_eq!(moved.misplaced_content().await.unwrap(), None);
+}
+
 async fn move_notices_running_servers(bed: Bed) {
     let job = to_bucket(&bed, &bucket().await);
     // The bed's own engine was here.
@@ -213,5 +225,6 @@ crate::with_index_content! {
     damaged_copy_is_made_again,
     objects_without_a_version_are_removed_and_foreign_ones_stay,
     content_deleted_between_two_passes_is_removed_from_the_copy,
+    engine_notices_content_in_another_place,
     move_notices_running_servers,
 }

@@ -12,6 +12,7 @@ mod agent_day;
 mod agent_tools;
 mod any_history;
 mod api;
+mod blob_moves;
 mod chart;
 mod cli;
 mod conformance;
