@@ -25,7 +25,7 @@ async fn content_moves_into_the_index_and_back(with_s3: Pair, with_index: Pair) 
     }
     let refused = move_content(&server, &["--to", "index:"]).await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    let (running, locked) = ("a server was running", "in use");
+    let (running, locked) = ("a server was running", "another process is using");
     let reason = if with_s3.has_postgres() { running } else { locked };
     assert!(refused.stderr.contains(reason), "{}", refused.stderr);
     if with_s3.has_postgres() {
