@@ -21,7 +21,7 @@ pub type ListingHash = [u8; 32];
 
 /// The text is not a cursor of this listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be the `next_page` of an answer to the same query")]
+#[error("must be the `next_page` of a response to the same query")]
 pub struct CursorError;
 
 /// Makes the cursor that follows the item at `position`.

@@ -287,8 +287,9 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
     })?;
     let Object(parsed) = parsed;
-    json.end()
-        .map_err(|_| ApiError::invalid_request("the body is not valid: something follows the JSON value"))?;
+    json.end().map_err(|_| {
+        ApiError::invalid_request("the body is not valid: there is data after the JSON value")
+    })?;
     Ok(parsed)
 }
 
@@ -333,7 +334,7 @@ pub(crate) async fn read(
                 }
                 bytes.extend_from_slice(data);
             }
-            Some(Err(_)) => return Err(ApiError::invalid_request("the request body broke off")),
+            Some(Err(_)) => return Err(ApiError::invalid_request("the request body is incomplete")),
         }
     }
 }
@@ -377,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spacing_and_order_do_not_make_another_body() {
+    fn whitespace_and_field_order_do_not_change_a_body() {
         let body = canonical(br#"{"b":{"y":1,"x":[2,1]},"a":"\u00e9"}"#).unwrap();
         let same = canonical("{ \"a\" : \"é\", \"b\": {\"x\": [2, 1], \"y\": 1} }".as_bytes()).unwrap();
         assert_eq!(body, same);
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn body_is_an_object() {
+    fn body_must_be_an_object() {
         for body in ["[]", "[1]", "1", "null", "\"a\""] {
             let message = parse::<Empty>(body.as_bytes()).unwrap_err().message;
             assert!(message.contains("expected an object"), "{message}");
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_one_visible_text() {
+    fn idempotency_key_is_one_visible_text() {
         let mut headers = HeaderMap::new();
         assert_eq!(key_of(&headers).unwrap(), None);
         headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("k 1"));
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn body_that_says_nothing_refuses_what_it_does_not_know() {
+    fn empty_body_type_refuses_unknown_fields() {
         assert!(parse::<Empty>(EMPTY_OBJECT).is_ok());
         let message = parse::<Empty>(br#"{"precondtion":1}"#).unwrap_err().message;
         assert!(message.contains("`precondtion`"), "{message}");

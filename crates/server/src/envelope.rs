@@ -178,7 +178,7 @@ fn enveloped(mut response: Response, request_id: &str) -> Response {
         .extensions_mut()
         .remove::<ApiError>()
         .unwrap_or_else(|| match response.status() {
-            StatusCode::NOT_FOUND => ApiError::not_found("there is nothing here"),
+            StatusCode::NOT_FOUND => ApiError::not_found("the resource was not found"),
             StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
             status if status.is_client_error() => {
                 ApiError::invalid_request("the request could not be understood")
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn panic_ends_one_request_and_tells_nothing() {
+    async fn panic_ends_one_request_without_details() {
         async fn panicking() -> &'static str {
             panic!("what a memory holds")
         }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn handler_that_never_ends_is_cut_off_at_the_deadline() {
+    async fn endless_handler_is_stopped_at_the_deadline() {
         let pending = get(std::future::pending::<&'static str>);
         let (status, error) = answered(Router::new().route("/", pending)).await;
         assert_eq!((status, error["type"].as_str()), (504, Some("timeout_error")));

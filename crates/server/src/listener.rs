@@ -67,7 +67,7 @@ pub async fn run(
     lifecycle: Lifecycle,
 ) -> io::Result<()> {
     let connections = GracefulShutdown::new();
-    let (room, spare) = (places(options.max_connections), places(SPARE_CONNECTIONS));
+    let (room, spare) = (semaphore(options.max_connections), semaphore(SPARE_CONNECTIONS));
     let mut late_connections = MAX_LATE_CONNECTIONS;
     loop {
         // Queued connections are accepted even after the stop signal.
@@ -104,12 +104,12 @@ pub async fn run(
     drop(listener);
     let ended = tokio::time::timeout(options.shutdown_deadline, connections.shutdown()).await;
     if ended.is_err() {
-        tracing::warn!("http.shutdown: requests were still under way at the deadline");
+        tracing::warn!("http.shutdown: requests were still running at the deadline");
     }
     Ok(())
 }
 
-fn places(count: usize) -> Arc<Semaphore> {
+fn semaphore(count: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
 }
 

@@ -48,7 +48,9 @@ fn rule_of_the_scanner_that_cannot_be_used_is_named() {
     }
     assert_eq!(
         problem("[{ kind = \"a\", pattern = \"hunter2(\" }]"),
-        format!("{start} has a pattern that is no regular expression: unclosed group (rule 1 of the list)")
+        format!(
+            "{start} has a pattern that is not a valid regular expression: unclosed group (rule 1 of the list)"
+        )
     );
     assert!(
         problem("[{ kind = \"A b\", pattern = \"x\" }]").contains("has a kind that must be a name such as")

@@ -215,7 +215,9 @@ fn operators_rule_that_cannot_be_used_is_named() {
     let refusal = |kind: &str, pattern: &str| with_rule(kind, pattern).unwrap_err().to_string();
     assert!(refusal("Employee", "x").starts_with("rules[0].kind must be a name such as"));
     assert!(refusal("", "x").starts_with("rules[0].kind must be"));
-    assert!(refusal("ok", "(").starts_with("rules[0].pattern is no regular expression: unclosed group"));
+    assert!(
+        refusal("ok", "(").starts_with("rules[0].pattern is not a valid regular expression: unclosed group")
+    );
     assert!(refusal("ok", "a*").starts_with("rules[0].pattern must not match the empty text"));
     assert!(refusal("ok", "(?:x{1000}){1000}").starts_with("rules[0].pattern is too large"));
     let two = [("fine", "a"), ("fine_too", "[")].map(|(kind, pattern)| CustomRule {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn head_that_trickles_ends_the_connection() {
+    async fn slow_head_closes_the_connection() {
         let (mut stream, mut far, _) = watched();
         let begun = Instant::now();
         let trickling = tokio::spawn(async move {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn quiet_client_is_kept_for_a_while_after_each_request() {
+    async fn idle_client_is_kept_until_the_idle_timeout() {
         let (mut stream, mut far, activity) = watched();
         for _ in 0..2 {
             far.write_all(b"request").await.unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn request_under_way_is_not_hurried() {
+    async fn running_request_has_no_idle_timeout() {
         let (mut stream, mut far, activity) = watched();
         far.write_all(b"request").await.unwrap();
         assert_eq!(read(&mut stream).await, Ok(7));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_that_takes_nothing_in_ends_the_connection() {
+    async fn stalled_client_is_disconnected() {
         let (mut stream, mut far, _) = watched();
         let begun = Instant::now();
         let sent = stream.write_all(&[0; 64]).await.map_err(|error| error.kind());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_that_takes_too_little_ends_the_connection() {
+    async fn slow_client_is_disconnected() {
         assert!(taken_in_parts(MIN_PROGRESS_BYTES).await.is_ok());
         let begun = Instant::now();
         let trickling = taken_in_parts(MIN_PROGRESS_BYTES / 8).await;
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_of_one_answer_does_not_count_for_the_next() {
+    async fn write_timeout_restarts_with_each_answer() {
         let (mut stream, mut far, activity) = watched();
         for _ in 0..3 {
             let under_way = activity.begin();

@@ -184,7 +184,7 @@ fn wrong_fields_are_named() {
         (
             AgentTool::Edit,
             edits(json!([{"old_str": "a"}, {"new_str": "b"}])),
-            "Error: Edit 2 of 2 cannot be made, so none was: Field `old_str` is missing; it must be a string",
+            "Error: Edit 2 of 2 failed, so no edit was applied: Field `old_str` is missing; it must be a string",
         ),
         (
             AgentTool::Delete,
@@ -232,13 +232,13 @@ fn first_edit_that_cannot_be_made_is_told() {
     let error = edited("one two two", &[edit("one", "1"), edit("two", "2")]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "Error: Edit 2 of 2 cannot be made, so none was: No replacement was performed. Multiple occurrences of \
+        "Error: Edit 2 of 2 failed, so no edit was applied: No replacement was performed. Multiple occurrences of \
          old_str `two` in lines: 1, 1. Please ensure it is unique"
     );
     let error = edited("one", &[edit("", "1")]).unwrap_err();
     assert!(
         error.to_string().starts_with(
-            "Error: Edit 1 of 1 cannot be made, so none was: No replacement was performed, because"
+            "Error: Edit 1 of 1 failed, so no edit was applied: No replacement was performed, because"
         ),
         "{error}"
     );
@@ -309,7 +309,7 @@ fn result_says_what_a_model_needs_to_go_on() {
     1.5K	2026-11-21T00:00:00.000000Z	/memories/a.md	# A
     /memories/b/	(read-only)
 
-    [There are more. Continue with page `page_x`.]
+    [There are more entries. Continue with page `page_x`.]
     ");
 }
 
