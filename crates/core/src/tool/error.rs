@@ -342,7 +342,7 @@ pub enum ToolError {
     Archived,
     /// Concurrent changes of the same path won every retry.
     #[error(
-        "Error: {path} was repeatedly changed by others at the same time. This call changed nothing. View it, then try again."
+        "Error: {path} was repeatedly changed by others at the same time. Nothing was changed by this call. View it, then try again."
     )]
     Conflict {
         /// The path that the call tried to change.

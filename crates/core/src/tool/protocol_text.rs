@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_says_to_look_first_to_record_and_to_expect_an_end() {
+    fn protocol_text_has_the_three_core_rules() {
         let text = protocol_text(ProtocolOptions::default());
         for said in [
             "Before anything else, look",
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn options_add_to_the_text_and_change_nothing_of_it() {
+    fn options_only_extend_the_text() {
         let core = protocol_text(ProtocolOptions::default());
         let full = protocol_text(ProtocolOptions {
             keeps_tidy: true,

@@ -195,11 +195,11 @@ pub struct Deletion {
 
 /// The redactions of findings, for JSON results.
 pub fn redactions(findings: &[Finding]) -> Vec<Redaction> {
-    let told = |finding: &Finding| Redaction {
+    let to_redaction = |finding: &Finding| Redaction {
         kind: finding.kind.as_str().to_owned(),
         line: finding.line,
     };
-    findings.iter().map(told).collect()
+    findings.iter().map(to_redaction).collect()
 }
 
 impl AgentResult {
