@@ -32,13 +32,13 @@ const BODY_OVERHEAD_BYTES: u64 = 64 << 10;
 /// JSON may write one byte of content as six characters (`\u0001`).
 const ESCAPED_BYTES: u64 = 6;
 /// How long a client may pause while it sends a body.
-const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
+const BODY_PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes that are read and discarded of a body that is too large, and
 /// the time limit for it.
-const LINGERS_BYTES: usize = 4 << 20;
-const LINGERS_FOR: Duration = Duration::from_secs(2);
+const MAX_DISCARDED_BYTES: usize = 4 << 20;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an authentication is valid while the body arrives.
-const BELIEVED_FOR: Duration = Duration::from_secs(1);
+const AUTHENTICATION_TTL: Duration = Duration::from_secs(1);
 /// The header that makes a request idempotent.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Maximum number of JSON values of a body: far more than any tool's input
@@ -216,7 +216,7 @@ impl Received {
         let (parts, body) = request.into_parts();
         let charge = |bytes| charge(&held, BYTES_PER_BODY_BYTE * bytes);
         let bytes = read(body, limit_bytes, deadline, charge).await?;
-        if begun.elapsed() > BELIEVED_FOR {
+        if begun.elapsed() > AUTHENTICATION_TTL {
             // The credential may have been revoked or restricted meanwhile: the
             // request is served with its current permissions.
             principal = principal_of(engine, &parts.headers).await?;
@@ -316,7 +316,7 @@ pub(crate) async fn read(
         return Err(ApiError::body_too_large(limit_bytes));
     }
     loop {
-        let quiet_until = Instant::now() + QUIET_TIMEOUT;
+        let quiet_until = Instant::now() + BODY_PAUSE_TIMEOUT;
         let until = deadline.map_or(quiet_until, |deadline| deadline.min(quiet_until));
         let frame = tokio::time::timeout_at(until, body.frame()).await;
         match frame.map_err(|_| ApiError::body_too_slow())? {
@@ -343,9 +343,9 @@ pub(crate) async fn read(
 /// the connection while the client is still sending, the connection could break
 /// before the client receives the answer.
 async fn let_pass(mut body: Body, deadline: Option<Instant>) {
-    let until = Instant::now() + LINGERS_FOR;
+    let until = Instant::now() + DISCARD_TIMEOUT;
     let until = deadline.map_or(until, |deadline| deadline.min(until));
-    let mut left = LINGERS_BYTES;
+    let mut left = MAX_DISCARDED_BYTES;
     while left > 0 {
         let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await else {
             return;

@@ -21,11 +21,11 @@ use moka::sync::Cache;
 /// Longest wait of a request in the queue.
 const QUEUE: Duration = Duration::from_millis(50);
 /// Maximum number of buckets; an evicted tenant starts with a full bucket.
-const REMEMBERED: u64 = 100_000;
+const MAX_BUCKETS: u64 = 100_000;
 /// How long a bucket is kept after it is full again.
-const KEPT_FULL: Duration = Duration::from_mins(1);
+const FULL_BUCKET_TTL: Duration = Duration::from_mins(1);
 /// Longest time to fill a bucket; longer times would overflow its arithmetic.
-const LONGEST_FILL: Duration = Duration::from_hours(24 * 365);
+const MAX_FILL_TIME: Duration = Duration::from_hours(24 * 365);
 /// A rate above this is treated as unlimited.
 const UNLIMITED: u64 = 1_000_000_000;
 /// Maximum value of `retry-after`.
@@ -68,8 +68,8 @@ impl Share {
         let second_nanos = Duration::from_secs(gateways).as_nanos();
         let nanos = second_nanos / u128::from(limits.requests_per_second.max(1));
         let period = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        let period = period.clamp(Duration::from_nanos(1), LONGEST_FILL);
-        let most = LONGEST_FILL.as_nanos() / period.as_nanos();
+        let period = period.clamp(Duration::from_nanos(1), MAX_FILL_TIME);
+        let most = MAX_FILL_TIME.as_nanos() / period.as_nanos();
         let burst = u128::from(limits.request_burst.div_ceil(gateways)).min(most);
         let queue = QUEUE.as_nanos() / period.as_nanos();
         Some(Self {
@@ -110,7 +110,7 @@ impl<C: Ticks> Bucket<C> {
 
     /// Takes the same proportion that is taken of another bucket, so that a
     /// changed limit does not grant a new burst.
-    fn take_over(&self, other: &Self) {
+    fn copy_usage(&self, other: &Self) {
         let room = |bucket: &Self| u64::from(bucket.share.room());
         let taken = room(other).saturating_sub(u64::from(other.left()));
         let taken = (taken * room(self)).div_ceil(room(other).max(1));
@@ -123,11 +123,11 @@ impl<C: Ticks> Bucket<C> {
 }
 
 /// Evicts a bucket some time after it is full again.
-struct FullAgain;
+struct FullBucketExpiry;
 
-impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullAgain {
+impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullBucketExpiry {
     fn expire_after_create(&self, _: &TenantId, bucket: &Arc<Bucket<C>>, _: Instant) -> Option<Duration> {
-        Some(KEPT_FULL.saturating_add(bucket.share.fills_within()))
+        Some(FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within()))
     }
 
     fn expire_after_read(
@@ -138,7 +138,7 @@ impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullAgain {
         _: Option<Duration>,
         _: Instant,
     ) -> Option<Duration> {
-        Some(KEPT_FULL.saturating_add(bucket.share.fills_within()))
+        Some(FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within()))
     }
 
     fn expire_after_update(
@@ -148,7 +148,7 @@ impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullAgain {
         _: Instant,
         _: Option<Duration>,
     ) -> Option<Duration> {
-        Some(KEPT_FULL.saturating_add(bucket.share.fills_within()))
+        Some(FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within()))
     }
 }
 
@@ -163,8 +163,8 @@ impl<C: Ticks> Rates<C> {
     /// Creates rate limits with nothing used.
     pub(crate) fn new(clock: C) -> Self {
         let buckets = Cache::builder()
-            .max_capacity(REMEMBERED)
-            .expire_after(FullAgain)
+            .max_capacity(MAX_BUCKETS)
+            .expire_after(FullBucketExpiry)
             .build();
         Self { buckets, clock }
     }
@@ -209,7 +209,7 @@ impl<C: Ticks> Rates<C> {
             }
             let bucket = Bucket::new(share, self.clock.clone()).ok_or(())?;
             if let Some(known) = known {
-                bucket.take_over(&known);
+                bucket.copy_usage(&known);
             }
             Ok::<_, ()>(moka::ops::compute::Op::Put(Arc::new(bucket)))
         });
@@ -359,7 +359,7 @@ mod tests {
         let share = Share::of(&limits(10, 100), 1).unwrap();
         assert_eq!(share.fills_within(), Duration::from_secs(10));
         let bucket = Arc::new(Bucket::new(share, ManualClock::new()).unwrap());
-        let kept = FullAgain.expire_after_create(&A, &bucket, Instant::now());
+        let kept = FullBucketExpiry.expire_after_create(&A, &bucket, Instant::now());
         assert_eq!(kept, Some(Duration::from_secs(70)));
     }
 }

@@ -430,15 +430,15 @@ async fn request_over_the_concurrency_limit_is_refused_at_once() {
     // once.
     let first = server.call("GET", "/v1/memory_stores", None).await;
     assert_eq!(first.status, StatusCode::OK);
-    let mut under_way = pin!(server.send(request, body));
-    assert!(futures::poll!(under_way.as_mut()).is_pending());
+    let mut running = pin!(server.send(request, body));
+    assert!(futures::poll!(running.as_mut()).is_pending());
     // One tenant may use one of the two shares.
     let refused = server.call("GET", "/v1/memory_stores", None).await;
     assert_eq!(refused.error(), (529, "overloaded_error"));
     assert_eq!(refused.headers[header::RETRY_AFTER], "1");
     assert_eq!(server.ask("GET", "/livez").await.status, StatusCode::OK);
     tokio::time::pause();
-    assert_eq!(under_way.await.error(), (408, "timeout_error"));
+    assert_eq!(running.await.error(), (408, "timeout_error"));
     tokio::time::resume();
     let after = server.call("GET", "/v1/memory_stores", None).await;
     assert_eq!(after.status, StatusCode::OK);
@@ -499,13 +499,13 @@ async fn incoming_body_counts_towards_its_tenants_memory() {
     let request = request
         .header("x-api-key", &server.secret)
         .header("content-type", "application/json");
-    let mut under_way = Box::pin(server.send(request, Body::from_stream(sent)));
-    assert!(futures::poll!(under_way.as_mut()).is_pending());
+    let mut running = Box::pin(server.send(request, Body::from_stream(sent)));
+    assert!(futures::poll!(running.as_mut()).is_pending());
     let call = json!({"command": "view", "path": "/memories", "x": "x".repeat(30 << 10)});
     let refused = server.call("POST", &calls, Some(call.clone())).await;
     assert_eq!(refused.error(), (529, "overloaded_error"));
     assert_eq!(refused.headers[header::RETRY_AFTER], "1");
-    drop(under_way);
+    drop(running);
     let taken = server.call("POST", &calls, Some(call)).await;
     assert_eq!(taken.status, StatusCode::OK, "{}", taken.body);
 }

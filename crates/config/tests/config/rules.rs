@@ -28,7 +28,7 @@ fn rules_of_the_scanner_come_from_a_file_or_as_toml_from_a_variable() {
 }
 
 #[test]
-fn rule_of_the_scanner_that_cannot_be_used_is_named() {
+fn invalid_scanner_rule_is_named() {
     let problem =
         |rules: &str| problems(&format!("{MINIMAL}\n[sensitive_data]\nrules = {rules}"), &[]).join("; ");
     let start = "sensitive_data.rules (keepsake.toml, line 6)";

@@ -31,18 +31,18 @@ pub(super) struct Activity {
 
 /// A running request; dropped when its answer is written.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Activity>);
+pub(super) struct RunningRequest(Arc<Activity>);
 
 impl Activity {
     /// Records that a request's head was read.
-    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+    pub(super) fn begin(self: &Arc<Self>) -> RunningRequest {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.is_under_way.store(true, Ordering::Relaxed);
-        UnderWay(Arc::clone(self))
+        RunningRequest(Arc::clone(self))
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.0.is_under_way.store(false, Ordering::Relaxed);
     }
@@ -245,10 +245,10 @@ mod tests {
         let (mut stream, mut far, activity) = watched();
         far.write_all(b"request").await.unwrap();
         assert_eq!(read(&mut stream).await, Ok(7));
-        let under_way = activity.begin();
+        let running = activity.begin();
         let next = tokio::time::timeout(Duration::from_hours(1), read(&mut stream)).await;
         assert!(next.is_err());
-        drop(under_way);
+        drop(running);
         let begun = Instant::now();
         assert_eq!(read(&mut stream).await, Ok(0));
         assert_eq!(begun.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
@@ -299,14 +299,14 @@ mod tests {
     async fn write_timeout_restarts_with_each_answer() {
         let (mut stream, mut far, activity) = watched();
         for _ in 0..3 {
-            let under_way = activity.begin();
+            let running = activity.begin();
             let taking = async {
                 tokio::time::sleep(WRITE_TIMEOUT / 2).await;
                 far.read_exact(&mut [0; 16]).await.unwrap();
             };
             let (written, ()) = tokio::join!(stream.write_all(&[0; 16]), taking);
             written.unwrap();
-            drop(under_way);
+            drop(running);
             tokio::time::sleep(WRITE_TIMEOUT).await;
         }
     }

@@ -17,7 +17,7 @@ use keepsake_mcp::{Access, HttpService};
 
 use crate::admission::Holder;
 use crate::body::RawJson;
-use crate::envelope::InItsOwnForm;
+use crate::envelope::ForeignErrorFormat;
 use crate::error::ApiError;
 use crate::path::InStore;
 use crate::schemas;
@@ -112,7 +112,7 @@ async fn answer(
         if response.headers().get(header::CONTENT_TYPE) != Some(&JSON) {
             return Err(refusal(status));
         }
-        response.extensions_mut().insert(InItsOwnForm);
+        response.extensions_mut().insert(ForeignErrorFormat);
     }
     Ok(response)
 }

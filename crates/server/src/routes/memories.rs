@@ -54,7 +54,7 @@ pub(crate) struct UpdateMemory {
     /// The new path.
     #[schema(value_type = Option<schemas::MemoryPath>)]
     path: Option<String>,
-    /// Whether the memory never expires. A change of this field alone creates
+    /// Whether the memory never expires. A change of only this field creates
     /// no version.
     pinned: Option<bool>,
     /// The condition for the change.
