@@ -1,4 +1,4 @@
-"""The chart as Helm renders it, and what checks it."""
+"""The chart as rendered by Helm, and tools that check it."""
 
 import concurrent.futures
 import functools
@@ -38,7 +38,7 @@ METRICS = {
     "keepsake_access_flush_lag_seconds": set(),
     "keepsake_process_start_time_seconds": set(),
 }
-# What a scrape adds, and what histograms have.
+# Labels that a scrape adds, and those of histograms.
 LABELS_OF_SCRAPES = {"namespace", "instance", "le"}
 
 
@@ -50,13 +50,13 @@ def tool(variable):
 
 
 def run(*command):
-    """Runs a program; answers its exit code and all that it printed."""
+    """Runs a program; returns its exit code and output."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     return done.returncode, done.stdout
 
 
 def helm(*arguments):
-    """Runs Helm, which finds no configuration of anybody's."""
+    """Runs Helm without any user configuration."""
     with tempfile.TemporaryDirectory() as home:
         environment = {"PATH": os.environ["PATH"], "HOME": home}
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""deploy/: the Dockerfile, the compose file and what they name."""
+"""deploy/: the Dockerfile, the compose file and the files that they name."""
 
 import os
 import pathlib
@@ -17,17 +17,17 @@ class Image(unittest.TestCase):
     def setUp(self):
         self.text = (DEPLOY / "Dockerfile").read_text()
 
-    def test_hadolint_takes_it(self):
+    def test_hadolint_accepts_it(self):
         code, said = support.run(support.tool("KEEPSAKE_TEST_HADOLINT"), "--strict-labels", DEPLOY / "Dockerfile")
         self.assertEqual(code, 0, said)
 
-    def test_runs_as_the_user_that_the_chart_names(self):
+    def test_runs_as_the_user_of_the_chart(self):
         values = yaml.safe_load((CHART / "values.yaml").read_text())
         user = values["podSecurityContext"]["runAsUser"]
         self.assertIn(f"\nUSER {user}:{values['podSecurityContext']['runAsGroup']}\n", self.text)
 
-    def test_is_what_the_chart_starts(self):
-        """Containers of the chart give arguments alone, so this is their program."""
+    def test_entrypoint_is_the_program_of_the_chart(self):
+        """Containers of the chart only set arguments, so this is their program."""
         self.assertIn('\nENTRYPOINT ["/usr/local/bin/keepsake"]\n', self.text)
         for path in support.VALUES.glob("*.yaml"):
             for name, pod in support.pods(support.render("--values", str(path))):
@@ -39,11 +39,11 @@ class Image(unittest.TestCase):
             if image not in stages:
                 self.assertRegex(image, r"(:\d+\.\d+\.\d+-|@sha256:[0-9a-f]{64}$)")
 
-    def test_builds_with_the_compiler_that_the_workspace_names(self):
+    def test_builds_with_the_compiler_of_the_workspace(self):
         wanted = re.search(r'^rust-version = "([0-9.]+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
         self.assertRegex(self.text, rf"(?m)^FROM rust:{re.escape(wanted)}\.")
 
-    def test_context_holds_what_the_build_reads(self):
+    def test_context_contains_the_inputs_of_the_build(self):
         kept = {
             line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
         }
@@ -57,7 +57,7 @@ class Image(unittest.TestCase):
 
 
 def is_test(source, path):
-    """Whether a file is included by tests alone: below the mark of their module."""
+    """Whether only tests include a file: below the mark of their module."""
     text = source.read_text()
     tests = text.find("#[cfg(test)]\nmod tests {")
     return 0 <= tests < text.find(path)
@@ -71,7 +71,7 @@ class Compose(unittest.TestCase):
         for name, service in self.services.items():
             self.assertRegex(service["image"], r":(v?\d+\.\d+(\.\d+)?(-\w+)?|RELEASE\.[\dTZ-]+)$", name)
 
-    def test_files_that_are_mounted_are_there(self):
+    def test_mounted_files_exist(self):
         mounted = 0
         for service in self.services.values():
             for volume in service.get("volumes", []):
@@ -81,21 +81,21 @@ class Compose(unittest.TestCase):
                     self.assertTrue((DEPLOY / source).resolve().exists(), source)
         self.assertGreaterEqual(mounted, 5)
 
-    def test_ports_are_of_this_machine_alone(self):
+    def test_ports_are_bound_to_localhost(self):
         for name, service in self.services.items():
             for port in service.get("ports", []):
                 self.assertTrue(port.startswith("127.0.0.1:"), name)
 
-    def test_keepsake_is_confined_as_in_the_chart(self):
+    def test_keepsake_has_the_security_settings_of_the_chart(self):
         for name in ("gateway", "worker", "migrate"):
             self.assertIs(self.services[name]["read_only"], True)
             self.assertEqual(self.services[name]["cap_drop"], ["ALL"])
 
-    def test_every_file_of_yaml_is_read(self):
+    def test_every_yaml_file_is_tested(self):
         for path in DEPLOY.rglob("*.yaml"):
             self.assertIsInstance(yaml.safe_load(path.read_text()), dict, path)
 
-    def test_rules_and_dashboard_are_the_charts(self):
+    def test_rules_and_dashboard_match_the_chart(self):
         for copy, original in [
             ("prometheus/alerts.yaml", "alerts.yaml"),
             ("grafana/dashboards/keepsake.json", "dashboard.json"),

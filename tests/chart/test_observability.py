@@ -16,16 +16,16 @@ SUFFIXES = ("", "_bucket", "_count", "_sum")
 
 
 class Rules(unittest.TestCase):
-    def test_promtool_takes_the_alerts(self):
+    def test_promtool_accepts_the_alerts(self):
         code, said = support.run(support.tool("KEEPSAKE_TEST_PROMTOOL"), "check", "rules", CHART / "files" / "alerts.yaml")
         self.assertEqual(code, 0, said)
 
-    def test_alerts_fire_when_they_should_and_no_sooner(self):
+    def test_alerts_fire_at_the_right_time(self):
         folder = pathlib.Path(__file__).parent
         code, said = support.run(support.tool("KEEPSAKE_TEST_PROMTOOL"), "test", "rules", folder / "alerts.yaml")
         self.assertEqual(code, 0, said)
 
-    def test_every_alert_is_seen_firing(self):
+    def test_every_alert_fires_in_a_test(self):
         names = {rule["alert"] for rule in alerts()}
         tests = yaml.safe_load((pathlib.Path(__file__).parent / "alerts.yaml").read_text())["tests"]
         checks = [check for test in tests for check in test["promql_expr_test"]]
@@ -37,14 +37,14 @@ class Rules(unittest.TestCase):
         documented = set(re.findall(r"^\| `(Keepsake[A-Za-z]+)` \|", text, re.MULTILINE))
         self.assertEqual(documented, {rule["alert"] for rule in alerts()})
 
-    def test_chart_carries_the_rules_as_they_are(self):
+    def test_chart_contains_the_rules_unchanged(self):
         manifests = render("--values", str(support.VALUES / "everything.yaml"))
         rule = next(it for it in objects(manifests) if it["kind"] == "PrometheusRule")
         self.assertEqual(rule["spec"], yaml.safe_load((CHART / "files" / "alerts.yaml").read_text()))
 
 
 class Queries(unittest.TestCase):
-    def test_promtool_takes_every_query(self):
+    def test_promtool_accepts_every_query(self):
         rules = [
             {"record": f"query:{number}", "expr": it["query"]} for number, it in enumerate(support.queries())
         ]
@@ -55,13 +55,13 @@ class Queries(unittest.TestCase):
             code, said = support.run(support.tool("KEEPSAKE_TEST_PROMTOOL"), "check", "rules", file.name)
         self.assertEqual(code, 0, said)
 
-    def test_queries_are_on_metrics_that_there_are(self):
+    def test_queries_use_existing_metrics(self):
         for it in support.queries():
             for name in re.findall(r"\bkeepsake_[a-z_]+", it["query"]):
                 known = {metric + suffix for metric in METRICS for suffix in SUFFIXES}
                 self.assertIn(name, known, it)
 
-    def test_queries_use_labels_that_their_metrics_have(self):
+    def test_queries_use_existing_labels(self):
         for it in support.queries():
             metrics = [base_of(name) for name in re.findall(r"\bkeepsake_[a-z_]+", it["query"])]
             known = LABELS_OF_SCRAPES.union(*(METRICS[metric] for metric in metrics))
@@ -85,7 +85,7 @@ class Dashboard(unittest.TestCase):
     def setUp(self):
         self.dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
 
-    def test_panels_have_ids_and_places_of_their_own(self):
+    def test_panels_have_unique_ids_and_positions(self):
         panels = self.dashboard["panels"]
         self.assertEqual(len({panel["id"] for panel in panels}), len(panels))
         cells = [
@@ -97,7 +97,7 @@ class Dashboard(unittest.TestCase):
         self.assertEqual(len(cells), len(set(cells)))
         self.assertLess(max(x for x, _ in cells), 24)
 
-    def test_chart_carries_it_as_it_is(self):
+    def test_chart_contains_it_unchanged(self):
         manifests = render("--values", str(support.VALUES / "everything.yaml"))
         carried = next(it for it in objects(manifests) if it["metadata"]["name"].endswith("-dashboard"))
         self.assertEqual(json.loads(carried["data"]["keepsake.json"]), self.dashboard)
@@ -109,7 +109,7 @@ def alerts():
 
 
 def base_of(name):
-    """A metric's name without what a histogram's series add to it."""
+    """A metric's name without the suffix of a histogram's series."""
     return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.removesuffix(suffix) in METRICS), name)
 
 

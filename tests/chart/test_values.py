@@ -1,4 +1,4 @@
-"""The chart with a table of value sets, and with values that are wrong."""
+"""The chart with a table of value sets, and with invalid values."""
 
 import unittest
 
@@ -19,7 +19,7 @@ SQLITE = [
     "index.kind=sqlite,operator.enabled=false,gateway.replicas=1,gateway.autoscaling.enabled=false",
 ]
 
-# What is set beside what works, and what the refusal says.
+# The values added to valid ones, and the text of the refusal.
 REFUSED = [
     (WORKING, "wrong=1", "wrong not allowed"),
     (WORKING, "gateway.replica=3", "replica not allowed"),
@@ -77,7 +77,7 @@ class ValueSets(unittest.TestCase):
                 self.assertEqual(code, 0, said + errors)
                 self.assertNotIn("[WARNING]", said)
 
-    def test_is_what_kubernetes_takes(self):
+    def test_is_valid_for_kubernetes(self):
         for path, manifests in self.each():
             for it in objects(manifests):
                 if it["kind"] in CUSTOM:
@@ -86,7 +86,7 @@ class ValueSets(unittest.TestCase):
                     with self.subTest(path.stem, kind=it["kind"], version=version):
                         kubernetes_validate.validate(it, version, strict=True)
 
-    def test_what_is_not_kubernetes_own_is_refused_by_its_schemas(self):
+    def test_unknown_resources_are_refused_by_the_schemas(self):
         wrong = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"portz": []}}
         with self.assertRaises(kubernetes_validate.ValidationError):
             kubernetes_validate.validate(wrong, "1.37", strict=True)
@@ -106,7 +106,7 @@ class ValueSets(unittest.TestCase):
                     self.assertIn("memory", container["resources"]["limits"], name)
                     self.assertIn("cpu", container["resources"]["requests"], name)
 
-    def test_secrets_are_in_secrets_alone(self):
+    def test_secret_values_are_only_in_secrets(self):
         marks = ["password", "not-a-secret", "0123456789abcdef0123456789abcdef", "MDEyMzQ1", "ZmVkY2Jh"]
         seen = set()
         for _, manifests in self.each():
@@ -120,7 +120,7 @@ class ValueSets(unittest.TestCase):
                     self.assertEqual(found, set(), f"{it['kind']}/{it['metadata']['name']}")
         self.assertEqual(seen, set(marks))
 
-    def test_every_reference_leads_somewhere(self):
+    def test_every_reference_has_a_target(self):
         """Names and keys of objects of the release, at the time they are read."""
         for _, manifests in self.each():
             everything = objects(manifests)
@@ -152,7 +152,7 @@ class ValueSets(unittest.TestCase):
                 if probe in container:
                     self.assertIn(container[probe]["httpGet"]["port"], ports, label)
 
-    def test_services_select_pods_that_have_their_ports(self):
+    def test_services_select_pods_with_their_ports(self):
         for _, manifests in self.each():
             everything = objects(manifests)
             templates = [it["spec"]["template"] for it in everything if it["kind"] == "Deployment"]
@@ -166,7 +166,7 @@ class ValueSets(unittest.TestCase):
                     for port in service["spec"]["ports"]:
                         self.assertIn(port["targetPort"], ports)
 
-    def test_pods_have_time_to_end(self):
+    def test_pods_have_time_to_shut_down(self):
         for path, manifests in self.each():
             values = yaml.safe_load(path.read_text())
             server = values.get("config", {}).get("server", {})
@@ -188,14 +188,14 @@ class ValueSets(unittest.TestCase):
                 if it["kind"] == "Ingress":
                     self.assertNotIn("operator", yaml.safe_dump(it["spec"]))
 
-    def test_worker_is_split_off_where_asked(self):
+    def test_split_roles_render_a_separate_worker(self):
         for path, manifests in self.each():
             deployments = [it for it in objects(manifests) if it["kind"] == "Deployment"]
             roles = {it["spec"]["template"]["spec"]["containers"][0]["args"][2] for it in deployments}
             split = yaml.safe_load(path.read_text()).get("worker", {}).get("enabled", False)
             self.assertEqual(roles, {"gateway", "worker"} if split else {"all"})
 
-    def test_migration_is_before_everything_but_what_it_needs(self):
+    def test_migration_runs_before_everything_except_its_dependencies(self):
         for path, manifests in self.each():
             hooks = [it for it in objects(manifests) if "pre-install" in hook_of(it)]
             if path.stem == "minimal":
@@ -208,13 +208,13 @@ class ValueSets(unittest.TestCase):
 
 
 class WrongValues(unittest.TestCase):
-    def test_values_that_the_refused_ones_are_beside_work(self):
+    def test_base_values_of_the_refused_cases_are_valid(self):
         for values in (WORKING, SQLITE):
             render(*values)
             render(*values, "--set", "blobs.url=index:")
             render(*values, "--set", "blobs.url=s3://b/prefix,blobs.pathStyle=true")
 
-    def test_are_refused_with_what_is_wrong(self):
+    def test_invalid_values_are_refused_with_a_reason(self):
         rendered = at_once(
             lambda it: helm("template", support.RELEASE, str(CHART), *it[0], "--set", it[1]), REFUSED
         )
@@ -237,7 +237,7 @@ class WrongValues(unittest.TestCase):
 
         walk(schema, "")
 
-    def test_schema_knows_every_value_that_there_is(self):
+    def test_schema_contains_every_value(self):
         schema = yaml.safe_load((CHART / "values.schema.json").read_text())
         values = yaml.safe_load((CHART / "values.yaml").read_text())
         self.assertEqual(set(schema["properties"]) - {"global"}, set(values))

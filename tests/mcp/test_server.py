@@ -55,7 +55,7 @@ def text_of(result):
 
 
 class Server(unittest.IsolatedAsyncioTestCase):
-    """Each fact with the handshake of old and with the one that asks what there is."""
+    """Each test runs with the old handshake and with the discovery handshake."""
 
     async def in_both_modes(self, fact):
         for mode in ("legacy", "auto"):
@@ -63,7 +63,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
                 async with client(mode) as server:
                     await fact(server, f"{ROOT}/{fact.__name__}-{mode}")
 
-    async def test_it_introduces_itself(self):
+    async def test_server_info_and_capabilities_are_sent(self):
         async def introduced(server, _):
             self.assertEqual(server.server_info.name, "keepsake")
             self.assertIn("memory_protocol", server.instructions)
@@ -76,7 +76,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
 
         await self.in_both_modes(introduced)
 
-    async def test_tools_say_what_they_do(self):
+    async def test_tools_have_descriptions_and_annotations(self):
         async def listed(server, _):
             tools = {tool.name: tool for tool in (await server.list_tools()).tools}
             self.assertLessEqual(AGENT_TOOLS | {"memory"}, set(tools))
@@ -127,7 +127,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
 
         await self.in_both_modes(worked)
 
-    async def test_what_the_model_can_mend_is_a_result(self):
+    async def test_correctable_errors_are_results(self):
         async def told(server, folder):
             for tool, arguments, text in [
                 ("memory_read", {"path": f"{folder}/none"}, "does not exist"),
@@ -147,7 +147,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
 
         await self.in_both_modes(told)
 
-    async def test_what_nobody_can_call_is_an_error(self):
+    async def test_unknown_tools_are_protocol_errors(self):
         async def refused(server, _):
             for asked in [
                 server.call_tool("memory_forget", {}),
@@ -165,7 +165,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
 
         await self.in_both_modes(refused)
 
-    async def test_memories_are_resources_page_by_page(self):
+    async def test_memories_are_listed_as_resources_in_pages(self):
         async def paged(server, folder):
             name = folder.removeprefix(ROOT)
             paths = [f"{folder}/{number:03} ä?#%.md" for number in range(130)]
@@ -196,7 +196,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
 
         await self.in_both_modes(paged)
 
-    async def test_prompt_tells_of_the_protocol(self):
+    async def test_prompt_describes_the_protocol(self):
         async def prompted(server, _):
             (prompt,) = (await server.list_prompts()).prompts
             self.assertEqual(prompt.name, "memory_protocol")
@@ -210,7 +210,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
 
         await self.in_both_modes(prompted)
 
-    async def test_many_calls_at_once_are_each_answered(self):
+    async def test_concurrent_calls_are_all_answered(self):
         async def answered(server, folder):
             calls = [
                 server.call_tool("memory_append", {"path": f"{folder}/log", "content": f"line {number}"})
@@ -228,7 +228,7 @@ class Server(unittest.IsolatedAsyncioTestCase):
 
 @unittest.skipIf(COMMAND, "a process of its own asks for no credential")
 class Door(unittest.IsolatedAsyncioTestCase):
-    async def test_nobody_comes_in_without_a_credential(self):
+    async def test_missing_credential_is_refused(self):
         for key in (None, "ks_live_nonsense"):
             with self.subTest(key):
                 with self.assertRaises(Exception) as raised:
@@ -236,10 +236,10 @@ class Door(unittest.IsolatedAsyncioTestCase):
                         pass
                 self.assertIsInstance(raised.exception, (MCPError, ExceptionGroup, httpx2.HTTPError))
 
-    async def test_refusals_come_in_the_envelope_of_the_api(self):
+    async def test_refusals_have_the_api_error_envelope(self):
         url, key = os.environ["KEEPSAKE_MCP_URL"], os.environ["KEEPSAKE_API_KEY"]
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-        # A connection each: a server may close one whose request it has not read.
+        # Separate connections: a server may close one with an unread request.
         for kind, status, method, request in [
             ("authentication_error", 401, "POST", {"json": ping}),
             ("invalid_request_error", 405, "GET", {"headers": credential(key)}),

@@ -59,20 +59,20 @@ class MemoryFacts(OneStore):
         )
 
     async def precondition_failed(self, call, memory, content):
-        """Checks that `call` meets a content other than it expects."""
+        """Checks that `call` fails because of other content than expected."""
         error = await self.refused(ConflictError, "memory_precondition_failed_error", call)
         self.assertEqual(error.body["error"]["current_content_sha256"], sha256(content))
         self.assertEqual(error.body["error"]["memory_id"], memory.id)
         self.assert_not_to_be_retried(error)
 
     async def path_conflict(self, call, *in_the_way):
-        """Checks that `call` meets one of these memories in its way."""
+        """Checks that `call` conflicts with one of these memories."""
         error = await self.refused(ConflictError, "memory_path_conflict_error", call)
         told = (error.body["error"]["conflicting_path"], error.body["error"]["conflicting_memory_id"])
         self.assertIn(told, [(memory.path, memory.id) for memory in in_the_way])
         self.assert_not_to_be_retried(error)
 
-    async def test_create_answers_the_memory_and_retrieve_its_content(self):
+    async def test_create_returns_the_memory_and_retrieve_its_content(self):
         memory = await self.create("/projects/a b/größe.md", "größer\n")
         self.assert_id("mem", memory.id)
         self.assert_id("memver", memory.memory_version_id)
@@ -90,7 +90,7 @@ class MemoryFacts(OneStore):
         for field in FIELDS - {"content", "last_accessed_at"}:
             self.assertEqual(getattr(read, field), getattr(memory, field), field)
 
-    async def test_view_says_whether_content_comes_along(self):
+    async def test_view_decides_whether_content_is_returned(self):
         memory = await self.create(content="a", view="full")
         self.assertEqual(memory.content, "a")
         self.assertIsNone((await self.create("/b", "b", view="basic")).content)
@@ -140,7 +140,7 @@ class MemoryFacts(OneStore):
                 lambda: self.memories.update(memory.id, memory_store_id=self.store.id, content=content),
             ]:
                 await self.refused(BadRequestError, "invalid_request_error", call, named)
-        # Null is as if left out, which create does not know.
+        # Null means omitted, which create does not have.
         await self.refused(
             BadRequestError,
             "invalid_request_error",
@@ -151,7 +151,7 @@ class MemoryFacts(OneStore):
         self.assertEqual(same.memory_version_id, memory.memory_version_id)
         self.assertEqual(paths(await self.list()), ["/notes.md"])
 
-    async def test_paths_that_cannot_be_are_refused(self):
+    async def test_invalid_paths_are_refused(self):
         memory = await self.create()
         for path in [
             "",
@@ -180,7 +180,7 @@ class MemoryFacts(OneStore):
         for path in ["/" + "/".join("a" * 20), "/" + "x" * 1023, "/Notes.md", "/NOTES.MD", "/...", "/-", "/a b/ü"]:
             self.assertEqual((await self.create(path)).path, path)
 
-    async def test_path_is_taken_once(self):
+    async def test_taken_path_is_a_conflict(self):
         memory = await self.create("/a/b")
         below = await self.create("/a/c/d")
         for path, in_the_way in [
@@ -197,7 +197,7 @@ class MemoryFacts(OneStore):
         self.assertEqual(paths(await self.list()), ["/a/b", "/a/c/d"])
         self.assertEqual((await self.retrieve(memory)).content, "first\n")
 
-    async def test_create_with_not_exists_tells_of_a_failed_precondition(self):
+    async def test_create_with_not_exists_reports_a_failed_precondition(self):
         not_exists = {"precondition": {"type": "not_exists"}}
         memory = await self.create(extra_body=not_exists)
         for headers in [{}, PREVIEW]:
@@ -227,7 +227,7 @@ class MemoryFacts(OneStore):
         self.assertEqual(len({version.memory_version_id for version in versions}), 5)
         self.assertEqual(await self.version_ids(), [version.memory_version_id for version in versions][::-1])
         self.assertEqual(paths(await self.list()), ["/d"])
-        # The old path is free again, and a folder is gone with its last memory.
+        # The old path is free again, and an empty folder no longer exists.
         await self.create("/a")
         await self.create("/b")
 
@@ -247,7 +247,7 @@ class MemoryFacts(OneStore):
         loosened = await self.update(memory, extra_body={"pinned": False})
         self.assertEqual((loosened.pinned, loosened.memory_version_id), (False, memory.memory_version_id))
 
-    async def test_update_under_a_precondition_meets_the_content_it_expects(self):
+    async def test_update_requires_the_expected_content(self):
         memory = await self.create("/a", "1")
         edited = await self.update(memory, content="2", precondition=holds("1"))
         self.assertEqual(edited.content_sha256, sha256("2"))
@@ -286,7 +286,7 @@ class MemoryFacts(OneStore):
                     "precondition",
                 )
 
-    async def test_rename_onto_a_taken_path_is_a_conflict_or_with_not_exists_nothing(self):
+    async def test_rename_onto_a_taken_path_fails(self):
         one = await self.create("/a", "1")
         two = await self.create("/b/c", "2")
         for path in ["/b/c", "/b/c/d", "/b"]:
@@ -315,7 +315,7 @@ class MemoryFacts(OneStore):
         self.assertEqual(len(await self.version_ids(memory_id=memory.id)), 2)
         self.assertNotEqual((await self.create()).id, memory.id)
 
-    async def test_delete_of_another_content_than_expected_deletes_nothing(self):
+    async def test_delete_with_a_wrong_expected_hash_deletes_nothing(self):
         memory = await self.create(content="1")
         await self.precondition_failed(
             lambda: self.memories.delete(
@@ -385,7 +385,7 @@ class MemoryFacts(OneStore):
             lambda: self.preview("/folder", "x"),
         )
 
-    async def test_sdk_never_overwrites_whatever_beta_it_sends(self):
+    async def test_sdk_never_overwrites_with_any_beta(self):
         memory = await self.create(content="kept")
         new = {"path": "/notes.md", "content": "lost"}
         await self.path_conflict(
@@ -396,7 +396,7 @@ class MemoryFacts(OneStore):
         await self.path_conflict(lambda: self.memories.create(self.store.id, **new, **old_sdk), memory)
         self.assertEqual((await self.retrieve(memory)).content, "kept")
 
-    async def test_create_without_any_beta_creates_only(self):
+    async def test_create_without_a_beta_never_overwrites(self):
         memory = await self.create()
         body = {"path": "/notes.md", "content": "b"}
         path = f"/v1/memory_stores/{self.store.id}/memories"
@@ -422,7 +422,7 @@ class MemoryFacts(OneStore):
                 )
         self.assertEqual(await self.version_ids(), [memory.memory_version_id])
 
-    async def test_reading_is_told_of_and_listing_is_no_reading(self):
+    async def test_retrieve_counts_as_a_read_and_list_does_not(self):
         memory = await self.create()
         self.assertIsNone((await self.list())[0].last_accessed_at)
         await self.retrieve(memory)
@@ -432,7 +432,7 @@ class MemoryFacts(OneStore):
         self.assertGreaterEqual(accessed, memory.created_at)
         self.assertEqual(read.updated_at, memory.updated_at)
 
-    async def test_memory_says_when_it_would_expire(self):
+    async def test_memory_has_its_expiry_time(self):
         store = await self.new_store(extra_body={"expires_unused_after": 30 * 86_400})
         memory = await self.new_memory(store)
         expires = datetime.fromisoformat(memory.expires_at.replace("Z", "+00:00"))
@@ -440,7 +440,7 @@ class MemoryFacts(OneStore):
         pinned = await do(self.memories.update(memory.id, memory_store_id=store.id, extra_body={"pinned": True}))
         self.assertIsNone(pinned.expires_at)
 
-    async def test_one_of_many_creates_at_once_wins(self):
+    async def test_one_of_many_concurrent_creates_wins(self):
         def create(n):
             return self.at_once(lambda: self.memories.create(self.store.id, path="/contended", content=str(n)))
 
@@ -452,7 +452,7 @@ class MemoryFacts(OneStore):
                 self.assertIsInstance(outcome, ConflictError)
                 self.assertEqual(outcome.body["error"]["conflicting_memory_id"], made[0].id)
 
-    async def test_updates_at_once_all_land_or_say_that_they_did_not(self):
+    async def test_concurrent_updates_succeed_or_report_a_conflict(self):
         memory = await self.create(content="")
 
         def update(n):
@@ -467,7 +467,7 @@ class MemoryFacts(OneStore):
         self.assertEqual((await self.retrieve(memory)).content, versions[0].content)
 
     async def at_once(self, call):
-        """A call from a thread of its own where the client would hold the others up."""
+        """Calls in a separate thread if the client would block others."""
         if isinstance(self.client, AsyncAnthropic):
             return await call()
         return await asyncio.to_thread(call)
@@ -483,10 +483,10 @@ class MemoryFacts(OneStore):
             ),
         ]:
             await self.refused(BadRequestError, "invalid_request_error", call, "`preconditon`")
-        # Elsewhere than on a deletion, a query may say what it likes.
+        # Other methods than DELETE ignore unknown parameters.
         self.assertEqual((await self.retrieve(memory, extra_query={"color": "blue"})).content, "first\n")
 
-    async def test_idempotency_key_answers_a_create_again(self):
+    async def test_repeated_idempotency_key_returns_the_first_create(self):
         headers = {"idempotency-key": f"make-{self.id()}"}
         memory = await self.create(extra_headers=headers)
         again = await self.create(extra_headers=headers)
@@ -498,7 +498,7 @@ class MemoryFacts(OneStore):
         )
         self.assertEqual(await self.version_ids(), [memory.memory_version_id])
 
-    async def test_raw_and_streaming_responses_tell_request_and_workspace(self):
+    async def test_raw_and_streaming_responses_have_request_and_workspace_ids(self):
         raw = await do(self.memories.with_raw_response.create(self.store.id, path="/a", content="1"))
         memory = await do(raw.parse())
         body = await do(raw.json())

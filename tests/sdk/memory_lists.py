@@ -11,7 +11,7 @@ class ListFacts(OneStore):
     async def list(self, **options):
         return await everything(self.memories.list(self.store.id, **options))
 
-    async def test_list_goes_by_path_in_byte_order_over_pages(self):
+    async def test_list_is_ordered_by_path_bytes_over_pages(self):
         names = ["/Z", "/a", "/a-b", "/a.md", "/b/a", "/b/ü", "/b-c", "/é", "/\U0001f9e0", "/\uffee"]
         for name in reversed(names):
             await self.create(name)
@@ -23,7 +23,7 @@ class ListFacts(OneStore):
         self.assertTrue(all(page.data for page in by_page[:-1]))
         self.assertIsNone(by_page[-1].next_page)
 
-    async def test_list_is_of_a_folder_at_any_depth(self):
+    async def test_list_of_a_folder_supports_depth(self):
         for path in ["/notes/todo.md", "/notes/old/a", "/notes/old/b/c", "/notes-archive/todo.md", "/top"]:
             await self.create(path)
         under_notes = ["/notes/old/a", "/notes/old/b/c", "/notes/todo.md"]
@@ -63,7 +63,7 @@ class ListFacts(OneStore):
                     named,
                 )
 
-    async def test_page_holds_20_unless_told_and_at_most_20_with_content(self):
+    async def test_page_has_20_items_by_default_and_at_most_20_with_content(self):
         names = [f"/{n:02}" for n in range(23)]
         for name in names:
             await self.create(name, content=f"of {name}")
@@ -76,7 +76,7 @@ class ListFacts(OneStore):
         smaller = await pages(self.memories.list(self.store.id, limit=10, view="full"))
         self.assertEqual([len(page.data) for page in smaller], [10, 10, 3])
 
-    async def test_what_stays_is_listed_once_while_others_come_and_go(self):
+    async def test_unchanged_items_are_listed_once_during_changes(self):
         memories = {name: await self.create(f"/{name}") for name in "bdfhj"}
         page = await do(self.memories.list(self.store.id, limit=2))
         seen = paths(page.data)
@@ -91,7 +91,7 @@ class ListFacts(OneStore):
             seen += paths(page.data)
         self.assertEqual(seen, ["/b", "/d", "/h", "/i", "/j"])
 
-    async def test_cursor_is_good_for_its_own_list_alone(self):
+    async def test_cursor_is_valid_only_for_its_list(self):
         for name in "abc":
             await self.create(f"/{name}")
         other = await self.new_store()

@@ -50,7 +50,7 @@ FIELDS = {
 
 
 class StoreFacts:
-    async def test_create_answers_the_whole_store_and_retrieve_the_same(self):
+    async def test_create_and_retrieve_return_the_whole_store(self):
         store = await self.new_store("Notes", description="Of a trip", metadata={"user": "ü", "n": ""})
         self.assert_id("memstore", store.id)
         self.assertEqual(store.type, "memory_store")
@@ -64,7 +64,7 @@ class StoreFacts:
         self.assertEqual(store.sensitive_data_policy, "off")
         self.assertEqual(await do(self.stores.retrieve(store.id)), store)
 
-    async def test_what_is_unset_is_empty_not_null(self):
+    async def test_unset_fields_are_empty_not_null(self):
         for fields in [{}, {"description": "", "metadata": {}}, {"description": None, "metadata": None}]:
             store = await self.new_store("Bare", **fields)
             self.assertEqual((store.description, store.metadata), ("", {}), fields)
@@ -76,7 +76,7 @@ class StoreFacts:
         self.assertEqual(updated.metadata, {"kept": "1", "changed": "two", "added": "4"})
         self.assertEqual(await do(self.stores.retrieve(store.id)), updated)
 
-    async def test_update_changes_what_is_named_and_moves_updated_at(self):
+    async def test_update_changes_only_named_fields_and_updated_at(self):
         store = await self.new_store("Old", description="Old words", metadata={"k": "v"})
         renamed = await do(self.stores.update(store.id, name="New"))
         self.assertEqual((renamed.name, renamed.description, renamed.metadata), ("New", "Old words", {"k": "v"}))
@@ -89,7 +89,7 @@ class StoreFacts:
         same = await do(self.stores.update(store.id, name=None, description=None, metadata=None))
         self.assertEqual((same.name, same.description, same.metadata), ("New", "", {"k": "v"}))
 
-    async def test_patch_updates_as_post_does(self):
+    async def test_patch_and_post_update_equally(self):
         store = await self.new_store(metadata={"k": "v"})
         body = {"name": "Patched", "metadata": {"k": None}}
         path = f"/v1/memory_stores/{store.id}"
@@ -97,7 +97,7 @@ class StoreFacts:
         self.assertEqual((patched.name, patched.metadata), ("Patched", {}))
         self.assertEqual(await do(self.stores.retrieve(store.id)), patched)
 
-    async def test_memories_move_the_counts_and_not_updated_at(self):
+    async def test_memories_change_the_counts_but_not_updated_at(self):
         store = await self.new_store()
         memory = await self.new_memory(store, content="größer\n")
         await self.new_memory(store, path="/b", content="12345")
@@ -181,7 +181,7 @@ class StoreFacts:
                 )
         self.assertEqual(await do(self.stores.retrieve(store.id)), store)
 
-    async def test_archive_takes_no_body_an_empty_one_or_an_empty_object(self):
+    async def test_archive_accepts_no_body_an_empty_body_or_an_empty_object(self):
         for headers in [{}, {"content-type": "application/json"}, {"content-type": "text/plain"}]:
             for content in [None, b"", b"{}", b" {} "]:
                 store = await self.new_store()
@@ -238,7 +238,7 @@ class StoreFacts:
                 "`expires_unused_after`",
             )
 
-    async def test_archived_store_can_be_read_and_emptied_and_no_more(self):
+    async def test_archived_store_allows_only_reads_and_deletions(self):
         store = await self.new_store()
         memory = await self.new_memory(store, content="first\n")
         first_version = memory.memory_version_id
@@ -266,7 +266,7 @@ class StoreFacts:
         self.assertEqual(await everything(self.memories.list(store.id)), [])
         self.assertEqual((await do(self.stores.delete(store.id))).id, store.id)
 
-    async def test_deleted_store_is_gone_with_all_that_it_held(self):
+    async def test_deleted_store_and_its_memories_are_not_found(self):
         store = await self.new_store()
         memory = await self.new_memory(store)
         deleted = await do(self.stores.delete(store.id))
@@ -302,7 +302,7 @@ class StoreFacts:
         rest = await do(self.stores.list(limit=100, page=first.next_page, **window))
         self.assertEqual(first.data + rest.data, made[::-1])
 
-    async def test_list_is_filtered_by_when_a_store_was_made(self):
+    async def test_list_is_filtered_by_creation_time_of_stores(self):
         made = [await self.new_store(f"store {n}") for n in range(3)]
         middle = made[1]
         for time in ways_to_write(middle.created_at):
@@ -337,7 +337,7 @@ class StoreFacts:
         both = await everything(self.stores.list(include_archived=True, limit=1, **window))
         self.assertEqual(both, [archived, kept])
 
-    async def test_page_holds_1_to_100_and_20_unless_told(self):
+    async def test_page_has_1_to_100_items_and_20_by_default(self):
         made = [await self.new_store(f"store {n}") for n in range(21)]
         window = {"created_at_gte": made[0].created_at}
         self.assertEqual(len((await do(self.stores.list(**window))).data), 20)
@@ -347,7 +347,7 @@ class StoreFacts:
                 BadRequestError, "invalid_request_error", lambda: self.stores.list(limit=limit), "limit"
             )
 
-    async def test_cursor_is_good_for_its_own_list_alone(self):
+    async def test_cursor_is_valid_only_for_its_list(self):
         made = [await self.new_store(f"store {n}") for n in range(3)]
         window = {"created_at_gte": made[0].created_at}
         cursor = (await do(self.stores.list(limit=1, **window))).next_page
@@ -365,7 +365,7 @@ class StoreFacts:
         ]:
             await self.refused(BadRequestError, "invalid_request_error", call, "page")
 
-    async def test_raw_and_streaming_responses_tell_request_and_workspace(self):
+    async def test_raw_and_streaming_responses_have_request_and_workspace_ids(self):
         raw = await do(self.stores.with_raw_response.create(name="raw"))
         self.assertEqual(raw.status_code, 200)
         store = await do(raw.parse())
@@ -398,7 +398,7 @@ class StoreFacts:
             self.assertEqual(raw.headers["anthropic-workspace-id"], WORKSPACE_ID)
             self.assertRegex(raw.request_id, ID.format("req"))
 
-    async def test_idempotency_key_makes_one_store_of_two_requests(self):
+    async def test_repeated_idempotency_key_creates_one_store(self):
         headers = {"idempotency-key": f"make-{self.id()}"}
         store = await self.new_store("once", metadata={"k": "v"}, extra_headers=headers)
         again = await self.new_store("once", metadata={"k": "v"}, extra_headers=headers)
@@ -415,7 +415,7 @@ class StoreFacts:
         theirs = await do(other.create(name="once", metadata={"k": "v"}, extra_headers=headers))
         self.assertNotEqual(theirs.id, store.id)
 
-    async def test_workspace_id_must_be_the_keys_own(self):
+    async def test_workspace_id_must_match_the_key(self):
         store = await do(self.stores.create(name="notes", workspace_id=WORKSPACE_ID))
         self.assertEqual(await do(self.stores.retrieve(store.id, workspace_id=WORKSPACE_ID)), store)
         for workspace_id in ["wrkspc_00000000000000000000000001", "wrkspc_x"]:
@@ -443,7 +443,7 @@ class StoreFacts:
         self.assertEqual((await do(self.stores.retrieve(store.id))).name, "bearer")
         await do(client.close())
 
-    async def test_reading_key_may_only_read(self):
+    async def test_read_only_key_can_only_read(self):
         store = await self.new_store()
         memory = await self.new_memory(store, content="first\n")
         old = memory.memory_version_id
@@ -465,7 +465,7 @@ class StoreFacts:
             error = await self.refused(PermissionDeniedError, "permission_error", call)
             self.assertEqual(error.workspace_id, WORKSPACE_ID)
 
-    async def test_another_tenants_objects_are_as_if_they_never_were(self):
+    async def test_other_tenants_objects_are_not_found(self):
         store = await self.new_store()
         memory = await self.new_memory(store)
         other = self.client_with(another_key("OTHER")).beta.memory_stores
@@ -496,7 +496,7 @@ class StoreFacts:
         since = await everything(other.list(created_at_gte=store.created_at))
         self.assertEqual(since, [])
 
-    async def test_unknown_routes_methods_and_media_types_answer_in_the_envelope(self):
+    async def test_unknown_routes_methods_and_media_types_get_the_error_envelope(self):
         store = await self.new_store()
         path = f"/v1/memory_stores/{store.id}"
         await self.refused(
@@ -532,7 +532,7 @@ class StoreFacts:
             ),
         )
 
-    async def test_quota_is_429_and_not_to_be_retried(self):
+    async def test_quota_error_is_429_and_not_retried(self):
         proxy = self.proxy()
         client = self.client_with(another_key("LIMITED"), base_url=proxy.url)
         stores = client.beta.memory_stores

@@ -93,7 +93,7 @@ class Keepsake:
         self.answers = []
 
     def tool_call(self, body):
-        """Posts a block or a bare input; answers the block that came back."""
+        """Posts a block or a bare input; returns the result block."""
         response = self.client.post(
             f"/v1/memory_stores/{self.store_id}/tool_calls", body=body, cast_to=object
         )
@@ -189,7 +189,7 @@ def run_with_whole_blocks(keepsake):
         if not blocks:
             break
         results = [keepsake.tool_call(block) for block in blocks]
-        # A harness that lost the answer sends the block again: nothing is done twice.
+        # A harness that lost the answer sends the block again; it is applied once.
         assert [keepsake.tool_call(block) for block in blocks] == results
         del keepsake.answers[-len(blocks) :]
         runner.append_messages(message, {"role": "user", "content": results})

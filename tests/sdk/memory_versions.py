@@ -53,7 +53,7 @@ class VersionFacts(OneStore):
         return await do(self.versions.redact(version_id, memory_store_id=self.store.id))
 
     def restore(self, version_id, body=None):
-        """Keepsake's own method, which no SDK has, as the SDK calls those."""
+        """Calls a method that only Keepsake has, as the SDK calls its own."""
         path = f"/v1/memory_stores/{self.store.id}/memory_versions/{version_id}/restore"
         return self.client.post(path, body=body, cast_to=BetaManagedAgentsMemory)
 
@@ -95,7 +95,7 @@ class VersionFacts(OneStore):
         self.assertEqual(times, sorted(times))
         self.assertEqual([version.id for version in versions], sorted(version.id for version in versions))
 
-    async def test_retrieve_has_the_content_unless_told_otherwise(self):
+    async def test_retrieve_has_content_by_default(self):
         _, versions = await self.history()
         contents = [(await self.retrieve(version.id)).content for version in versions]
         self.assertEqual(contents, ["1", "22", "22", None])
@@ -140,7 +140,7 @@ class VersionFacts(OneStore):
             "operation",
         )
 
-    async def test_list_tells_one_keys_versions_from_anothers(self):
+    async def test_list_filters_versions_by_key(self):
         mine = await self.create("/mine")
         writer = self.client_with(another_key("WRITER")).beta.memory_stores.memories
         theirs = await do(writer.update(mine.id, memory_store_id=self.store.id, content="theirs"))
@@ -150,7 +150,7 @@ class VersionFacts(OneStore):
         for version in [newest, oldest]:
             self.assertEqual(await self.list(api_key_id=version.created_by.api_key_id), [version])
 
-    async def test_list_is_filtered_by_when_a_version_was_made(self):
+    async def test_list_is_filtered_by_creation_time_of_versions(self):
         _, versions = await self.history()
         middle = versions[1]
         for time in ways_to_write(middle.created_at):
@@ -166,7 +166,7 @@ class VersionFacts(OneStore):
             "created_at",
         )
 
-    async def test_page_holds_20_unless_told_and_at_most_20_with_content(self):
+    async def test_page_has_20_items_by_default_and_at_most_20_with_content(self):
         memory = await self.create(content="0")
         for n in range(1, 23):
             await self.update(memory, content=str(n))
@@ -193,7 +193,7 @@ class VersionFacts(OneStore):
                 "limit",
             )
 
-    async def test_cursor_is_good_for_its_own_list_alone(self):
+    async def test_cursor_is_valid_only_for_its_list(self):
         memory, _ = await self.history()
         other = await self.new_store()
         cursor = (await do(self.versions.list(self.store.id, limit=1))).next_page
@@ -205,7 +205,7 @@ class VersionFacts(OneStore):
         ]:
             await self.refused(BadRequestError, "invalid_request_error", call, "page")
 
-    async def test_redaction_removes_what_was_written_and_keeps_the_rest(self):
+    async def test_redaction_removes_the_content_and_keeps_the_rest(self):
         memory = await self.create("/a", "secret")
         await self.update(memory, content="harmless")
         before = await self.retrieve(memory.memory_version_id)
@@ -221,14 +221,14 @@ class VersionFacts(OneStore):
         read = await self.retrieve(memory.memory_version_id)
         for field in FIELDS:
             self.assertEqual(getattr(read, field), getattr(redacted, field), field)
-        # Once more, it answers the same and keeps the first time.
+        # A repetition returns the same and keeps the first time.
         again = await self.redact(memory.memory_version_id)
         self.assertEqual(again.redacted_at, redacted.redacted_at)
         self.assertIsNone(again.content_also_in)
         head = await do(self.memories.retrieve(memory.id, memory_store_id=self.store.id))
         self.assertEqual(head.content, "harmless")
 
-    async def test_redaction_tells_which_versions_hold_the_same_content(self):
+    async def test_redaction_reports_versions_with_the_same_content(self):
         memory = await self.create("/a", "secret")
         renamed = await self.update(memory, path="/b")
         copy = await self.create("/copy", "secret")
@@ -239,7 +239,7 @@ class VersionFacts(OneStore):
         self.assertLessEqual(set(redacted.content_also_in), {renamed.memory_version_id, copy.memory_version_id})
         self.assertEqual((await self.retrieve(renamed.memory_version_id)).content, "secret")
 
-    async def test_version_that_holds_live_content_cannot_be_redacted(self):
+    async def test_version_with_live_content_cannot_be_redacted(self):
         memory = await self.create("/a", "1")
         renamed = await self.update(memory, path="/b")
         # The older version shares the content of the head.
@@ -256,7 +256,7 @@ class VersionFacts(OneStore):
             self.assertIsNotNone((await self.redact(version.id)).redacted_at)
         self.assertEqual([version.path for version in await self.list()], [None] * 3)
 
-    async def test_restore_writes_content_and_path_back_as_a_new_version(self):
+    async def test_restore_writes_content_and_path_as_a_new_version(self):
         memory = await self.create("/a", "1")
         await self.update(memory, content="2", path="/b")
         restored = await do(self.restore(memory.memory_version_id))
@@ -273,7 +273,7 @@ class VersionFacts(OneStore):
         self.assertEqual((await do(self.memories.retrieve(memory.id, memory_store_id=self.store.id))).content, "22")
         self.assertEqual(len(await self.list(memory_id=memory.id)), 5)
 
-    async def test_restore_keeps_to_its_precondition_and_to_paths_in_the_way(self):
+    async def test_restore_checks_precondition_and_path_conflicts(self):
         memory = await self.create("/a", "1")
         await self.update(memory, content="2")
         error = await self.refused(
@@ -300,7 +300,7 @@ class VersionFacts(OneStore):
             "preconditon",
         )
 
-    async def test_what_holds_no_content_cannot_be_restored(self):
+    async def test_version_without_content_cannot_be_restored(self):
         _, versions = await self.history()
         await self.redact(versions[0].id)
         for version in [versions[0], versions[3]]:
@@ -308,7 +308,7 @@ class VersionFacts(OneStore):
             self.assert_not_to_be_retried(error)
         self.assertEqual(len(await self.list()), 4)
 
-    async def test_raw_and_streaming_responses_tell_request_and_workspace(self):
+    async def test_raw_and_streaming_responses_have_request_and_workspace_ids(self):
         _, versions = await self.history()
         raw = await do(self.versions.with_raw_response.retrieve(versions[0].id, memory_store_id=self.store.id))
         body = await do(raw.json())

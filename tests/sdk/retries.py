@@ -1,4 +1,4 @@
-"""What comes of the official Python SDK's own retries.
+"""Results of the official Python SDK's retries.
 
 The SDK sends a request again after a 503, a 409 or a lost connection, and says
 nothing of it to its caller. A proxy makes it do so and counts.
@@ -23,7 +23,7 @@ class RetryFacts(OneStore):
     async def version_count(self):
         return len(await everything(self.versions.list(self.store.id, limit=100)))
 
-    async def test_unavailable_server_is_asked_again(self):
+    async def test_unavailable_server_is_retried(self):
         self.way.spoil(UNAVAILABLE)
         memory = await do(self.spoilt_memories.create(self.store.id, path="/a", content="1"))
         self.assertEqual(self.way.seen(), [("POST", None), ("POST", 200)])
@@ -37,7 +37,7 @@ class RetryFacts(OneStore):
         self.assertEqual(raised.exception.type, "overloaded_error")
         self.assertEqual(await self.version_count(), 1)
 
-    async def test_page_that_was_lost_is_asked_for_again(self):
+    async def test_lost_page_is_retried(self):
         for name in "abcdefg":
             await self.new_memory(self.store, path=f"/{name}")
         self.way.spoil(None, UNAVAILABLE, None, LOST)
@@ -47,7 +47,7 @@ class RetryFacts(OneStore):
             self.way.seen(), [("GET", 200), ("GET", None), ("GET", 200), ("GET", 200), ("GET", 200)]
         )
 
-    async def test_lost_create_of_a_memory_meets_itself(self):
+    async def test_retry_of_a_lost_create_conflicts_with_itself(self):
         self.way.spoil(LOST)
         error = await self.refused(
             ConflictError,
@@ -59,7 +59,7 @@ class RetryFacts(OneStore):
         self.assertEqual(error.body["error"]["conflicting_memory_id"], made.id)
         self.assertEqual(await self.version_count(), 1)
 
-    async def test_lost_create_under_an_idempotency_key_is_done_once(self):
+    async def test_lost_create_with_an_idempotency_key_is_applied_once(self):
         headers = {"idempotency-key": f"make-{self.id()}"}
         self.way.spoil(LOST)
         memory = await do(
@@ -74,7 +74,7 @@ class RetryFacts(OneStore):
         since = await everything(self.stores.list(created_at_gte=self.store.created_at))
         self.assertEqual([listed.id for listed in since], [store.id, self.store.id])
 
-    async def test_lost_create_of_a_preview_client_is_done_once(self):
+    async def test_lost_create_of_a_preview_client_is_applied_once(self):
         self.way.spoil(LOST)
         memory = await do(
             self.spoilt_memories.create(self.store.id, path="/a", content="1", extra_headers=PREVIEW)
@@ -83,7 +83,7 @@ class RetryFacts(OneStore):
         versions = await everything(self.versions.list(self.store.id))
         self.assertEqual([version.id for version in versions], [memory.memory_version_id])
 
-    async def test_lost_update_is_done_once(self):
+    async def test_lost_update_is_applied_once(self):
         memory = await self.new_memory(self.store, content="1")
         for change in [{"content": "2", "precondition": holds("1")}, {"content": "3"}, {"path": "/b"}]:
             self.way.spoil(LOST)
@@ -94,7 +94,7 @@ class RetryFacts(OneStore):
             newest = (await do(self.versions.list(self.store.id, limit=1))).data[0]
             self.assertEqual(newest.id, updated.memory_version_id)
 
-    async def test_lost_deletions_find_nothing_left(self):
+    async def test_retry_of_a_lost_deletion_finds_nothing(self):
         memory = await self.new_memory(self.store, content="1")
         self.way.spoil(LOST)
         await self.refused(
@@ -108,7 +108,7 @@ class RetryFacts(OneStore):
         await self.refused(NotFoundError, "not_found_error", lambda: self.spoilt_stores.delete(self.store.id))
         self.assertEqual(self.way.seen(), [("DELETE", 200), ("DELETE", 404)])
 
-    async def test_lost_archiving_and_redaction_may_be_done_twice(self):
+    async def test_lost_archiving_and_redaction_may_be_repeated(self):
         memory = await self.new_memory(self.store, content="1")
         await do(self.memories.update(memory.id, memory_store_id=self.store.id, content="2"))
         self.way.spoil(LOST)
@@ -120,7 +120,7 @@ class RetryFacts(OneStore):
         self.assertIsNotNone(archived.archived_at)
         self.assertEqual(self.way.seen(), [("POST", 200), ("POST", 200)])
 
-    async def test_conflict_that_no_retry_mends_is_not_sent_again(self):
+    async def test_permanent_conflict_is_not_retried(self):
         memory = await self.new_memory(self.store, path="/a", content="1")
         at_home = {"memory_store_id": self.store.id}
         for error_type, call in [

@@ -31,7 +31,7 @@ class Mount:
         return {"type": "memory_store", "memory_store_id": self.store.id, "access": self.access}
 
     def files(self):
-        """What lies in the folder, but for the SDK's marker."""
+        """The files in the folder, except the SDK's marker."""
         found = {str(path.relative_to(self.root)): path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
         found.pop(MARKER_PATH, None)
         return found
@@ -61,7 +61,7 @@ class Mount:
         await self.memories.delete(memory.id, memory_store_id=self.store.id)
 
     async def held(self):
-        """What the server holds, by the names of the files."""
+        """The server's content, by file name."""
         return {name: item.content.encode() for name, item in (await self.listed(view="full")).items()}
 
 
@@ -88,7 +88,7 @@ class SessionFacts(AsyncClient):
         client = self.client_with(key=None, auth_token=made.token, base_url=base_url)
         found = await client.beta.sessions.retrieve(made.id)
         for resource, mount in zip(found.resources, [self.own, self.shared], strict=True):
-            # Below a folder of the test's own: a worker has a file system to itself.
+            # Below a temporary folder of the test: a worker has its own file system.
             resource.mount_path = str(self.folder) + resource.mount_path
             self.assertEqual(resource.mount_path, str(mount.root))
         session = SessionMemoryStores(client, workdir=self.folder, **options)
@@ -98,7 +98,7 @@ class SessionFacts(AsyncClient):
         return session
 
     async def sync(self, session, *warnings):
-        """A sync that is due, which warns of exactly this."""
+        """Runs a due sync, which must log exactly this warning."""
         session._last_sync = -math.inf
         await self.warned(session.sync_if_due, *warnings)
 
@@ -143,7 +143,7 @@ class SessionFacts(AsyncClient):
         await session.dispose()
         self.assertFalse(self.own.root.exists() or self.shared.root.exists())
 
-    async def test_sync_that_finds_nothing_changed_moves_no_content(self):
+    async def test_sync_without_changes_transfers_no_content(self):
         await self.own.create("a", "1")
         await self.shared.create("b", "2")
         way = self.proxy()
@@ -154,7 +154,7 @@ class SessionFacts(AsyncClient):
         await self.sync(session)
         self.assertEqual(way.seen(), [("GET", 200)] * 2)
 
-    async def test_edits_of_both_sides_meet(self):
+    async def test_edits_of_both_sides_are_synced(self):
         for name in ["edited here", "edited there", "gone there", "moved there", "untouched"]:
             await self.own.create(name, "first\n")
         await self.shared.create("edited there", "first\n")
@@ -186,7 +186,7 @@ class SessionFacts(AsyncClient):
         await self.sync(session)
         self.assertEqual(await self.version_count(self.own), before)
 
-    async def test_server_wins_where_both_edited(self):
+    async def test_server_wins_edit_conflicts(self):
         await self.own.create("a", "first\n")
         session = await self.begin()
         self.own.write("a", "here\n")
@@ -202,7 +202,7 @@ class SessionFacts(AsyncClient):
         await self.sync(session)
         await self.assert_agreed()
 
-    async def test_edit_that_loses_the_race_to_the_server_is_sent_once(self):
+    async def test_edit_that_loses_to_the_server_is_sent_once(self):
         await self.own.create("a", "first\n")
         way = self.proxy()
         session = await self.begin(way.url)
@@ -220,7 +220,7 @@ class SessionFacts(AsyncClient):
         self.assertEqual(self.own.files(), {"a": b"there\n"})
         await self.assert_agreed()
 
-    async def test_upload_whose_answer_was_lost_is_known_as_its_own(self):
+    async def test_upload_with_a_lost_answer_is_recognised(self):
         await self.own.create("a", "first\n")
         way = self.proxy()
         session = await self.begin(way.url)
@@ -228,19 +228,19 @@ class SessionFacts(AsyncClient):
         way.spoil(LOST, method="POST")
         await self.sync(session)
         self.assertEqual(way.seen("POST"), [("POST", 200), ("POST", 200)])
-        # A new file's create meets itself when it is sent again.
+        # The retried create of a new file conflicts with itself.
         self.own.write("b", "new\n")
         way.spoil(LOST, method="POST")
         await self.sync(session, "failed to upload memory path=b")
         self.assertEqual(way.seen("POST"), [("POST", 200), ("POST", 409)])
-        # A newer edit goes out over it without a conflict.
+        # A newer edit is uploaded over it without a conflict.
         self.own.write("b", "newer\n")
         await self.sync(session)
         self.assertEqual((await self.own.held())["b"], b"newer\n")
         await self.assert_agreed()
         self.assertEqual(await self.version_count(self.own), 4)
 
-    async def test_file_deleted_here_is_deleted_there_at_the_end(self):
+    async def test_local_deletion_is_applied_at_the_end(self):
         for name in ["a", "b", "kept"]:
             await self.own.create(name, f"{name}\n")
         session = await self.begin()
@@ -255,7 +255,7 @@ class SessionFacts(AsyncClient):
         newest = await anext(aiter(self.versions.list(self.own.store.id)))
         self.assertEqual((newest.operation, newest.path), ("deleted", "/a"))
 
-    async def test_deletion_that_loses_the_race_to_the_server_deletes_nothing(self):
+    async def test_deletion_that_loses_to_the_server_deletes_nothing(self):
         for name in ["a", "kept"]:
             await self.own.create(name, "first\n")
         way = self.proxy()
@@ -272,7 +272,7 @@ class SessionFacts(AsyncClient):
         self.assertEqual(way.seen("DELETE"), [("DELETE", 409)])
         self.assertEqual((await self.own.held())["a"], b"there\n")
 
-    async def test_edit_of_what_was_deleted_there_makes_it_anew(self):
+    async def test_edit_of_a_remotely_deleted_file_recreates_it(self):
         for name in ["a", "kept"]:
             await self.own.create(name, "first\n")
         session = await self.begin()
@@ -282,7 +282,7 @@ class SessionFacts(AsyncClient):
         self.assertEqual((await self.own.held())["a"], b"edited here\n")
         await self.assert_agreed()
 
-    async def test_file_that_the_server_refuses_does_not_hold_up_the_others(self):
+    async def test_refused_file_does_not_block_other_files(self):
         await self.own.create("grown", "first\n")
         session = await self.begin()
         self.own.write("large", "x" * (BYTES_PER_MEMORY + 1))
@@ -302,7 +302,7 @@ class SessionFacts(AsyncClient):
         await self.assert_agreed()
         self.assertEqual(set(self.own.files()), {"grown", "large", "nul", "small"})
 
-    async def test_flush_uploads_and_does_no_more(self):
+    async def test_flush_only_uploads(self):
         for name in ["edited", "deleted", "edited there"]:
             await self.own.create(name, "first\n")
         await self.shared.create("rules.md", "Be kind.\n")
@@ -323,7 +323,7 @@ class SessionFacts(AsyncClient):
         self.assertEqual(await self.shared.held(), {"rules.md": b"Be kind.\n"})
         self.assertEqual(await self.version_count(self.shared), 1)
 
-    async def test_folder_that_was_wiped_is_downloaded_again(self):
+    async def test_wiped_folder_is_downloaded_again(self):
         for name in ["a", "b", "c"]:
             await self.own.create(name, f"{name}\n")
         session = await self.begin()
@@ -333,7 +333,7 @@ class SessionFacts(AsyncClient):
         await self.assert_agreed()
         self.assertEqual(await self.version_count(self.own), 3)
 
-    async def test_store_to_be_read_is_never_written(self):
+    async def test_read_only_store_is_never_written(self):
         for name in ["a", "b", "c", "d"]:
             await self.shared.create(name, f"{name}\n")
         session = await self.begin()
@@ -351,7 +351,7 @@ class SessionFacts(AsyncClient):
         self.assertEqual(self.shared.files()["a"], b"edited there\n")
         self.assertEqual(await self.version_count(self.shared), 5)
 
-    async def test_session_ends_with_server_and_disk_agreed(self):
+    async def test_server_and_disk_are_equal_at_the_end_of_a_session(self):
         for n in range(30):
             await self.own.create(f"{n % 3}/{n:02}", f"first of {n}\n")
         await self.shared.create("rules.md", "Be kind.\n")

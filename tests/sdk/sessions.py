@@ -22,7 +22,7 @@ from support import (
 )
 
 NO_SESSION = "sesn_00000000000000000000000001"
-#: What the SDK's session has, and what is ours: the token, on creation alone, and the prompt.
+#: The fields of the SDK's session, and our own: the token, only on creation, and the prompt.
 FIELDS = {
     "id",
     "agent",
@@ -60,10 +60,10 @@ class SessionFacts:
         )
 
     def holder_of(self, session):
-        """A client as the SDK's worker makes it: of the session's token alone."""
+        """A client as the SDK's worker makes it: with only the session's token."""
         return self.client_with(key=None, auth_token=session.token)
 
-    async def test_create_answers_the_whole_session_and_retrieve_the_same(self):
+    async def test_create_and_retrieve_return_the_whole_session(self):
         session = await self.open(
             self.attached("read_only", instructions="Read them."),
             title="Fix the build",
@@ -94,7 +94,7 @@ class SessionFacts:
         self.assertEqual(found.to_dict(), {name: value for name, value in session.to_dict().items() if name != "token"})
         self.assertRegex(raw.http_response.json()["created_at"], TIME)
 
-    async def test_agent_is_taken_in_every_form_the_sdk_knows(self):
+    async def test_agent_is_accepted_in_every_form_of_the_sdk(self):
         overrides = {
             "type": "agent_with_overrides",
             "id": "agent_1",
@@ -155,7 +155,7 @@ class SessionFacts:
         self.assertEqual(len(await pages(self.sessions.list(memory_store_id=self.store.id, limit=2))), 3)
         self.assertEqual(await listed(deployment_id="depl_1"), [])
 
-    async def test_resources_are_listed_read_and_taken_off(self):
+    async def test_resources_are_listed_retrieved_and_detached(self):
         other = await self.new_store("other")
         session = await self.open(self.attached(), {"type": "memory_store", "memory_store_id": other.id})
         resources = self.sessions.resources
@@ -181,7 +181,7 @@ class SessionFacts:
         await self.refused(
             NotFoundError, "not_found_error", lambda: resources.retrieve(other.id, session_id=session.id)
         )
-        # The SDK's own way to add is for files: they are refused by their type.
+        # The SDK's method for adding resources is for files, which are refused by type.
         await self.refused(
             BadRequestError,
             "invalid_request_error",
@@ -197,7 +197,7 @@ class SessionFacts:
         )
         self.assertEqual(added.mount_path, "/mnt/memory/other")
 
-    async def test_what_is_not_of_memory_is_refused(self):
+    async def test_resources_other_than_memory_stores_are_refused(self):
         for fields, named in [
             ({"initial_events": [{"type": "user.message", "content": [{"type": "text", "text": "x"}]}]}, "initial_events"),
             ({"budget": {"max_list_cost": {"amount": "1", "currency": "USD"}}}, "budget"),
@@ -219,7 +219,7 @@ class SessionFacts:
         reader = self.client_with(another_key("READER")).beta.sessions
         await self.refused(PermissionDeniedError, "permission_error", lambda: reader.archive(session.id))
 
-    async def test_token_of_a_session_is_good_for_its_stores_until_it_ends(self):
+    async def test_session_token_works_for_its_stores_until_the_session_ends(self):
         other = await self.new_store("read only")
         session = await self.open(
             self.attached(), {"type": "memory_store", "memory_store_id": other.id, "access": "read_only"}
@@ -243,7 +243,7 @@ class SessionFacts:
             AuthenticationError, "authentication_error", lambda: holder.beta.sessions.retrieve(session.id)
         )
 
-    async def test_events_are_the_calls_of_tools(self):
+    async def test_events_are_tool_calls(self):
         session = await self.open(self.attached())
         holder = self.holder_of(session)
         for name in ["a", "b", "c"]:

@@ -1,4 +1,4 @@
-"""What the suites share: both of the SDK's clients, and a proxy that spoils answers.
+"""Shared by the suites: both clients of the SDK, and a proxy that injects faults.
 
 A suite's tests are written once, in a class that knows no client, and run with
 the sync and with the async one (`SyncClient`, `AsyncClient`). The clients are
@@ -25,20 +25,20 @@ WORKSPACE_ID = os.environ["KEEPSAKE_WORKSPACE_ID"]
 
 BYTES_PER_MEMORY = 102_400
 MICROSECOND = timedelta(microseconds=1)
-#: An id, but for its prefix.
+#: An id without its prefix.
 ID = "^{}_[0-9A-HJKMNP-TV-Z]{{26}}$"
 #: RFC 3339 in UTC with microseconds.
 TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
-#: The header of the API's preview, whose clients create over what is there.
+#: The header of the API's preview, whose clients overwrite existing memories.
 PREVIEW = {"anthropic-beta": "managed-agents-2026-04-01"}
-#: Ids of objects that nobody ever made.
+#: Ids of objects that never existed.
 NO_STORE = "memstore_00000000000000000000000001"
 NO_MEMORY = "mem_00000000000000000000000001"
 NO_VERSION = "memver_00000000000000000000000001"
 
 
 def another_key(name):
-    """The secret of a key beside the suite's own; `name` says what is special."""
+    """The secret of an additional key; `name` describes it."""
     return os.environ[f"KEEPSAKE_{name}_API_KEY"]
 
 
@@ -56,7 +56,7 @@ def paths(items):
 
 
 async def do(call):
-    """What a call answers, whichever client it was made with."""
+    """The result of a call with either client."""
     return await call if inspect.isawaitable(call) else call
 
 
@@ -78,7 +78,7 @@ async def pages(listing):
 
 
 async def streamed(context, read):
-    """What `read` answers of a streaming response that is open meanwhile."""
+    """The result of `read` on an open streaming response."""
     if hasattr(context, "__aenter__"):
         async with context as response:
             return await do(read(response))
@@ -93,7 +93,7 @@ class Facts(unittest.IsolatedAsyncioTestCase):
     client_class = None
 
     async def asyncSetUp(self):
-        # The sync client holds the loop up, which debugging would log.
+        # The sync client blocks the loop, which debugging would log.
         asyncio.get_running_loop().set_debug(False)
         self.client = self.client_with()
         self.stores = self.client.beta.memory_stores
@@ -123,7 +123,7 @@ class Facts(unittest.IsolatedAsyncioTestCase):
         return await do(self.memories.create(store.id, path=path, content=content, **options))
 
     async def refused(self, error_class, error_type, call, *named):
-        """Checks that `call` is refused as told; answers the SDK's error."""
+        """Checks that `call` is refused with this error; returns the SDK's error."""
         with self.assertRaises(error_class) as raised:
             await do(call())
         error = raised.exception
@@ -158,7 +158,7 @@ def ways_to_write(time):
 
 
 class OneStore:
-    """Tests that each have a store of their own."""
+    """Tests with a separate store for each."""
 
     async def asyncSetUp(self):
         await super().asyncSetUp()
@@ -188,7 +188,7 @@ LOST = "carried out, and the answer lost"
 
 
 class Proxy:
-    """Stands before the server, counts requests and spoils some.
+    """A proxy of the server that counts requests and injects faults.
 
     A fault is for one request; a function among them is called before its
     request goes on to the server. Further requests pass.
@@ -225,14 +225,14 @@ class Proxy:
         self._server.server_close()
 
     def spoil(self, *faults, method=None):
-        """Forgets what was seen and spoils the next requests (of one method)."""
+        """Resets the record and injects faults into the next requests (of one method)."""
         with self._lock:
             self._requests.clear()
             self._faults[:] = faults
             self._spoilt_method = method
 
     def seen(self, method=None):
-        """Method and status of each request since `spoil`; none where the server was not asked."""
+        """Method and status of each request since `spoil`; none if the server got no request."""
         with self._lock:
             return [request for request in self._requests if method in (None, request[0])]
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio::task::LocalSet;
 
 use super::connection::Connection;
-use super::load::{self, BROKE, Endpoint};
+use super::load::{self, Endpoint, LOAD_FAILED};
 use super::plan::Scenario;
 use super::provision::{self, BenchTenant, LIMITS};
 use super::report::{Machine, median, rounded};
@@ -144,7 +144,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
         let workload = Workload::new(&[store], &run, MEMORIES, args.content_bytes)?;
         workloads.push(Arc::new(workload));
     }
-    let [victim, aggressor] = <[_; 2]>::try_from(workloads).map_err(|_| Failure::new(BROKE))?;
+    let [victim, aggressor] = <[_; 2]>::try_from(workloads).map_err(|_| Failure::new(LOAD_FAILED))?;
     settings::vacuum(&configured).await?;
     let endpoint = Endpoint {
         side: Side::Server,
@@ -174,17 +174,17 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<Fairness, Failure> {
                 from,
                 to: from + args.measure,
             };
-            let felt = drive(pace(&victim, options.victim_rate));
+            let latencies = drive(pace(&victim, options.victim_rate));
             if turn == 0 {
-                let felt = felt.await?;
-                p99_ms[turn] = felt.milliseconds(0.99);
-                alone.follow(&felt);
+                let latencies = latencies.await?;
+                p99_ms[turn] = latencies.milliseconds(0.99);
+                alone.follow(&latencies);
             } else {
-                let asked = drive(pace(&aggressor, options.aggressor_limit * TIMES));
-                let (felt, answered) = tokio::join!(felt, asked);
-                let felt = felt?;
-                p99_ms[turn] = felt.milliseconds(0.99);
-                beside.follow(&felt);
+                let aggression = drive(pace(&aggressor, options.aggressor_limit * TIMES));
+                let (latencies, answered) = tokio::join!(latencies, aggression);
+                let latencies = latencies?;
+                p99_ms[turn] = latencies.milliseconds(0.99);
+                beside.follow(&latencies);
                 others.follow(&answered?);
             }
             server.check()?;
@@ -251,10 +251,10 @@ async fn drive(pace: Pace) -> Result<Seen, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(Failure::of(BROKE))?;
+            .map_err(Failure::of(LOAD_FAILED))?;
         LocalSet::new().block_on(&runtime, keep(pace))
     });
-    driven.await.map_err(Failure::of(BROKE))?
+    driven.await.map_err(Failure::of(LOAD_FAILED))?
 }
 
 async fn keep(pace: Pace) -> Result<Seen, Failure> {
@@ -267,7 +267,7 @@ async fn keep(pace: Pace) -> Result<Seen, Failure> {
     }
     let mut seen = Seen::new()?;
     while let Some(ended) = tasks.join_next().await {
-        seen.follow(&ended.map_err(Failure::of(BROKE))??);
+        seen.follow(&ended.map_err(Failure::of(LOAD_FAILED))??);
     }
     Ok(seen)
 }
@@ -317,11 +317,11 @@ impl fmt::Display for Fairness {
             "a tenant at {} calls a second, beside one at {} with a limit of {}\n",
             self.victim_rate, self.aggressor_rate, self.aggressor_limit
         )?;
-        for (name, felt) in [("alone", &self.alone), ("beside", &self.beside)] {
+        for (name, latencies) in [("alone", &self.alone), ("beside", &self.beside)] {
             writeln!(
                 f,
                 "{name:<8} {:>8} calls  p50 {:>8.2} ms  p99 {:>8.2} ms  max {:>8.2} ms  {:?}",
-                felt.calls, felt.p50_ms, felt.p99_ms, felt.max_ms, felt.statuses
+                latencies.calls, latencies.p50_ms, latencies.p99_ms, latencies.max_ms, latencies.statuses
             )?;
         }
         let ratios: Vec<_> = self.ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();

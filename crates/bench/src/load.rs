@@ -21,7 +21,7 @@ use super::workload::{Call, Side, Worker, Workload};
 const MAX_LATENCY: Duration = Duration::from_mins(2);
 
 /// The message if a thread or task of the load generator panicked.
-pub(super) const BROKE: &str = "the load generator broke";
+pub(super) const LOAD_FAILED: &str = "the load generator failed";
 
 /// The amount of load.
 #[derive(Debug, Clone, Copy)]
@@ -215,7 +215,7 @@ async fn drive(
         .collect();
     let mut all = Measured::new()?;
     for thread in threads {
-        all.join(&thread.await.map_err(Failure::of(BROKE))??);
+        all.join(&thread.await.map_err(Failure::of(LOAD_FAILED))??);
     }
     Ok(all)
 }
@@ -231,7 +231,7 @@ fn drive_thread(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::of(BROKE))?;
+        .map_err(Failure::of(LOAD_FAILED))?;
     let seen = Rc::new(RefCell::new(Measured::new()?));
     let workers = (thread..load.connections).step_by(load.threads);
     LocalSet::new().block_on(&runtime, async {
@@ -243,13 +243,13 @@ fn drive_thread(
                 .spawn_local(async move { drive_connection(endpoint, &workload, work, worker, &seen).await });
         }
         while let Some(ended) = tasks.join_next().await {
-            ended.map_err(Failure::of(BROKE))??;
+            ended.map_err(Failure::of(LOAD_FAILED))??;
         }
         Ok::<_, Failure>(())
     })?;
     Rc::into_inner(seen)
         .map(RefCell::into_inner)
-        .ok_or_else(|| Failure::new(BROKE))
+        .ok_or_else(|| Failure::new(LOAD_FAILED))
 }
 
 /// Sends one call after the other until the work is done.
@@ -277,7 +277,7 @@ async fn drive_connection(
             Ok((status, body)) => workload.check(&expected, status, &body),
             Err(error) => {
                 connection = Connection::open(endpoint.address).await?;
-                Err(format!("the connection broke: {error}"))
+                Err(format!("the connection failed: {error}"))
             }
         };
         let mut seen = seen.borrow_mut();

@@ -259,7 +259,7 @@ impl BenchArgs {
 }
 
 /// A layout and the calls for its stores.
-type Laid = (Layout, Arc<Workload>);
+type PreparedTenant = (Layout, Arc<Workload>);
 
 /// Measures every scenario with every layout.
 ///
@@ -424,9 +424,9 @@ async fn lay_out(
     run: &str,
     prepared: Option<&Prepared>,
     server: SocketAddr,
-) -> Result<Vec<Laid>, Failure> {
+) -> Result<Vec<PreparedTenant>, Failure> {
     if let Some(file) = &args.credentials {
-        return Ok(vec![lay_out_given(args, run, file)?]);
+        return Ok(vec![prepare_given_layouts(args, run, file)?]);
     }
     let mut laid = Vec::new();
     for (layout, tenants) in prepared.into_iter().flat_map(|prepared| &prepared.tenants) {
@@ -437,7 +437,7 @@ async fn lay_out(
 }
 
 /// Takes the stores that a file lists.
-fn lay_out_given(args: &BenchArgs, run: &str, file: &Path) -> Result<Laid, Failure> {
+fn prepare_given_layouts(args: &BenchArgs, run: &str, file: &Path) -> Result<PreparedTenant, Failure> {
     let json = std::fs::read(file).map_err(Failure::of(format_args!("{} cannot be read", file.display())))?;
     let stores = provision::given(&json)?;
     Ok((Layout::Given, args.workload(&stores, run)?))
@@ -452,7 +452,7 @@ fn run_name() -> String {
 async fn start_floor(
     args: &BenchArgs,
     server: Endpoint,
-    laid: &[Laid],
+    laid: &[PreparedTenant],
 ) -> Result<(Process, SocketAddr), Failure> {
     let (_, workload) = laid.first().ok_or_else(|| Failure::new("no layout is given"))?;
     let mut options = vec![format!("--content-bytes={}", args.content_bytes)];

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_a_key_and_its_stores() {
+    fn given_credentials_are_a_key_and_its_stores() {
         let id = StoreId::from_uuid(uuid::Uuid::from_u128(1));
         let stores = given(format!(r#"[{{"api_key":"k","store_ids":["{id}","{id}"]}}]"#).as_bytes()).unwrap();
         assert_eq!(stores.len(), 2);

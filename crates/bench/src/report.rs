@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_is_the_one_in_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0]), Some(2.5));

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_of_one_length_and_one_number_of_lines() {
+    fn contents_have_a_fixed_length_and_line_count() {
         for bytes in [20, 2_047, 2_048, 100_000] {
             let lines = content(0, bytes).matches('\n').count();
             for seed in 0..CONTENTS {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_edit_memories_of_their_own_and_turn_them_on_success_alone() {
+    fn each_connection_edits_its_memory_and_advances_only_on_success() {
         let workload = workload();
         let mut worker = Worker::new(1, 4);
         for _ in 0..20 {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_result_that_is_no_error_is_a_success() {
+    fn only_results_without_error_count_as_success() {
         assert!(is_success(
             br#"{"type":"tool_result","content":"x","is_error":false}"#
         ));
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn view_that_is_shorter_than_the_others_fails() {
+    fn view_of_incomplete_content_counts_as_failure() {
         let workload = workload();
         let expected = workload
             .call_of(Side::Server, Command::View, &host(), &mut Worker::new(0, 1))
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn floor_is_asked_by_ids_and_path() {
+    fn floor_requests_have_ids_and_path() {
         let workload = workload();
         let request = workload
             .call_of(Side::Floor, Command::Create, &host(), &mut Worker::new(0, 1))

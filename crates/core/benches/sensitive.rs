@@ -1,4 +1,4 @@
-//! What the scanner takes, beside what it takes to find the lines of the text.
+//! Measures the scanner, and for comparison a search for line breaks.
 
 use std::hint::black_box;
 use std::time::Duration;

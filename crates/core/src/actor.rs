@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stored_actor_comes_back() {
+    fn stored_actor_round_trips() {
         for actor in [
             Actor::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(7))),
             Actor::Session(SessionId::from_uuid(Uuid::from_u128(8))),

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_key_is_refused_by_the_first_rule_it_breaks() {
+    fn invalid_key_error_names_the_first_broken_rule() {
         let refusal = |text: &str| ApiKeySecret::parse(text).unwrap_err();
         let good = ApiKeySecret::from_random([7; 32]).expose().to_owned();
         assert_eq!(refusal(""), ApiKeyError::Prefix);

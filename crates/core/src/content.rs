@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limit_holds_at_its_edge() {
+    fn limit_is_inclusive() {
         assert!(Content::new("abcd".into(), 4).is_ok());
         assert_eq!(
             Content::new("abcde".into(), 4),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_is_read_from_lowercase_hex_alone() {
+    fn only_lowercase_hex_parses_as_a_hash() {
         let hash = ContentHash::of(b"x");
         assert_eq!(hash.to_string().parse(), Ok(hash));
         for bad in [

@@ -21,7 +21,7 @@ pub type ListingHash = [u8; 32];
 
 /// The text is not a cursor of this listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be the `next_page` of an answer to the same query")]
+#[error("must be the `next_page` of a response to the same query")]
 pub struct CursorError;
 
 /// Makes the cursor that follows the item at `position`.
@@ -64,7 +64,7 @@ mod tests {
     const LISTING: ListingHash = [1; 32];
 
     #[test]
-    fn cursor_opens_for_its_key_and_listing_alone() {
+    fn cursor_is_valid_only_for_its_key_and_listing() {
         for position in [&b""[..], b"/a", &[0xff; 40]] {
             let cursor = seal(&KEY, &LISTING, position);
             assert_eq!(unseal(&KEY, &LISTING, &cursor).unwrap(), position);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn form_of_cursors_stays() {
+    fn cursor_format_is_stable() {
         // A client can continue a listing after an upgrade to the next release.
         let cursor = seal(&KEY, &LISTING, b"/a");
         assert_eq!(cursor, "page_L2HX3J_GYrQN6fW_7rWW4SO9");

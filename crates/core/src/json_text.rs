@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_written_as_it_is_without_spaces() {
+    fn json_text_is_written_without_whitespace() {
         let text = JsonText::parse("{ \"a b\" : [ 1.0 , \"\\\" \\\\\" ],\n\t\"é\": \" x \" }").unwrap();
         assert_eq!(text.as_str(), r#"{"a b":[1.0,"\" \\"],"é":" x "}"#);
         let document = BTreeMap::from([("agent", text)]);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_value_is_refused() {
+    fn text_with_several_json_values_is_refused() {
         for text in ["", "{", "{} {}", "{\"a\" 1}", "nul"] {
             assert!(JsonText::parse(text).is_err(), "{text}");
         }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_becomes_a_directory() {
+    fn slug_of_a_name_is_a_directory_name() {
         for (name, slug) in [
             ("User Preferences", "user-preferences"),
             ("  --a__b!!  ", "a-b"),
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn taken_name_is_numbered() {
+    fn taken_slug_gets_a_number() {
         assert_eq!(slug_of("Notes", &["notes"]), "notes-2");
         assert_eq!(slug_of("notes", &["notes", "notes-2"]), "notes-3");
         // A store whose name looks like a numbered slug.

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn new_and_empty_folders_are_closed_to_others_and_full_ones_left_alone() {
+    fn only_new_and_empty_folders_get_private_modes() {
         let base = tempfile::tempdir().unwrap();
         let folder = base.path().join("a/b");
         prepare(&folder).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn private_file_is_made_once() {
+    fn private_file_is_not_recreated() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("a/b/index.db");
         make_private_file(&path).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn private_file_is_replaced_as_a_whole() {
+    fn private_file_is_replaced_atomically() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret.json");
         std::fs::write(folder.path().join("secret.tmp"), "left by a crash").unwrap();

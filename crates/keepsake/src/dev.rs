@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_address_changes_the_url_alone() {
+    async fn changed_address_only_updates_the_url() {
         let folder = DevFolder::new();
         let first = folder.start(URL).await;
         let second = folder.start("http://127.0.0.1:9090").await;
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lost_or_broken_credentials_cost_a_key_and_nothing_else() {
+    async fn lost_or_broken_credentials_only_create_a_new_key() {
         let folder = DevFolder::new();
         let first = folder.start(URL).await;
         let path = folder.file(CREDENTIALS_FILE);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn start_that_crashed_after_making_the_tenant_is_followed_by_a_good_one() {
+    async fn start_succeeds_after_a_crash_that_left_only_the_tenant() {
         let folder = DevFolder::new();
         let first = folder.start(URL).await;
         fs::remove_file(folder.file(CREDENTIALS_FILE)).unwrap();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn index_that_was_deleted_is_filled_anew() {
+    async fn deleted_index_is_recreated() {
         let folder = DevFolder::new();
         let first = folder.start(URL).await;
         fs::remove_file(folder.file("index.db")).unwrap();

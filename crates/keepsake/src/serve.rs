@@ -168,7 +168,7 @@ impl Serving<'_> {
         let (engine, lifecycle) = (self.engine.clone(), self.lifecycle.clone());
         keepsake_server::serve(engine, listener, self.options(), lifecycle)
             .await
-            .map_err(Failure::of(format_args!("the listener on {address} broke")))
+            .map_err(Failure::of(format_args!("the listener on {address} failed")))
     }
 
     /// Serves the operator API if it has a token.
@@ -190,7 +190,7 @@ impl Serving<'_> {
         keepsake_server::serve_operator(engine, listener, options, lifecycle)
             .await
             .map_err(Failure::of(format_args!(
-                "the operator's listener on {address} broke"
+                "the operator's listener on {address} failed"
             )))
     }
 }
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base_url_is_one_that_a_client_can_reach() {
+    fn base_url_of_a_wildcard_address_is_loopback() {
         for (address, url) in [
             ("127.0.0.1:80", "http://127.0.0.1:80"),
             ("0.0.0.0:8080", "http://127.0.0.1:8080"),

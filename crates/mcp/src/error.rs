@@ -6,7 +6,7 @@ use keepsake_index::IndexError;
 use rmcp::ErrorData;
 
 /// Maps an error to a protocol error, which reveals nothing about the deployment.
-pub(crate) fn told(error: &EngineError) -> ErrorData {
+pub(crate) fn to_error_data(error: &EngineError) -> ErrorData {
     match error {
         EngineError::Unauthenticated(_)
         | EngineError::PermissionDenied(_)
@@ -39,7 +39,7 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
         | EngineError::CutOff
         | EngineError::Contended
         | EngineError::OverMemory => ErrorData::internal_error(error.to_string(), None),
-        EngineError::Shared(shared) => told(shared),
+        EngineError::Shared(shared) => to_error_data(shared),
         EngineError::Index(IndexError::Unavailable(_)) => unavailable(
             error,
             "the database cannot be reached at the moment: try again; nothing was changed",
@@ -52,16 +52,16 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
             "the object store cannot be reached at the moment: try again; nothing was changed",
         ),
         EngineError::Blobs(BlobError::Denied(_) | BlobError::Misconfigured(_)) => {
-            let message = "the server may not use its object store, which its operator must correct; nothing was changed";
-            out_of_order(error, message)
+            let message = "the object store refuses the server or is misconfigured, which the operator must correct; nothing was changed";
+            misconfigured(error, message)
         }
-        EngineError::Index(IndexError::DiskFull(_)) => out_of_order(
+        EngineError::Index(IndexError::DiskFull(_)) => misconfigured(
             error,
-            "a disk of the server takes no writes, it may be full; nothing was changed",
+            "a disk of the server accepts no writes and may be full; nothing was changed",
         ),
-        EngineError::Index(IndexError::DiskFailed(_)) => out_of_order(
+        EngineError::Index(IndexError::DiskFailed(_)) => misconfigured(
             error,
-            "a disk of the server takes no writes, it may be full; the change may or may not have been made",
+            "a disk of the server accepts no writes and may be full; the change may or may not have been made",
         ),
         EngineError::Token(_)
         | EngineError::ForeignBlobs
@@ -76,14 +76,14 @@ pub(crate) fn told(error: &EngineError) -> ErrorData {
         | EngineError::Secret(_)
         | EngineError::Damaged(_)
         | EngineError::Internal(_) => {
-            tracing::error!(error = %error, "mcp.request ended in an internal error");
+            tracing::error!(error = %error, "mcp.request failed with an internal error");
             ErrorData::internal_error("an internal error occurred", None)
         }
     }
 }
 
 /// An error that the server's operator must correct.
-fn out_of_order(error: &EngineError, message: &'static str) -> ErrorData {
+fn misconfigured(error: &EngineError, message: &'static str) -> ErrorData {
     tracing::error!(error = %error, "mcp.request failed: the backend is misconfigured or broken");
     ErrorData::internal_error(message, None)
 }

@@ -13,7 +13,7 @@ const MAX_TOPIC_BYTES: usize = 1_000;
 pub(crate) fn offered() -> Prompt {
     let arguments = vec![
         PromptArgument::new("keep_tidy")
-            .with_description("`true` adds how to keep the files in order")
+            .with_description("`true` adds instructions for keeping the files in order")
             .with_required(false),
         PromptArgument::new("topic")
             .with_description("Limits the notes to this topic")
@@ -24,7 +24,7 @@ pub(crate) fn offered() -> Prompt {
 
 pub(crate) fn get(name: &str, arguments: Option<&JsonObject>) -> Result<GetPromptResult, ErrorData> {
     if name != NAME {
-        let message = format!("there is no prompt of this name; there is `{NAME}`");
+        let message = format!("there is no prompt of this name; the only prompt is `{NAME}`");
         return Err(ErrorData::invalid_params(message, None));
     }
     let argument = |name: &str| match arguments.and_then(|arguments| arguments.get(name)) {

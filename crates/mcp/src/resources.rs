@@ -15,7 +15,7 @@ use rmcp::ErrorData;
 use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
 use crate::Access;
-use crate::error::told;
+use crate::error::to_error_data;
 
 const SCHEME: &str = "memory://";
 /// The number of resources on a page.
@@ -41,7 +41,7 @@ const ENCODED: &AsciiSet = &CONTROLS
 pub(crate) fn template() -> ResourceTemplate {
     ResourceTemplate::new(format!("{SCHEME}{{slug}}/{{+path}}"), "memory")
         .with_title("A memory")
-        .with_description("A memory by the slug of its store and its path in it")
+        .with_description("A memory, by the slug of its store and its path in the store")
 }
 
 /// One page of all memories, store by store.
@@ -71,7 +71,7 @@ pub(crate) async fn list(
         let found = engine
             .memories(principal, mounted.store_id, &query, View::Basic)
             .await;
-        let found = found.map_err(|error| told(&error))?;
+        let found = found.map_err(|error| to_error_data(&error))?;
         let is_last_store = number + 1 == stores.len();
         let next_cursor = match found.next {
             Some(next) => Some(format!("{number}.{next}")),
@@ -102,7 +102,7 @@ fn position(cursor: &str) -> Option<(usize, Option<String>)> {
 }
 
 fn no_cursor() -> ErrorData {
-    ErrorData::invalid_params("`cursor` must be the `nextCursor` of an answer before", None)
+    ErrorData::invalid_params("`cursor` must be the `nextCursor` of an earlier response", None)
 }
 
 fn resource(slug: &str, item: &ShownItem) -> Option<Resource> {
@@ -130,7 +130,7 @@ pub(crate) async fn read(
     let text = engine
         .read_file(&access.principal, access.mounts.clone(), &path)
         .await
-        .map_err(|error| told(&error))?;
+        .map_err(|error| to_error_data(&error))?;
     let Some((path, text)) = path.memory().zip(text) else {
         return Err(not_found());
     };
@@ -139,7 +139,7 @@ pub(crate) async fn read(
 }
 
 fn not_found() -> ErrorData {
-    ErrorData::resource_not_found("there is no memory of this URI", None)
+    ErrorData::resource_not_found("there is no memory with this URI", None)
 }
 
 fn uri_of(slug: &str, path: &MemoryPath) -> String {

@@ -11,12 +11,10 @@ use rmcp::service::{RequestContext, RoleServer, ServiceExt};
 use rmcp::{ErrorData, ServerHandler};
 use tracing::Instrument;
 
-use crate::error::told;
+use crate::error::to_error_data;
 use crate::{Access, prompt, resources, tools};
 
-const INSTRUCTIONS: &str = "A memory that outlasts the conversation: text files under /memories. Look at what is \
-    there before a task (memory_list, memory_read), and record progress and decisions as you go (memory_write, \
-    memory_append, memory_edit). The prompt `memory_protocol` says it in full.";
+const INSTRUCTIONS: &str = "A memory that persists after the conversation: text files under /memories. Look at your memory before a task (memory_list, memory_read), and record progress and decisions as you go (memory_write, memory_append, memory_edit). The prompt `memory_protocol` has the full instructions.";
 
 /// Serves one client over stdio, or single requests of any client over HTTP.
 #[derive(Clone)]
@@ -88,7 +86,7 @@ impl ServerHandler for MemoryServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         if !tools::is_known(&request.name) {
-            let message = "there is no tool of this name; `tools/list` tells those there are";
+            let message = "there is no tool of this name; `tools/list` returns all names";
             return Err(ErrorData::invalid_params(message, None));
         }
         let access = self.access(&context)?;
@@ -111,7 +109,7 @@ impl ServerHandler for MemoryServer {
             Some(held) => Box::pin(holding(held, called)).await,
             None => called.await,
         };
-        let answer = answer.map_err(|error| told(&error))?;
+        let answer = answer.map_err(|error| to_error_data(&error))?;
         Ok(tools::answered(answer).into())
     }
 

@@ -1,4 +1,4 @@
-//! What analysing takes, and a store of 2,000 memories of 4 KB.
+//! Measures the analyser, and searches in a store of 2,000 memories of 4 KB.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn width_case_and_accents_go() {
+    fn width_case_and_accents_are_folded() {
         for (word, plain) in [
             ("HTTPServer", "httpserver"),
             ("Ｋｅｅｐ", "keep"),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_tell_words_apart_stay() {
+    fn distinguishing_marks_are_kept() {
         assert_eq!(folded("ﾊﾞｽ"), "バス");
         assert_ne!(folded("が"), folded("か"));
         assert_eq!(folded("한국"), "한국");

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_leave_what_is_asked_for() {
+    fn function_words_of_questions_are_masked() {
         assert_eq!(masked(Unspaced::Han, "我们如何部署服务"), "____部署服务");
         assert_eq!(masked(Unspaced::Hangul, "서버를"), "서버_");
         assert_eq!(masked(Unspaced::Hangul, "배포했나요"), "배포___");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn function_words_may_tell_the_language() {
+    fn function_words_identify_the_language() {
         assert_eq!(language_of("what"), Some(Language::English));
         assert_eq!(language_of("yang"), Some(Language::Indonesian));
         assert_eq!(language_of("server"), None);

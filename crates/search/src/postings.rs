@@ -26,7 +26,7 @@ mod pairs;
 mod reading;
 
 pub(crate) use dictionary::Dictionary;
-use dictionary::Making;
+use dictionary::DictionaryBuild;
 pub(crate) use needed::Needed;
 
 /// Minimum number of dead slots before the index considers a rebuild.
@@ -333,7 +333,7 @@ impl Builder {
     ///
     /// Returns `None` if they do not fit in memory.
     pub fn build(self) -> Option<Built> {
-        let Making { dictionary, damaged } = Dictionary::of(&self.slots, self.room)?;
+        let DictionaryBuild { dictionary, damaged } = Dictionary::of(&self.slots, self.room)?;
         let mut damaged: Vec<_> = (damaged.into_iter())
             .map(|number| self.slots[number as usize].memory)
             .collect();
@@ -352,14 +352,14 @@ impl Builder {
 pub(crate) struct Budget(Cell<Option<u64>>);
 
 impl Budget {
-    pub(crate) const fn of(looks: u64) -> Self {
-        Self(Cell::new(Some(looks)))
+    pub(crate) const fn of(reads: u64) -> Self {
+        Self(Cell::new(Some(reads)))
     }
 
     /// Consumes some of the budget; returns whether enough was left.
     #[inline]
-    pub(crate) fn take(&self, looks: u64) -> bool {
-        let left = self.0.get().and_then(|left| left.checked_sub(looks));
+    pub(crate) fn take(&self, reads: u64) -> bool {
+        let left = self.0.get().and_then(|left| left.checked_sub(reads));
         self.0.set(left);
         left.is_some()
     }
@@ -390,8 +390,8 @@ impl<'a> Searched<'a> {
         }
         if let Some(posting) = self.terms.posting_in(term, field, slot) {
             let row = self.slot(slot).row(field);
-            let looks = positions(row, posting.positions_at(), posting.count(), sink);
-            self.budget.take(looks);
+            let reads = positions(row, posting.positions_at(), posting.count(), sink);
+            self.budget.take(reads);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::stems::{Language, has_forms};
 pub const MAX_QUERY_CHARS: usize = 1_000;
 
 /// Maximum number of ranked terms of a query; further terms are ignored.
-const MAX_WANTED: usize = 256;
+const MAX_RANKED_TERMS: usize = 256;
 
 /// Maximum number of phrases, exclusions and path filters together; further ones
 /// are ignored. The same number limits prefixes; further prefixes become words.
@@ -54,7 +54,7 @@ pub(crate) enum Atom {
 
 /// A ranked part of a query.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct RankedTerm {
     pub(crate) atom: Atom,
     pub(crate) weight: f64,
     /// Whether other forms of the word are found too.
@@ -73,7 +73,7 @@ pub(crate) struct Sequence(pub(crate) Vec<(Atom, u32)>);
 /// A parsed query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) ranked: Vec<RankedTerm>,
     pub(crate) phrases: Vec<Sequence>,
     pub(crate) excluded: Vec<Sequence>,
     pub(crate) paths: Vec<PathFilter>,
@@ -111,13 +111,13 @@ impl Query {
 
     /// Whether the query has nothing to look for; such a query finds nothing.
     pub fn is_empty(&self) -> bool {
-        self.wanted.is_empty() && self.phrases.is_empty() && !self.is_path_alone()
+        self.ranked.is_empty() && self.phrases.is_empty() && !self.is_path_only()
     }
 
     /// Whether the query has path filters but no words. Such a query finds every memory
     /// at these paths, ordered by path.
-    pub(crate) fn is_path_alone(&self) -> bool {
-        self.wanted.is_empty() && self.phrases.is_empty() && self.paths.iter().any(|path| !path.is_excluded)
+    pub(crate) fn is_path_only(&self) -> bool {
+        self.ranked.is_empty() && self.phrases.is_empty() && self.paths.iter().any(|path| !path.is_excluded)
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn folded_path(path: &str) -> String {
 
 #[derive(Default)]
 struct Parser {
-    wanted: Vec<Wanted>,
+    ranked: Vec<RankedTerm>,
     phrases: Vec<Sequence>,
     excluded: Vec<Sequence>,
     paths: Vec<PathFilter>,
@@ -208,7 +208,7 @@ impl Parser {
             return;
         }
         for (atom, offset) in &sequence.0 {
-            self.wanted.push(Wanted {
+            self.ranked.push(RankedTerm {
                 atom: atom.clone(),
                 weight: 1.0,
                 has_forms: false,
@@ -263,7 +263,7 @@ impl Parser {
 
     fn want(&mut self, atom: Atom, weight: f64, has_forms: bool, position: u32) {
         let is_shown = weight > HAN_WEIGHT;
-        self.wanted.push(Wanted {
+        self.ranked.push(RankedTerm {
             atom,
             weight,
             has_forms,
@@ -331,26 +331,26 @@ impl Parser {
     }
 
     fn finish(self) -> Query {
-        let mut wanted: Vec<Wanted> = Vec::with_capacity(self.wanted.len());
-        for new in self.wanted.into_iter().take(MAX_WANTED) {
-            match wanted.iter_mut().find(|known| known.atom == new.atom) {
+        let mut ranked: Vec<RankedTerm> = Vec::with_capacity(self.ranked.len());
+        for new in self.ranked.into_iter().take(MAX_RANKED_TERMS) {
+            match ranked.iter_mut().find(|known| known.atom == new.atom) {
                 Some(known) => {
                     known.weight = known.weight.max(new.weight);
                     known.has_forms |= new.has_forms;
                     known.is_shown |= new.is_shown;
                 }
-                None => wanted.push(new),
+                None => ranked.push(new),
             }
         }
         // A query of function words only is about these words.
-        if wanted.iter().all(|one| !one.is_shown) {
-            for one in &mut wanted {
+        if ranked.iter().all(|one| !one.is_shown) {
+            for one in &mut ranked {
                 one.is_shown = true;
             }
         }
         Query {
-            languages: languages(&wanted),
-            wanted,
+            languages: languages(&ranked),
+            ranked,
             phrases: self.phrases,
             excluded: self.excluded,
             paths: self.paths,
@@ -360,10 +360,10 @@ impl Parser {
 
 /// The languages whose forms are included: both, unless all function words of the
 /// query are of one language.
-fn languages(wanted: &[Wanted]) -> &'static [Language] {
+fn languages(ranked: &[RankedTerm]) -> &'static [Language] {
     let mut has_english = false;
     let mut has_indonesian = false;
-    for one in wanted {
+    for one in ranked {
         if let Atom::Term(term) = &one.atom {
             match language_of(term) {
                 Some(Language::English) => has_english = true,

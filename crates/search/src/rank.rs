@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use keepsake_core::{DirPath, MemoryId, MemoryPath};
 
 use crate::postings::{Budget, Field, Needed, Postings, Searched};
-use crate::query::{Atom, Query, Sequence, Wanted, folded_path};
+use crate::query::{Atom, Query, RankedTerm, Sequence, folded_path};
 use crate::snippet::Marker;
 use crate::stems::Language;
 
@@ -30,9 +30,9 @@ const PATH_WEIGHT: f64 = 3.0;
 const ENGLISH_FORM_WEIGHT: f64 = 0.8;
 const INDONESIAN_FORM_WEIGHT: f64 = 0.7;
 
-/// Maximum work of one query in one store, in looks at postings and positions;
+/// Maximum work of one query in one store, in reads of postings and positions;
 /// about a second or two. Real queries need far less, even in the largest stores.
-const MAX_LOOKS: u64 = 50_000_000;
+const MAX_READS: u64 = 50_000_000;
 
 /// A hit.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,16 +69,16 @@ impl Results {
     }
 }
 
-/// A term of the store that matches a wanted part of the query, and its weight.
+/// A term of the store that matches a ranked term of the query, and its weight.
 #[derive(Clone, Copy)]
 struct Variant {
     term: u32,
     weight: f64,
 }
 
-/// A wanted part of the query with its terms in this store.
+/// A ranked term of the query with its terms in this store.
 struct Resolved<'a> {
-    wanted: &'a Wanted,
+    ranked: &'a RankedTerm,
     variants: Vec<Variant>,
     /// Its weight; lower if many memories match.
     weight: f64,
@@ -86,7 +86,7 @@ struct Resolved<'a> {
 
 impl Postings {
     /// Finds the memories below `directory` that match `query`, and returns the best
-    /// `limit` of the hits for which `wanted`, called with score and path, is true.
+    /// `limit` of the hits for which `accept`, called with score and path, is true.
     ///
     /// The work grows with the number of matches, and is bounded.
     pub fn search(
@@ -94,9 +94,9 @@ impl Postings {
         query: &Query,
         directory: Option<&DirPath>,
         limit: usize,
-        wanted: impl Fn(f64, &MemoryPath) -> bool,
+        accept: impl Fn(f64, &MemoryPath) -> bool,
     ) -> Results {
-        self.search_within(&Budget::of(MAX_LOOKS), query, directory, limit, wanted)
+        self.search_within(&Budget::of(MAX_READS), query, directory, limit, accept)
     }
 
     fn search_within(
@@ -105,7 +105,7 @@ impl Postings {
         query: &Query,
         directory: Option<&DirPath>,
         limit: usize,
-        wanted: impl Fn(f64, &MemoryPath) -> bool,
+        accept: impl Fn(f64, &MemoryPath) -> bool,
     ) -> Results {
         let narrowed;
         let terms = if let Some(all) = self.all() {
@@ -124,14 +124,14 @@ impl Postings {
         };
         let mut scores = Scores::of(index);
         let mut resolved: Vec<Resolved<'_>> = query
-            .wanted
+            .ranked
             .iter()
             .map(|one| index.resolve(one, query.languages))
             .collect();
         for one in &mut resolved {
             scores.add(index, one);
         }
-        if query.is_path_alone() {
+        if query.is_path_only() {
             scores.touch_all(index);
         }
         let filter = Filter::of(index, query, directory);
@@ -146,7 +146,7 @@ impl Postings {
         let found = found
             .into_iter()
             .map(|(score, slot)| (score, &self.slots()[slot as usize]))
-            .filter(|(score, slot)| wanted(*score, &slot.path))
+            .filter(|(score, slot)| accept(*score, &slot.path))
             .take(limit)
             .map(|(score, slot)| Found {
                 memory: slot.memory,
@@ -173,20 +173,20 @@ impl Postings {
 }
 
 impl Searched<'_> {
-    /// The terms of the store that match `wanted`, in text order.
-    fn resolve<'a>(self, wanted: &'a Wanted, languages: &[Language]) -> Resolved<'a> {
+    /// The terms of the store that match `ranked`, in text order.
+    fn resolve<'a>(self, ranked: &'a RankedTerm, languages: &[Language]) -> Resolved<'a> {
         let mut variants: Vec<Variant> = Vec::new();
         let mut add = |term: u32, weight: f64| match variants.iter_mut().find(|known| known.term == term) {
             Some(known) => known.weight = known.weight.max(weight),
             None if self.terms.is_live(term) => variants.push(Variant { term, weight }),
             None => {}
         };
-        match &wanted.atom {
+        match &ranked.atom {
             Atom::Term(text) => {
                 if let Some(term) = self.terms.find(text.as_bytes()) {
                     add(term, 1.0);
                 }
-                for language in languages.iter().filter(|_| wanted.has_forms) {
+                for language in languages.iter().filter(|_| ranked.has_forms) {
                     let weight = match language {
                         Language::English => ENGLISH_FORM_WEIGHT,
                         Language::Indonesian => INDONESIAN_FORM_WEIGHT,
@@ -194,7 +194,7 @@ impl Searched<'_> {
                     self.terms.forms_of(text, *language, |term| add(term, weight));
                 }
             }
-            Atom::Character(letter) if !wanted.is_shown && self.is_everywhere(*letter) => {}
+            Atom::Character(letter) if !ranked.is_shown && self.is_too_frequent(*letter) => {}
             atom => variants.extend(self.terms_of(atom).into_iter().map(|term| Variant {
                 term,
                 // A character inside a run is in two pairs.
@@ -207,7 +207,7 @@ impl Searched<'_> {
         }
         variants.sort_unstable_by(|a, b| self.terms.text(a.term).cmp(&self.terms.text(b.term)));
         Resolved {
-            wanted,
+            ranked,
             variants,
             weight: 0.0,
         }
@@ -215,7 +215,7 @@ impl Searched<'_> {
 
     /// Whether a character is in so many pairs that it does not distinguish memories;
     /// looking it up would cost more than the rest of the query.
-    fn is_everywhere(self, letter: char) -> bool {
+    fn is_too_frequent(self, letter: char) -> bool {
         let mut left = self.store.len();
         self.terms.all_pairs_with(letter).any(|pair| {
             let live = self.terms.live(pair);
@@ -247,7 +247,7 @@ impl Searched<'_> {
 
     fn marker(self, resolved: &[Resolved<'_>]) -> Marker {
         let mut marker = Marker::default();
-        for one in resolved.iter().filter(|one| one.wanted.is_shown) {
+        for one in resolved.iter().filter(|one| one.ranked.is_shown) {
             for variant in &one.variants {
                 marker.add(&self.terms.text(variant.term), one.weight * variant.weight);
             }
@@ -261,7 +261,7 @@ struct Scores {
     sums: Vec<f64>,
     is_found: Vec<bool>,
     found: Vec<u32>,
-    /// The amount of one wanted part in each slot, and the slots that have any.
+    /// The amount of one ranked term in each slot, and the slots that have any.
     amounts: Vec<f64>,
     touched: Vec<u32>,
 }
@@ -306,7 +306,7 @@ impl Scores {
                 self.put(posting.slot, variant.weight * PATH_WEIGHT * amount);
             }
         }
-        one.weight = one.wanted.weight * rarity(index.store.len(), self.touched.len());
+        one.weight = one.ranked.weight * rarity(index.store.len(), self.touched.len());
         for slot in self.touched.drain(..) {
             let amount = std::mem::take(&mut self.amounts[slot as usize]);
             self.sums[slot as usize] += one.weight * amount * (K1 + 1.0) / (K1 + amount);
@@ -348,7 +348,7 @@ fn rarity(all: usize, having: usize) -> f64 {
     (1.0 + (all - having + 0.5) / (having + 0.5)).ln()
 }
 
-/// The conditions on a memory besides matching a wanted part.
+/// The conditions on a memory besides matching a ranked term.
 struct Filter<'a> {
     index: Searched<'a>,
     query: &'a Query,
@@ -391,14 +391,14 @@ impl<'a> Filter<'a> {
         let memory = self.index.slot(slot);
         self.directory
             .is_none_or(|directory| memory.path.is_below(directory))
-            && self.is_in_place(memory.path.as_str())
+            && self.matches_path(memory.path.as_str())
             && self.phrases.iter().all(|steps| steps.are_in(self.index, slot))
             && !self.excluded.iter().any(|steps| steps.are_in(self.index, slot))
     }
 }
 
 impl Filter<'_> {
-    fn is_in_place(&self, path: &str) -> bool {
+    fn matches_path(&self, path: &str) -> bool {
         if self.query.paths.is_empty() {
             return true;
         }

@@ -20,7 +20,7 @@ pub(crate) use runs::{BETWEEN, Pair, Runs, halves, narrow, pair_of, place_of, te
 pub(crate) use terms::{TermAt, Terms};
 
 /// The format version in the first byte of a row.
-const FORM: u8 = 3;
+const FORMAT_VERSION: u8 = 3;
 
 /// Leading bytes of a term, which mostly determine its order.
 pub(crate) const LEADING_BYTES: usize = size_of::<u64>();
@@ -29,7 +29,7 @@ pub(crate) const LEADING_BYTES: usize = size_of::<u64>();
 const BLOCK: usize = 16;
 
 /// Bytes that are copied at once.
-const FEW: usize = 8;
+const COPY_BYTES: usize = 8;
 
 /// The largest length that half a byte can hold; a longer one continues in another
 /// byte.
@@ -161,7 +161,7 @@ impl Collected {
         let groups = || entries.chunk_by(|a, b| a.key == b.key && text_of(a) == text_of(b));
 
         let mut bytes = Vec::with_capacity(arena.len() / 2 + 16);
-        bytes.extend([FORM, pairs as u8]);
+        bytes.extend([FORMAT_VERSION, pairs as u8]);
         put_number(&mut bytes, length);
         put_number(&mut bytes, to_u32(groups().count()));
         if pairs == Pairs::Runs {
@@ -276,7 +276,7 @@ pub fn check(row: &[u8]) -> Result<(), DamagedRow> {
 
 /// Passes the `count` positions of a term to `sink`. They begin at `positions_at`
 /// in a row that was read completely; `count` must be the exact number. Returns the
-/// work done, in looks.
+/// work done, in reads.
 pub(crate) fn positions(row: &[u8], positions_at: usize, count: u32, mut sink: impl FnMut(u32)) -> u64 {
     let mut found = 0;
     let counted = |position| {

@@ -34,7 +34,7 @@ pub struct Marker {
     weights: HashMap<Box<str>, f64>,
 }
 
-/// The position of a wanted term.
+/// The position of a ranked term.
 struct Match {
     range: Range<usize>,
     term: Box<str>,
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn best_passage_is_shown_with_its_line() {
+    fn snippet_is_the_best_passage_with_its_line() {
         let content = "alpha\nnothing here\n\nthe beta and the Alpha\nend";
         let snippet = marker(&["alpha", "beta"]).snippet(content);
         assert_eq!(snippet.line, 4);
@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_match_the_beginning_is_shown() {
+    fn snippet_without_a_match_is_the_beginning() {
         let snippet = marker(&["x"]).snippet("first\nsecond");
         assert_eq!((snippet.line, snippet.text.as_str()), (1, "first\nsecond"));
         assert_eq!(marker(&[]).snippet("").text, "");
     }
 
     #[test]
-    fn marks_of_the_content_are_no_marks() {
+    fn marker_brackets_of_the_content_are_removed() {
         let snippet = marker(&["b"]).snippet("⟦a⟧ b");
         assert_eq!(snippet.text, "a ⟦b⟧");
     }

@@ -1,9 +1,9 @@
-//! How well what is asked for is found, per language, beside two baselines.
+//! Measures the search quality per language, compared with two baselines.
 //!
-//! The labelled sets are frozen: what the analyser and the ranking do is decided
-//! on general grounds, never for one of these queries.
+//! The labelled sets are frozen: the analyser and the ranking follow general
+//! rules and are never tuned for one of these queries.
 
-#![expect(clippy::cast_precision_loss, reason = "what is counted here is small")]
+#![expect(clippy::cast_precision_loss, reason = "the counts are small")]
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -175,7 +175,7 @@ fn sets() -> Vec<LabelledSet> {
 }
 
 #[test]
-fn search_is_ahead_of_both_baselines_in_every_language() {
+fn search_beats_both_baselines_in_every_language() {
     let mut failures = Vec::new();
     println!(
         "{:<8} {:>5} {:>5}  {:<12} {:>8} {:>9} {:>6}",

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_is_long_enough_and_itself() {
+    fn operator_token_needs_its_length_and_exact_text() {
         let secret = "0123456789abcdef0123456789abcdef";
         assert!(OperatorToken::new(&secret[1..]).is_none());
         let token = OperatorToken::new(secret).unwrap();

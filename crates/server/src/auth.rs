@@ -65,8 +65,8 @@ pub(crate) async fn require(State(engine): State<Engine>, mut request: Request, 
     tracing::Span::current().record("tenant.id", &workspace);
     let claimed = request.headers().get(WORKSPACE);
     let is_foreign = claimed.is_some_and(|claimed| claimed.as_bytes() != workspace.as_bytes());
-    if let Some(told) = request.extensions().get::<Workspace>() {
-        told.set(&workspace);
+    if let Some(slot) = request.extensions().get::<Workspace>() {
+        slot.set(&workspace);
     }
     if is_foreign {
         return ApiError::permission_denied(format!("`{WORKSPACE}` is not the workspace of this credential"))
@@ -117,7 +117,7 @@ pub(crate) fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a 
     let mut values = headers.get_all(name).iter();
     let value = values.next();
     if values.next().is_some() {
-        return Err(ApiError::unauthenticated(format!("`{name}` is there twice")));
+        return Err(ApiError::unauthenticated(format!("`{name}` is sent twice")));
     }
     value
         .map(|value| value.to_str())
@@ -135,13 +135,13 @@ pub(crate) fn bearer(authorization: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn told(lines: &[(&'static str, &str)]) -> Result<String, String> {
+    fn credential_of(lines: &[(&'static str, &str)]) -> Result<String, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        let told = presented(&headers).map(|credential| format!("{credential:?}"));
-        told.map_err(|error| error.message)
+        let found = presented(&headers).map(|credential| format!("{credential:?}"));
+        found.map_err(|error| error.message)
     }
 
     #[test]
@@ -156,12 +156,12 @@ mod tests {
                 "Key(\"a\")",
             ),
         ] {
-            assert_eq!(told(lines).as_deref(), Ok(credential), "{lines:?}");
+            assert_eq!(credential_of(lines).as_deref(), Ok(credential), "{lines:?}");
         }
     }
 
     #[test]
-    fn none_two_and_unreadable_credentials_are_refused() {
+    fn missing_double_and_unreadable_credentials_are_refused() {
         for (lines, why) in [
             (&[][..], "no credential"),
             (&[("authorization", "Basic eDp5")], "no credential"),
@@ -176,16 +176,16 @@ mod tests {
             ),
             (
                 &[("x-api-key", "a"), ("x-api-key", "a")],
-                "`x-api-key` is there twice",
+                "`x-api-key` is sent twice",
             ),
             (
                 &[("authorization", "Bearer a"), ("authorization", "Basic eDp5")],
-                "`authorization` is there twice",
+                "`authorization` is sent twice",
             ),
             (&[("x-api-key", "ä")], "not ASCII"),
             (&[("authorization", "Bearer ä")], "not ASCII"),
         ] {
-            let refused = told(lines).unwrap_err();
+            let refused = credential_of(lines).unwrap_err();
             assert!(refused.contains(why), "{lines:?}: {refused}");
         }
     }

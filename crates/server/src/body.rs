@@ -32,13 +32,13 @@ const BODY_OVERHEAD_BYTES: u64 = 64 << 10;
 /// JSON may write one byte of content as six characters (`\u0001`).
 const ESCAPED_BYTES: u64 = 6;
 /// How long a client may pause while it sends a body.
-const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
+const BODY_PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes that are read and discarded of a body that is too large, and
 /// the time limit for it.
-const LINGERS_BYTES: usize = 4 << 20;
-const LINGERS_FOR: Duration = Duration::from_secs(2);
+const MAX_DISCARDED_BYTES: usize = 4 << 20;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an authentication is valid while the body arrives.
-const BELIEVED_FOR: Duration = Duration::from_secs(1);
+const AUTHENTICATION_TTL: Duration = Duration::from_secs(1);
 /// The header that makes a request idempotent.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Maximum number of JSON values of a body: far more than any tool's input
@@ -216,7 +216,7 @@ impl Received {
         let (parts, body) = request.into_parts();
         let charge = |bytes| charge(&held, BYTES_PER_BODY_BYTE * bytes);
         let bytes = read(body, limit_bytes, deadline, charge).await?;
-        if begun.elapsed() > BELIEVED_FOR {
+        if begun.elapsed() > AUTHENTICATION_TTL {
             // The credential may have been revoked or restricted meanwhile: the
             // request is served with its current permissions.
             principal = principal_of(engine, &parts.headers).await?;
@@ -287,8 +287,9 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
     })?;
     let Object(parsed) = parsed;
-    json.end()
-        .map_err(|_| ApiError::invalid_request("the body is not valid: something follows the JSON value"))?;
+    json.end().map_err(|_| {
+        ApiError::invalid_request("the body is not valid: there is data after the JSON value")
+    })?;
     Ok(parsed)
 }
 
@@ -315,7 +316,7 @@ pub(crate) async fn read(
         return Err(ApiError::body_too_large(limit_bytes));
     }
     loop {
-        let quiet_until = Instant::now() + QUIET_TIMEOUT;
+        let quiet_until = Instant::now() + BODY_PAUSE_TIMEOUT;
         let until = deadline.map_or(quiet_until, |deadline| deadline.min(quiet_until));
         let frame = tokio::time::timeout_at(until, body.frame()).await;
         match frame.map_err(|_| ApiError::body_too_slow())? {
@@ -333,7 +334,7 @@ pub(crate) async fn read(
                 }
                 bytes.extend_from_slice(data);
             }
-            Some(Err(_)) => return Err(ApiError::invalid_request("the request body broke off")),
+            Some(Err(_)) => return Err(ApiError::invalid_request("the request body is incomplete")),
         }
     }
 }
@@ -342,9 +343,9 @@ pub(crate) async fn read(
 /// the connection while the client is still sending, the connection could break
 /// before the client receives the answer.
 async fn let_pass(mut body: Body, deadline: Option<Instant>) {
-    let until = Instant::now() + LINGERS_FOR;
+    let until = Instant::now() + DISCARD_TIMEOUT;
     let until = deadline.map_or(until, |deadline| deadline.min(until));
-    let mut left = LINGERS_BYTES;
+    let mut left = MAX_DISCARDED_BYTES;
     while left > 0 {
         let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await else {
             return;
@@ -377,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spacing_and_order_do_not_make_another_body() {
+    fn whitespace_and_field_order_do_not_change_a_body() {
         let body = canonical(br#"{"b":{"y":1,"x":[2,1]},"a":"\u00e9"}"#).unwrap();
         let same = canonical("{ \"a\" : \"é\", \"b\": {\"x\": [2, 1], \"y\": 1} }".as_bytes()).unwrap();
         assert_eq!(body, same);
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn body_is_an_object() {
+    fn body_must_be_an_object() {
         for body in ["[]", "[1]", "1", "null", "\"a\""] {
             let message = parse::<Empty>(body.as_bytes()).unwrap_err().message;
             assert!(message.contains("expected an object"), "{message}");
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_one_visible_text() {
+    fn idempotency_key_is_one_visible_text() {
         let mut headers = HeaderMap::new();
         assert_eq!(key_of(&headers).unwrap(), None);
         headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("k 1"));
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn body_that_says_nothing_refuses_what_it_does_not_know() {
+    fn empty_body_type_refuses_unknown_fields() {
         assert!(parse::<Empty>(EMPTY_OBJECT).is_ok());
         let message = parse::<Empty>(br#"{"precondtion":1}"#).unwrap_err().message;
         assert!(message.contains("`precondtion`"), "{message}");

@@ -20,7 +20,7 @@ use tracing::{Instrument, Span};
 use crate::admin::ByCommand;
 use crate::auth::{WORKSPACE, Workspace};
 use crate::error::{ApiError, Details};
-use crate::listener::Overflowing;
+use crate::listener::OverConnectionLimit;
 
 /// Maximum bytes of path and query; every route and cursor needs less.
 const MAX_URI_BYTES: usize = 8 << 10;
@@ -29,7 +29,7 @@ const MAX_HEADERS_BYTES: usize = 16 << 10;
 /// Health probes, exempt from connection limits.
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
 /// Polled routes, logged at debug level.
-const WATCHERS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+const POLLED_ROUTES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 /// The route name of requests without a route.
 const NO_ROUTE: &str = "none";
 
@@ -39,7 +39,7 @@ pub(crate) struct Deadline(pub(crate) Instant);
 
 /// Marks an answer whose error has the form of another protocol.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct InItsOwnForm;
+pub(crate) struct ForeignErrorFormat;
 
 #[derive(Serialize)]
 struct Envelope<'a> {
@@ -71,7 +71,7 @@ pub(crate) async fn wrap(
     let route = route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
     let method = request.method().clone();
     // A command reports its outcome to the user itself.
-    let is_quiet = WATCHERS.contains(&route) || request.extensions().get::<ByCommand>().is_some();
+    let is_quiet = POLLED_ROUTES.contains(&route) || request.extensions().get::<ByCommand>().is_some();
     let measured = engine.metrics().request_began(&method, route);
     let traced = trace_span(&method, route);
     let trace_id = trace::join(&traced, request.headers());
@@ -102,7 +102,7 @@ pub(crate) async fn wrap(
         trace::of_tenant(&traced, tenant_id);
     }
     let is_error = response.status().is_client_error() || response.status().is_server_error();
-    if is_error && response.extensions().get::<InItsOwnForm>().is_none() {
+    if is_error && response.extensions().get::<ForeignErrorFormat>().is_none() {
         response = enveloped(response, &request_id);
     }
     if let Ok(value) = HeaderValue::try_from(request_id) {
@@ -142,7 +142,7 @@ fn log_end(method: &Method, route: &str, status: StatusCode, took: Duration, is_
 fn check(request: &Request) -> Result<(), ApiError> {
     let uri = request.uri();
     let is_probe = PROBES.contains(&uri.path());
-    if request.extensions().get::<Overflowing>().is_some() && !is_probe {
+    if request.extensions().get::<OverConnectionLimit>().is_some() && !is_probe {
         return Err(ApiError::too_many_connections());
     }
     if uri.path().len() + uri.query().map_or(0, str::len) > MAX_URI_BYTES {
@@ -178,7 +178,7 @@ fn enveloped(mut response: Response, request_id: &str) -> Response {
         .extensions_mut()
         .remove::<ApiError>()
         .unwrap_or_else(|| match response.status() {
-            StatusCode::NOT_FOUND => ApiError::not_found("there is nothing here"),
+            StatusCode::NOT_FOUND => ApiError::not_found("the resource was not found"),
             StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
             status if status.is_client_error() => {
                 ApiError::invalid_request("the request could not be understood")
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn panic_ends_one_request_and_tells_nothing() {
+    async fn panic_ends_one_request_without_details() {
         async fn panicking() -> &'static str {
             panic!("what a memory holds")
         }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn handler_that_never_ends_is_cut_off_at_the_deadline() {
+    async fn endless_handler_is_stopped_at_the_deadline() {
         let pending = get(std::future::pending::<&'static str>);
         let (status, error) = answered(Router::new().route("/", pending)).await;
         assert_eq!((status, error["type"].as_str()), (504, Some("timeout_error")));

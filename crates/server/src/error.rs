@@ -73,7 +73,7 @@ impl ApiError {
     }
 
     pub(crate) fn body_too_slow() -> Self {
-        let message = "the request body did not come in time".to_owned();
+        let message = "the request body did not arrive in time".to_owned();
         Self::new(StatusCode::REQUEST_TIMEOUT, "timeout_error", message)
     }
 
@@ -132,11 +132,11 @@ impl ApiError {
     }
 
     pub(crate) fn not_ready() -> Self {
-        Self::overloaded("the database cannot serve at the moment".to_owned())
+        Self::overloaded("the database is unavailable at the moment".to_owned())
     }
 
     pub(crate) fn draining() -> Self {
-        Self::overloaded("this replica is about to end".to_owned())
+        Self::overloaded("this replica is shutting down".to_owned())
     }
 
     /// The server's settings are wrong: its operator must correct them.
@@ -150,7 +150,7 @@ impl ApiError {
     /// A disk of the server is full, read-only or failing; an early retry does
     /// not help.
     fn disk_full(outcome: &str) -> Self {
-        let message = format!("a disk of the server takes no writes, it may be full; {outcome}");
+        let message = format!("a disk of the server accepts no writes and may be full; {outcome}");
         Self::new(StatusCode::INSUFFICIENT_STORAGE, "overloaded_error", message).never_retried()
     }
 
@@ -160,11 +160,11 @@ impl ApiError {
     }
 
     pub(crate) fn too_many_in_flight() -> Self {
-        Self::too_much("too many requests are under way")
+        Self::too_much("too many requests are running")
     }
 
     pub(crate) fn over_memory() -> Self {
-        Self::too_much("requests of the tenant that use its share of the server's memory are under way")
+        Self::too_much("the tenant's running requests use its whole share of the server's memory")
     }
 
     pub(crate) fn too_many_connections() -> Self {
@@ -254,19 +254,19 @@ impl From<EngineError> for ApiError {
 impl From<&EngineError> for ApiError {
     fn from(error: &EngineError) -> Self {
         let internal = || {
-            tracing::error!(error = %error, "http.request ended in an internal error");
+            tracing::error!(error = %error, "http.request failed with an internal error");
             Self::internal()
         };
         let unavailable = |message: &str| {
-            tracing::warn!(error = %error, "http.request met an unavailable backend");
+            tracing::warn!(error = %error, "http.request failed: a backend is unavailable");
             Self::overloaded(message.to_owned())
         };
         let misconfigured = |what| {
-            tracing::error!(error = %error, "http.request met an object store that the server may not use");
+            tracing::error!(error = %error, "http.request failed: the object store refuses the server or is misconfigured");
             Self::misconfigured(what)
         };
         let disk_full = |outcome| {
-            tracing::error!(error = %error, "http.request met a disk that takes no writes");
+            tracing::error!(error = %error, "http.request failed: a disk accepts no writes");
             Self::disk_full(outcome)
         };
         match error {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_precondition_tells_what_is_there() {
+    fn failed_precondition_reports_the_current_content() {
         let hash = ContentHash::of(b"x");
         let error = EngineError::PreconditionFailed {
             why: "no",
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn path_conflict_tells_what_is_in_the_way() {
+    fn path_conflict_reports_the_conflicting_memory() {
         let error = EngineError::PathConflict {
             why: "taken",
             conflicting_memory_id: None,
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_and_overload_tell_when_to_try_again() {
+    fn rate_limit_and_overload_have_retry_after() {
         for (error, status, seconds) in [
             (ApiError::over_rate(5, 17), 429, "17"),
             (ApiError::too_many_in_flight(), 529, "1"),
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn contention_alone_may_be_retried() {
+    fn only_contention_may_be_retried() {
         let null = serde_json::Value::Null;
         assert_eq!(
             shown(&EngineError::Contended),

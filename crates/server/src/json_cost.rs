@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_counted_wherever_they_are() {
+    fn nested_values_are_counted() {
         assert_eq!(cost("1"), (0, 1));
         assert_eq!(cost(r#"{"a":[{"":0},"x",null],"b":{"c":-1.5}}"#), (3, 5));
         // Counted up to the error.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn document_of_too_many_values_is_found_before_it_is_parsed() {
+    fn too_many_values_are_found_before_parsing() {
         let json = format!("[{}1]", r#"{"":0},"#.repeat(40_000));
         assert_eq!(JsonCost::of(json.as_bytes(), 10_000), Err(TooManyValues));
         assert!(JsonCost::of(json.as_bytes(), 80_002).is_ok());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_cost_what_their_maps_take() {
+    fn object_cost_matches_the_size_of_maps() {
         let cost = JsonCost::of(br#"[{"":0},{"":0}]"#, 10).unwrap();
         assert_eq!(cost.tree_bytes(), 2 * OBJECT_BYTES + 3 * VALUE_BYTES);
     }

@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Lifecycle, ServerOptions};
-use stream::{Activity, UnderWay, Watched};
+use stream::{Activity, RunningRequest, Watched};
 
 /// Maximum bytes of a request's head: more than `envelope.rs` refuses with a
 /// proper error. Beyond this the HTTP library answers 431 without a body.
@@ -49,7 +49,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Marks the requests of a connection beyond the limit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Overflowing;
+pub(crate) struct OverConnectionLimit;
 
 /// Serves a router until stopped, then finishes running requests up to a
 /// deadline.
@@ -67,7 +67,7 @@ pub async fn run(
     lifecycle: Lifecycle,
 ) -> io::Result<()> {
     let connections = GracefulShutdown::new();
-    let (room, spare) = (places(options.max_connections), places(SPARE_CONNECTIONS));
+    let (room, spare) = (semaphore(options.max_connections), semaphore(SPARE_CONNECTIONS));
     let mut late_connections = MAX_LATE_CONNECTIONS;
     loop {
         // Queued connections are accepted even after the stop signal.
@@ -104,12 +104,12 @@ pub async fn run(
     drop(listener);
     let ended = tokio::time::timeout(options.shutdown_deadline, connections.shutdown()).await;
     if ended.is_err() {
-        tracing::warn!("http.shutdown: requests were still under way at the deadline");
+        tracing::warn!("http.shutdown: requests were still running at the deadline");
     }
     Ok(())
 }
 
-fn places(count: usize) -> Arc<Semaphore> {
+fn semaphore(count: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)))
 }
 
@@ -150,9 +150,9 @@ impl Connection {
         let (router, is_overflowing) = (TowerToHyperService::new(self.router), self.is_overflowing);
         let draining = self.draining;
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let under_way = activity.begin();
+            let running = activity.begin();
             if is_overflowing {
-                request.extensions_mut().insert(Overflowing);
+                request.extensions_mut().insert(OverConnectionLimit);
             }
             let answered = router.call(request);
             let draining = draining.clone();
@@ -164,7 +164,7 @@ impl Connection {
                 }
                 Ok::<_, Infallible>(response.map(|body| Answering {
                     body,
-                    _under_way: under_way,
+                    _under_way: running,
                 }))
             }
         });
@@ -185,7 +185,7 @@ impl Connection {
 /// The body of an answer; the request counts as running until it is written.
 struct Answering {
     body: Body,
-    _under_way: UnderWay,
+    _under_way: RunningRequest,
 }
 
 impl HttpBody for Answering {

@@ -18,45 +18,39 @@ use utoipa::openapi::{Content, InfoBuilder, OpenApi, Ref, RefOr, Required, Secur
 
 use crate::{admin, routes, schemas};
 
-const DESCRIPTION: &str = "Memory for agents, hosted by you: memory stores, their memories and every version of \
-    them. Every answer carries `request-id`, and every answer to a credential its `anthropic-workspace-id`; where a \
-    request carries `anthropic-workspace-id`, it must be the credential's own. `anthropic-version` and `?beta=true` \
-    are accepted and without a meaning. A field that a body does not know is refused; `null` in an optional field \
-    is the same as leaving it out.";
+const DESCRIPTION: &str = "Self-hosted memory for agents: memory stores, their memories and every version of them. Every response has a `request-id` header. Every response to an authenticated request has the tenant's `anthropic-workspace-id`; if a request sends `anthropic-workspace-id`, it must match the credential's tenant. `anthropic-version` and `?beta=true` are accepted and ignored, except where an operation documents them. Unknown body fields are refused. `null` in an optional field means the same as omitting it.";
 
 /// Sections of the document, in order.
 const TAGS: [(&str, &str); 11] = [
-    ("Memory stores", "What memories are kept in."),
-    ("Memories", "Text files in a store, by path."),
-    ("Memory versions", "Every change of a memory, as it is kept."),
+    ("Memory stores", "Collections of memories."),
+    ("Memories", "Text files in a store, identified by path."),
+    ("Memory versions", "The recorded changes of memories."),
     (
         "Tools",
-        "The file-like tool that models are trained to use, and small ones beside it.",
+        "The memory tool that models are trained to use, and additional tools.",
     ),
     (
         "Sessions",
-        "Memory stores attached for an agent, and what it did with them.",
+        "Memory stores attached for an agent, and the agent's tool calls.",
     ),
-    ("MCP", "The tools, memories as resources, and a prompt, over MCP."),
-    ("Erasures", "What is to be gone for good, and the receipts."),
-    ("API keys", "What clients present."),
-    ("Audit", "Who did what, and when."),
-    ("Health", "Probes."),
-    ("Reference", "What the API is."),
+    ("MCP", "Tools, memories as resources, and a prompt, over MCP."),
+    ("Erasures", "Permanent deletion, with receipts."),
+    ("API keys", "Credentials of clients."),
+    ("Audit", "Recorded actions, with actor and time."),
+    ("Health", "Health probes."),
+    ("Reference", "This document."),
 ];
 
-const OPERATOR_DESCRIPTION: &str = "Tenants, their keys and limits, what they hold, jobs, and what was done: for the \
-    operator of Keepsake, on a listener of its own. Every request carries the operator's token; every answer carries \
-    `request-id`. A field that a body does not know is refused.";
+const OPERATOR_DESCRIPTION: &str = "The operator's API: tenants, their keys, limits and usage, jobs, and the audit. It has a separate listener. Every request must carry the operator's token. Every response has a `request-id` header. Unknown body fields are refused.";
 
 /// Sections of the operator's document, in order.
 const OPERATOR_TAGS: [(&str, &str); 6] = [
-    ("Tenants", "Who has memory stores."),
-    ("Tenant keys", "What tenants' clients present."),
-    ("Token keys", "What tokens of the server's own are signed with."),
-    ("Jobs", "What the workers do by schedule."),
-    ("Audit", "What was done, by whom."),
-    ("Health", "Probes."),
+    ("Tenants", "The owners of memory stores."),
+    ("Tenant keys", "Credentials of tenants' clients."),
+    ("Token keys", "Signing keys of the server's own tokens."),
+    ("Jobs", "Scheduled background work."),
+    ("Audit", "Recorded actions, with actor and time."),
+    ("Health", "Health probes."),
 ];
 
 /// The path prefix of the operator's operations.
@@ -86,20 +80,20 @@ const REFUSALS: [Refusal; 13] = [
     refusal(
         "400",
         "InvalidRequest",
-        "Something in the request breaks a rule: the message names it.",
+        "The request is invalid; the message names the reason.",
     ),
-    refusal("401", "Unauthenticated", "No credential that is good now."),
-    refusal("403", "PermissionDenied", "The credential may not do this."),
-    refusal("404", "NotFound", "There is no such object in this tenant."),
+    refusal("401", "Unauthenticated", "The credential is missing or invalid."),
+    refusal("403", "PermissionDenied", "The credential lacks the permission."),
+    refusal("404", "NotFound", "The object does not exist in this tenant."),
     Refusal {
         has_should_retry: true,
         ..refusal(
             "409",
             "Conflict",
-            "The state of an object does not allow it. Without `x-should-retry`, a retry may.",
+            "The state of an object does not allow the request. Without `x-should-retry`, a retry may succeed.",
         )
     },
-    refusal("413", "BodyTooLarge", "The body is over the limit."),
+    refusal("413", "BodyTooLarge", "The body exceeds the size limit."),
     refusal("415", "UnsupportedMediaType", "The body is not JSON."),
     Refusal {
         has_retry_after: true,
@@ -110,7 +104,7 @@ const REFUSALS: [Refusal; 13] = [
             "Too many requests (`retry-after`), or a full store (`x-should-retry: false`).",
         )
     },
-    refusal("500", "InternalError", "A bug of the server."),
+    refusal("500", "InternalError", "An internal error of the server."),
     Refusal {
         has_retry_after: true,
         ..refusal(
@@ -126,12 +120,12 @@ const REFUSALS: [Refusal; 13] = [
         ..refusal(
             "507",
             "DiskFull",
-            "A disk of the server takes no writes; the message says whether the change may have been made.",
+            "A disk of the server accepts no writes; the message says whether the change may have been made.",
         )
     },
     Refusal {
         has_retry_after: true,
-        ..refusal("529", "Overloaded", "Too many requests are under way.")
+        ..refusal("529", "Overloaded", "Too many requests are running.")
     },
 ];
 
@@ -149,7 +143,7 @@ pub(crate) fn operator_text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let described = completed(
             admin::described(),
-            "Keepsake, the operator's side",
+            "Keepsake operator API",
             OPERATOR_DESCRIPTION,
             &OPERATOR_TAGS,
         );
@@ -323,7 +317,10 @@ fn header(schema: RefOr<Schema>, description: &str) -> Header {
 }
 
 fn answer_headers(is_v1: bool) -> impl Iterator<Item = (&'static str, Header)> {
-    let request_id = header(schemas::RequestId::schema(), "The request, as logs have it.");
+    let request_id = header(
+        schemas::RequestId::schema(),
+        "The request's id, as in the server's log.",
+    );
     let workspace_id = header(schemas::WorkspaceId::schema(), "The credential's tenant.");
     let workspace_id = is_v1.then_some(("anthropic-workspace-id", workspace_id));
     [("request-id", request_id)].into_iter().chain(workspace_id)
@@ -378,7 +375,10 @@ fn add_components(components: &mut Components, is_operators: bool) {
 }
 
 fn refusal_headers(refusal: &Refusal) -> BTreeMap<&'static str, Header> {
-    let request_id = header(schemas::RequestId::schema(), "The request, as logs have it.");
+    let request_id = header(
+        schemas::RequestId::schema(),
+        "The request's id, as in the server's log.",
+    );
     let mut headers = BTreeMap::from([("request-id", request_id)]);
     if refusal.has_retry_after {
         let seconds = ObjectBuilder::new()
@@ -392,7 +392,7 @@ fn refusal_headers(refusal: &Refusal) -> BTreeMap<&'static str, Header> {
         let never = ObjectBuilder::new()
             .schema_type(Type::String)
             .enum_values(Some(["false"]));
-        let header = header(RefOr::T(never.into()), "Present where a retry is in vain.");
+        let header = header(RefOr::T(never.into()), "`false` if a retry cannot succeed.");
         headers.insert("x-should-retry", header);
     }
     headers
@@ -409,8 +409,7 @@ fn idempotency_key() -> Parameter {
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
         .description(Some(
-            "Makes the request one that may be sent again: within 24 hours, the same key with the same body is \
-            answered with what the first one made; with another body it is 400.",
+            "Makes a retry safe: within 24 hours, a request with the same key and body returns the result of the first one. The same key with another body is refused with 400.",
         ))
         .schema(Some(schema))
         .build()
@@ -431,11 +430,11 @@ fn error_envelope() -> RefOr<Schema> {
     let error = ObjectBuilder::new()
         .schema_type(Type::Object)
         .property("type", Ref::from_schema_name("ErrorType"))
-        .property("message", text("What is wrong, for people."))
+        .property("message", text("A human-readable explanation."))
         .property(
             "current_content_sha256",
             nullable("ContentSha256").description(Some(
-                "With `memory_precondition_failed_error`: what the memory holds.",
+                "With `memory_precondition_failed_error`: the hash of the memory's content.",
             )),
         )
         .property(
@@ -446,20 +445,17 @@ fn error_envelope() -> RefOr<Schema> {
         )
         .property(
             "conflicting_memory_id",
-            text("With `memory_path_conflict_error`: the memory in the way; empty where it is gone already."),
+            text("With `memory_path_conflict_error`: the memory at the path; empty if it no longer exists."),
         )
         .property(
             "conflicting_path",
-            text("With `memory_path_conflict_error`: where it stands."),
+            text("With `memory_path_conflict_error`: the path of that memory."),
         )
         .required("type")
         .required("message");
     let envelope = ObjectBuilder::new()
         .schema_type(Type::Object)
-        .property(
-            "type",
-            text("Says that this is an error.").enum_values(Some(["error"])),
-        )
+        .property("type", text("Marks an error.").enum_values(Some(["error"])))
         .property("error", error)
         .property("request_id", schemas::RequestId::schema())
         .required("type")
@@ -498,25 +494,25 @@ mod tests {
     }
 
     #[test]
-    fn checked_in_document_is_the_one_of_the_code() {
+    fn checked_in_document_matches_the_code() {
         let checked_in = include_str!("../../../docs/openapi.json");
         assert!(
             checked_in == text(),
-            "docs/openapi.json is not what the routes say: run `just openapi` and commit it"
+            "docs/openapi.json differs from the routes: run `just openapi` and commit it"
         );
     }
 
     #[test]
-    fn checked_in_document_of_the_operator_is_the_one_of_the_code() {
+    fn checked_in_operator_document_matches_the_code() {
         let checked_in = include_str!("../../../docs/openapi-admin.json");
         assert!(
             checked_in == operator_text(),
-            "docs/openapi-admin.json is not what the routes say: run `just openapi` and commit it"
+            "docs/openapi-admin.json differs from the routes: run `just openapi` and commit it"
         );
     }
 
     #[test]
-    fn everything_that_is_referred_to_is_there() {
+    fn every_reference_has_a_target() {
         for document in [parsed(), operators()] {
             let mut found = Vec::new();
             references(&document, &mut found);
@@ -529,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_do_not_show_each_other() {
+    fn public_and_operator_documents_are_separate() {
         let paths = |document: &Value| {
             document["paths"]
                 .as_object()
@@ -548,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_has_an_id_of_its_own_and_a_section() {
+    fn every_operation_has_a_unique_id_and_a_section() {
         for (document, tags) in [
             (parsed(), TAGS.as_slice()),
             (operators(), OPERATOR_TAGS.as_slice()),
@@ -573,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_say_what_they_are() {
+    fn objects_have_a_type() {
         let document = parsed();
         let type_of = |name: &str| {
             let place = format!("/components/schemas/{name}/properties/type/enum/0");

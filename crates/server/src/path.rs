@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_id_is_nobodys() {
+    fn invalid_id_becomes_an_unused_id() {
         let memory_id = MemoryId::from_uuid(Uuid::from_u128(7));
         assert_eq!(id_or_nobody::<_>(&memory_id.to_string()), memory_id);
         let nobody = MemoryId::from_uuid(Uuid::nil());

@@ -83,7 +83,7 @@ fn described(name: &str, description: &str) -> ObjectBuilder {
 
 impl PartialSchema for CreatePrecondition {
     fn schema() -> RefOr<Schema> {
-        RefOr::T(described("not_exists", "Nothing stands at the path.").into())
+        RefOr::T(described("not_exists", "No memory exists at the path.").into())
     }
 }
 
@@ -91,12 +91,12 @@ impl ToSchema for CreatePrecondition {}
 
 impl PartialSchema for Precondition {
     fn schema() -> RefOr<Schema> {
-        let content = described("content_sha256", "The memory holds content of this hash.")
+        let content = described("content_sha256", "The memory's content has this hash.")
             .property("content_sha256", schemas::ContentSha256::schema())
             .required("content_sha256");
         let free = described(
             "not_exists",
-            "Nothing stands at the new path, which the update has; else nothing is changed.",
+            "No memory exists at the update's new path; otherwise nothing is changed.",
         );
         RefOr::T(OneOfBuilder::new().item(content).item(free).into())
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_field() {
         let hash = ContentHash::of(b"x").to_string();
         for (body, named) in [
             (json!({"type": "content_sha256"}), "`content_sha256`"),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn creation_takes_not_exists_alone() {
+    fn creation_accepts_only_not_exists() {
         let read =
             |value| serde_json::from_value::<CreatePrecondition>(value).map_err(|error| error.to_string());
         assert!(read(json!({"type": "not_exists"})).is_ok());

@@ -21,7 +21,7 @@ use crate::error::ApiError;
 const BETA: &str = "beta";
 
 /// The parsed query of a route.
-pub(crate) struct Asked<T>(pub(crate) T);
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
 /// A type that can be parsed from a query.
 pub(crate) trait FromQuery: Sized {
@@ -30,25 +30,25 @@ pub(crate) trait FromQuery: Sized {
 }
 
 /// A query without parameters.
-pub(crate) struct Nothing;
+pub(crate) struct NoParams;
 
-impl FromQuery for Nothing {
+impl FromQuery for NoParams {
     fn from_query(_: &mut Query) -> Result<Self, ApiError> {
         Ok(Self)
     }
 }
 
-impl<T: FromQuery, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+impl<T: FromQuery, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let mut query = Query::parse(parts.uri.query().unwrap_or_default())?;
-        let asked = T::from_query(&mut query)?;
+        let params = T::from_query(&mut query)?;
         // A misspelt precondition must not lead to a deletion.
         if parts.method == Method::DELETE {
             query.refuse_rest()?;
         }
-        Ok(Self(asked))
+        Ok(Self(params))
     }
 }
 
@@ -176,7 +176,7 @@ impl Query {
     pub(crate) fn time(&mut self, name: &str, bound: &str) -> Result<Option<Timestamp>, ApiError> {
         let names = [format!("{name}[{bound}]"), format!("{name}_{bound}")];
         let names = names.each_ref().map(String::as_str);
-        self.parsed(&names, Timestamp::parse, "must be a time in the form of RFC 3339")
+        self.parsed(&names, Timestamp::parse, "must be a time in RFC 3339 format")
     }
 
     /// An id of one kind of object.
@@ -239,10 +239,13 @@ mod tests {
 
     #[test]
     fn names_and_values_are_decoded() {
-        let mut asked = query("path_prefix=%2Fa+b%2F%C3%A9/&beta=true&&x");
-        assert_eq!(asked.text("path_prefix").unwrap().as_deref(), Some("/a b/é/"));
-        assert_eq!(asked.text("x").unwrap().as_deref(), Some(""));
-        assert_eq!(asked.text("path_prefix").unwrap(), None);
+        let mut parameters = query("path_prefix=%2Fa+b%2F%C3%A9/&beta=true&&x");
+        assert_eq!(
+            parameters.text("path_prefix").unwrap().as_deref(),
+            Some("/a b/é/")
+        );
+        assert_eq!(parameters.text("x").unwrap().as_deref(), Some(""));
+        assert_eq!(parameters.text("path_prefix").unwrap(), None);
         assert_eq!(refused(query("a=%00").text("a")), "`a` must not contain NUL");
         for bad in ["a=%", "a=%2", "a=%zz", "%e=1", "a=%ff", "a=1&b=%C3", "a=%2%35"] {
             assert!(refused(Query::parse(bad)).contains("percent-encoded"), "{bad}");
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_given_twice_is_refused_by_name() {
+    fn repeated_parameter_is_refused_by_name() {
         assert_eq!(
             refused(query("limit=1&limit=1").limit()),
             "`limit` must be given once"
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_digits_alone() {
+    fn numbers_are_only_digits() {
         assert_eq!(query("limit=100").limit().unwrap(), Some(100));
         for bad in ["", "-1", "%2B1", "1.0", "ten", "99999999999999999999"] {
             assert_eq!(
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_refused_with_those_there_are() {
+    fn refused_word_lists_the_allowed_words() {
         assert_eq!(query("view=full").view().unwrap(), Some(View::Full));
         assert_eq!(query("").view().unwrap(), None);
         assert_eq!(
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn times_come_with_brackets_and_without() {
+    fn time_parameters_work_with_and_without_brackets() {
         let at = Timestamp::parse("2026-01-01");
         for text in [
             "created_at[gte]=2026-01-01",
@@ -306,8 +309,8 @@ mod tests {
     #[test]
     fn ids_and_hashes_are_checked() {
         let memory_id = MemoryId::from_uuid(Uuid::from_u128(9));
-        let asked = query(&format!("memory_id={memory_id}")).id::<MemoryKind>("memory_id");
-        assert_eq!(asked.unwrap(), Some(memory_id));
+        let params = query(&format!("memory_id={memory_id}")).id::<MemoryKind>("memory_id");
+        assert_eq!(params.unwrap(), Some(memory_id));
         assert_eq!(
             refused(query("memory_id=memver_1").id::<MemoryKind>("memory_id")),
             "`memory_id` must be an id that begins with `mem_`"
@@ -318,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_is_refused_by_name_but_for_beta() {
+    fn unknown_parameters_except_beta_are_refused_by_name() {
         assert!(query("beta=true").refuse_rest().is_ok());
         assert_eq!(
             refused(query("beta=true&expected_sha256=0").refuse_rest()),

@@ -21,11 +21,11 @@ use moka::sync::Cache;
 /// Longest wait of a request in the queue.
 const QUEUE: Duration = Duration::from_millis(50);
 /// Maximum number of buckets; an evicted tenant starts with a full bucket.
-const REMEMBERED: u64 = 100_000;
+const MAX_BUCKETS: u64 = 100_000;
 /// How long a bucket is kept after it is full again.
-const KEPT_FULL: Duration = Duration::from_mins(1);
+const FULL_BUCKET_TTL: Duration = Duration::from_mins(1);
 /// Longest time to fill a bucket; longer times would overflow its arithmetic.
-const LONGEST_FILL: Duration = Duration::from_hours(24 * 365);
+const MAX_FILL_TIME: Duration = Duration::from_hours(24 * 365);
 /// A rate above this is treated as unlimited.
 const UNLIMITED: u64 = 1_000_000_000;
 /// Maximum value of `retry-after`.
@@ -68,8 +68,8 @@ impl Share {
         let second_nanos = Duration::from_secs(gateways).as_nanos();
         let nanos = second_nanos / u128::from(limits.requests_per_second.max(1));
         let period = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        let period = period.clamp(Duration::from_nanos(1), LONGEST_FILL);
-        let most = LONGEST_FILL.as_nanos() / period.as_nanos();
+        let period = period.clamp(Duration::from_nanos(1), MAX_FILL_TIME);
+        let most = MAX_FILL_TIME.as_nanos() / period.as_nanos();
         let burst = u128::from(limits.request_burst.div_ceil(gateways)).min(most);
         let queue = QUEUE.as_nanos() / period.as_nanos();
         Some(Self {
@@ -104,13 +104,13 @@ impl<C: Ticks> Bucket<C> {
 
     /// Number of requests that would pass or wait now, after taking one.
     fn left(&self) -> u32 {
-        let asked = self.limiter.check();
-        asked.map_or(0, |seen| seen.remaining_burst_capacity())
+        let taken = self.limiter.check();
+        taken.map_or(0, |snapshot| snapshot.remaining_burst_capacity())
     }
 
     /// Takes the same proportion that is taken of another bucket, so that a
     /// changed limit does not grant a new burst.
-    fn take_over(&self, other: &Self) {
+    fn copy_usage(&self, other: &Self) {
         let room = |bucket: &Self| u64::from(bucket.share.room());
         let taken = room(other).saturating_sub(u64::from(other.left()));
         let taken = (taken * room(self)).div_ceil(room(other).max(1));
@@ -123,11 +123,11 @@ impl<C: Ticks> Bucket<C> {
 }
 
 /// Evicts a bucket some time after it is full again.
-struct FullAgain;
+struct FullBucketExpiry;
 
-impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullAgain {
+impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullBucketExpiry {
     fn expire_after_create(&self, _: &TenantId, bucket: &Arc<Bucket<C>>, _: Instant) -> Option<Duration> {
-        Some(KEPT_FULL.saturating_add(bucket.share.fills_within()))
+        Some(FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within()))
     }
 
     fn expire_after_read(
@@ -138,7 +138,7 @@ impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullAgain {
         _: Option<Duration>,
         _: Instant,
     ) -> Option<Duration> {
-        Some(KEPT_FULL.saturating_add(bucket.share.fills_within()))
+        Some(FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within()))
     }
 
     fn expire_after_update(
@@ -148,7 +148,7 @@ impl<C: Ticks> Expiry<TenantId, Arc<Bucket<C>>> for FullAgain {
         _: Instant,
         _: Option<Duration>,
     ) -> Option<Duration> {
-        Some(KEPT_FULL.saturating_add(bucket.share.fills_within()))
+        Some(FULL_BUCKET_TTL.saturating_add(bucket.share.fills_within()))
     }
 }
 
@@ -163,8 +163,8 @@ impl<C: Ticks> Rates<C> {
     /// Creates rate limits with nothing used.
     pub(crate) fn new(clock: C) -> Self {
         let buckets = Cache::builder()
-            .max_capacity(REMEMBERED)
-            .expire_after(FullAgain)
+            .max_capacity(MAX_BUCKETS)
+            .expire_after(FullBucketExpiry)
             .build();
         Self { buckets, clock }
     }
@@ -209,7 +209,7 @@ impl<C: Ticks> Rates<C> {
             }
             let bucket = Bucket::new(share, self.clock.clone()).ok_or(())?;
             if let Some(known) = known {
-                bucket.take_over(&known);
+                bucket.copy_usage(&known);
             }
             Ok::<_, ()>(moka::ops::compute::Op::Put(Arc::new(bucket)))
         });
@@ -233,9 +233,9 @@ mod tests {
 
     /// A clock that only moves when it is advanced.
     #[derive(Debug, Clone)]
-    struct Hands(Arc<Mutex<Instant>>);
+    struct ManualClock(Arc<Mutex<Instant>>);
 
-    impl Hands {
+    impl ManualClock {
         fn new() -> Self {
             Self(Arc::new(Mutex::new(Instant::now())))
         }
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    impl Clock for Hands {
+    impl Clock for ManualClock {
         type Instant = Instant;
 
         fn now(&self) -> Instant {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     /// How many of `tried` requests pass at once, wait, and are refused.
-    fn tried(rates: &Rates<Hands>, tenant_id: TenantId, limits: &Limits, tried: usize) -> [usize; 3] {
+    fn tried(rates: &Rates<ManualClock>, tenant_id: TenantId, limits: &Limits, tried: usize) -> [usize; 3] {
         let mut seen = [0; 3];
         for _ in 0..tried {
             seen[match rates.take(tenant_id, limits, 1) {
@@ -278,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn burst_passes_then_a_few_wait_and_the_rest_is_refused() {
-        let clock = Hands::new();
+    fn burst_passes_then_a_few_wait_and_others_are_refused() {
+        let clock = ManualClock::new();
         let rates = Rates::new(clock.clone());
         let limits = limits(1_000, 2_000);
         assert_eq!(tried(&rates, A, &limits, 3_000), [2_000, 50, 950]);
@@ -292,8 +292,8 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_go_on_one_after_the_other() {
-        let rates = Rates::new(Hands::new());
+    fn waiting_requests_continue_in_order() {
+        let rates = Rates::new(ManualClock::new());
         let limits = limits(100, 1);
         let waits = [0, 1, 2, 3, 4, 5].map(|_| rates.take(A, &limits, 1));
         let expected = [0, 10, 20, 30, 40, 50].map(|ms| Verdict::Passes(Duration::from_millis(ms)));
@@ -305,8 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn refusal_tells_when_there_is_room() {
-        let clock = Hands::new();
+    fn refusal_has_the_time_until_the_next_token() {
+        let clock = ManualClock::new();
         let rates = Rates::new(clock.clone());
         // A tenth of a request per second: one of ten gateways.
         let limits = limits(1, 1);
@@ -323,15 +323,15 @@ mod tests {
 
     #[test]
     fn gateways_share_a_rate() {
-        let rates = Rates::new(Hands::new());
+        let rates = Rates::new(ManualClock::new());
         let limits = limits(1_000, 2_000);
         let passed = (0..3_000).filter(|_| rates.take(A, &limits, 4) == Verdict::Passes(Duration::ZERO));
         assert_eq!(passed.count(), 500);
     }
 
     #[test]
-    fn changed_limit_holds_at_once_and_is_no_new_burst() {
-        let rates = Rates::new(Hands::new());
+    fn changed_limit_applies_at_once_without_a_new_burst() {
+        let rates = Rates::new(ManualClock::new());
         assert_eq!(tried(&rates, A, &limits(1_000, 100), 200), [100, 50, 50]);
         assert_eq!(tried(&rates, A, &limits(2_000, 400), 10), [0, 0, 10]);
         assert_eq!(tried(&rates, B, &limits(10, 10), 4), [4, 0, 0]);
@@ -341,8 +341,8 @@ mod tests {
     }
 
     #[test]
-    fn zero_lets_nothing_pass_and_what_is_huge_everything() {
-        let rates = Rates::new(Hands::new());
+    fn zero_rate_refuses_all_and_huge_rate_admits_all() {
+        let rates = Rates::new(ManualClock::new());
         let refused = Verdict::Refused {
             retry_after_seconds: 30,
         };
@@ -355,11 +355,11 @@ mod tests {
     }
 
     #[test]
-    fn bucket_is_forgotten_when_it_is_full_again() {
+    fn full_bucket_is_evicted() {
         let share = Share::of(&limits(10, 100), 1).unwrap();
         assert_eq!(share.fills_within(), Duration::from_secs(10));
-        let bucket = Arc::new(Bucket::new(share, Hands::new()).unwrap());
-        let kept = FullAgain.expire_after_create(&A, &bucket, Instant::now());
+        let bucket = Arc::new(Bucket::new(share, ManualClock::new()).unwrap());
+        let kept = FullBucketExpiry.expire_after_create(&A, &bucket, Instant::now());
         assert_eq!(kept, Some(Duration::from_secs(70)));
     }
 }

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_has_every_operation_and_asks_for_nothing() {
+    fn page_has_every_operation_and_loads_nothing_external() {
         let page = page();
         for piece in [
             "id=\"memories.update\"",
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn every_link_of_the_page_leads_somewhere() {
+    fn every_link_of_the_page_has_a_target() {
         let page = page();
         for link in page.split("href=\"#").skip(1) {
             let place = link.split('"').next().unwrap();

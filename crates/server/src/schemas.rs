@@ -35,13 +35,13 @@ macro_rules! described {
 
 described! {
     MemoryStoreId = id::<StoreKind>("The id of a memory store.");
-    MemoryId = id::<MemoryKind>("The id of a memory; it stays across edits and renames.");
+    MemoryId = id::<MemoryKind>("The id of a memory; edits and renames do not change it.");
     MemoryVersionId = id::<VersionKind>("The id of a memory version.");
     ApiKeyId = id::<ApiKeyKind>("The id of an API key; not the secret.");
     SessionId = id::<SessionKind>("The id of a session.");
     SessionResourceId = id::<ResourceKind>("The id of a memory store's attachment to a session.");
     SessionEventId = id::<EventKind>("The id of an event of a session.");
-    ResourceName = text("The id of an attachment, or of the memory store that is attached.")
+    ResourceName = text("The id of an attachment or of the attached memory store.")
         .pattern(Some("^(sesrsc|memstore)_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
         .examples(["sesrsc_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
     ForeignId = text("An id of 1 to 255 characters, none of them a control character.")
@@ -54,12 +54,12 @@ described! {
     Instructions = text("At most 4,096 characters, none of them NUL.")
         .max_length(Some(4096))
         .pattern(Some(WITHOUT_NUL));
-    Agent = agent("An agent as clients know it.", &["agent"]);
+    Agent = agent("An agent in the form of the clients' protocol.", &["agent"]);
     AgentReference = OneOfBuilder::new()
         .item(ForeignId::schema())
         .item(agent("An agent with some of its fields.", &["agent", "agent_with_overrides"]));
     WorkspaceId = id::<TenantKind>("The id of a tenant.");
-    RequestId = id::<RequestKind>("The id of a request, as logs have it.");
+    RequestId = id::<RequestKind>("The id of a request, as in the server's log.");
     ErasureId = id::<ErasureKind>("The id of an erasure.");
     AuditEntryId = id::<AuditEntryKind>("The id of an audit entry.");
     AuditAction = text("An audited action.")
@@ -67,22 +67,22 @@ described! {
     AuditObjectId = text("The id of a memory store, memory version, session, API key, erasure or tenant.")
         .pattern(Some("^(memstore|memver|sesn|apikey|erasure|wrkspc)_[0-7][0-9A-HJKMNP-TV-Z]{25}$"))
         .examples(["memstore_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"]);
-    Time = text("A time in the form of RFC 3339; answers have UTC, microseconds and `Z`.")
+    Time = text("A time in RFC 3339 format; responses use UTC with microseconds and `Z`.")
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
-    ContentSha256 = text("SHA-256 of a content's UTF-8 bytes, in lowercase hexadecimal.")
+    ContentSha256 = text("SHA-256 of the content's UTF-8 bytes, in lowercase hexadecimal.")
         .pattern(Some("^[0-9a-f]{64}$"));
     MemoryPath = text("Where a memory stands: `/` and 1 to 20 segments, at most 1,024 bytes of UTF-8 in NFC. \
         No segment is `.` or `..`; there are no control or format characters.")
         .pattern(Some("^(/[^/\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]+){1,20}$"))
         .max_length(Some(1024))
         .examples(["/projects/keepsake.md"]);
-    MemoryVersionIdOrEmpty = text("The id of a memory version; empty where it may not be shown.")
+    MemoryVersionIdOrEmpty = text("The id of a memory version; empty if the credential may not see it.")
         .pattern(Some("^(memver_[0-7][0-9A-HJKMNP-TV-Z]{25})?$"));
-    MemoryPathOrEmpty = text("A memory's path; empty where it may not be shown.")
+    MemoryPathOrEmpty = text("A memory's path; empty if the credential may not see it.")
         .max_length(Some(1024));
-    ContentSha256OrEmpty = text("SHA-256 of a content, as `ContentSha256`; empty where it may not be shown.")
+    ContentSha256OrEmpty = text("SHA-256 of the content, as `ContentSha256`; empty if the credential may not see it.")
         .pattern(Some("^([0-9a-f]{64})?$"));
-    SelectedMetadata = pairs("Pairs that a store has all of; at least one.", Type::String.into()).min_properties(Some(1));
+    SelectedMetadata = pairs("Pairs that a store must all have; at least one.", Type::String.into()).min_properties(Some(1));
     DirectoryPath = text("A directory: begins and ends with `/`.")
         .pattern(Some("^/([^/]+/)*$"))
         .examples(["/projects/"]);
@@ -95,9 +95,9 @@ described! {
     Description = text("At most 1,024 characters, none of them NUL.")
         .max_length(Some(1024))
         .pattern(Some(WITHOUT_NUL));
-    Metadata = pairs("Pairs of your own.", Type::String.into());
+    Metadata = pairs("Your own key-value pairs.", Type::String.into());
     MetadataPatch = pairs(
-        "Pairs to set, or with null to remove; those not named stay.",
+        "Pairs to set; null removes a pair, and omitted pairs stay unchanged.",
         SchemaType::from_iter([Type::String, Type::Null]),
     );
     Seconds = ObjectBuilder::new()
@@ -105,14 +105,14 @@ described! {
         .minimum(Some(0))
         .maximum(Some(3_153_600_000_u64));
     SearchQuery = text("At most 1,000 characters.").max_length(Some(1000)).pattern(Some("^[^\\u0000]*$"));
-    Cursor = text("The `next_page` of an answer to the same query.").pattern(Some("^page_[0-9A-Za-z_-]+$"));
+    Cursor = text("The `next_page` of a response to the same query.").pattern(Some("^page_[0-9A-Za-z_-]+$"));
     TenantName = text("1 to 255 characters, none of them a control character.")
         .min_length(Some(1))
         .max_length(Some(255))
         .pattern(Some("^[^\\u0000-\\u001f\\u007f-\\u009f]+$"));
-    Limits = limits("Every limit, by its name.", &Type::Integer.into());
+    Limits = limits("Every limit, by name.", &Type::Integer.into());
     LimitPatch = limits(
-        "Limits by their names; null stands for the configured one.",
+        "Limits by name; null means the configured value.",
         &SchemaType::from_iter([Type::Integer, Type::Null]),
     );
     JobName = text("The name of a job.").pattern(Some("^[a-z]+(-[a-z]+)*$")).examples(["sweep-blobs"]);
@@ -269,18 +269,18 @@ macro_rules! vocabularies {
 }
 
 vocabularies! {
-    View = "`basic` leaves content out." ["basic", "full"];
-    Operation = "What a version did." ["created", "modified", "deleted"];
-    ErasureSelects = "By what it was selected what goes; itself it is forgotten." ["memory_store", "path_prefix", "store_metadata"];
-    ErasureBackups = "Backups of database and object store are not reached." ["outside"];
+    View = "`basic` omits content." ["basic", "full"];
+    Operation = "The change that a version records." ["created", "modified", "deleted"];
+    ErasureSelects = "How the erased data was selected; the selection itself is not kept." ["memory_store", "path_prefix", "store_metadata"];
+    ErasureBackups = "Backups of the database and the object store are not erased." ["outside"];
     AuditObjectType = "The type of an audited object." [
         "memory_store", "memory_version", "session", "api_key", "erasure", "tenant"
     ];
     ErasureState = "How far an erasure is." ["pending", "running", "done"];
-    ErasureStepName = "What a step took away: rows of memories and versions, records of idempotent calls, blobs." [
+    ErasureStepName = "The data that a step removed: rows of memories and versions, records of idempotent calls, blobs." [
         "rows", "idempotency_records", "blobs"
     ];
-    ErasureError = "What an erasure was last broken off for." [
+    ErasureError = "The error that last interrupted an erasure." [
         "index_unavailable",
         "index_busy",
         "object_store_unavailable",
@@ -288,16 +288,16 @@ vocabularies! {
         "object_store_misconfigured",
         "internal"
     ];
-    Access = "What a session may do with a memory store." ["read_write", "read_only"];
-    SessionStatus = "What clients know a session to be; here it is `idle`, or `terminated` once it is archived." [
+    Access = "A session's access to a memory store." ["read_write", "read_only"];
+    SessionStatus = "The status of a session: `idle`, or `terminated` once it is archived; the other values are of the clients' protocol." [
         "rescheduling",
         "running",
         "idle",
         "terminated"
     ];
-    Order = "In which order what is listed comes." ["asc", "desc"];
-    SensitiveDataPolicy = "What is done about sensitive data in what is written." ["off", "redact", "reject"];
-    Scope = "What a credential may do." [
+    Order = "The order of a listing." ["asc", "desc"];
+    SensitiveDataPolicy = "How sensitive data in written content is handled." ["off", "redact", "reject"];
+    Scope = "A permission of a credential." [
         "memory:read",
         "memory:write",
         "stores:admin",
@@ -305,20 +305,20 @@ vocabularies! {
         "keys:admin",
         "tenant:admin"
     ];
-    TenantStatus = "Whether a tenant is served." ["active", "suspended", "deleting"];
-    TenantDeletionStatus = "How far it is: `settling` waits for what may come late." [
+    TenantStatus = "The status of a tenant." ["active", "suspended", "deleting"];
+    TenantDeletionStatus = "The progress of a deletion: `settling` waits for data that may be written late." [
         "removing",
         "settling",
         "done"
     ];
-    JobRunStatus = "How it stands; one that is `interrupted` is gone on with by the next of its schedule." [
+    JobRunStatus = "The status of a run; the next scheduled run resumes one that is `interrupted`." [
         "running",
         "done",
         "failed",
         "interrupted"
     ];
-    JobRunReason = "Who asked for it." ["schedule", "operator"];
-    ErrorType = "What kind of error it is." [
+    JobRunReason = "What started the run." ["schedule", "operator"];
+    ErrorType = "The type of an error." [
         "invalid_request_error",
         "authentication_error",
         "permission_error",

@@ -1,4 +1,4 @@
-//! What every request is answered with, whatever it asks: on a real engine.
+//! Answers common to all routes, tested on a real engine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -81,7 +81,7 @@ impl Server {
         }
     }
 
-    /// Without a credential and a body.
+    /// Sends a request without a credential or body.
     async fn ask(&self, method: &str, uri: &str) -> Answer {
         let request = Request::builder().method(method).uri(uri);
         self.send(request, Body::empty()).await
@@ -114,7 +114,7 @@ impl Server {
 }
 
 impl Answer {
-    /// Checks the envelope, and tells the error's type.
+    /// Checks the envelope and returns the error's type.
     fn error(&self) -> (u16, &str) {
         assert_eq!(self.body["type"], "error", "{}", self.body);
         assert_eq!(
@@ -130,7 +130,7 @@ impl Answer {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_in_the_envelope() {
+async fn unknown_routes_are_answered_in_the_envelope() {
     let server = Server::new().await;
     assert_eq!(
         server.ask("GET", "/nowhere").await.error(),
@@ -159,7 +159,7 @@ async fn reference_and_probes_need_no_credential() {
     assert_eq!(document["openapi"], "3.1.0");
 }
 
-/// The routes of a router, which tells them where it is shown for debugging.
+/// The routes of a router, parsed from its debug output.
 fn routes_of(router: &Router) -> BTreeSet<String> {
     let shown = format!("{router:?}");
     let after_ids = shown.split("RouteId(").skip(1);
@@ -191,7 +191,7 @@ async fn router_has_the_operations_of_the_document_and_no_others() {
         let wrong = server.call("TRACE", &uri.join("/"), None).await;
         assert_eq!(wrong.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
         let allowed = wrong.headers[header::ALLOW].to_str().unwrap().split(',');
-        // Answering GET is answering HEAD.
+        // A GET route also answers HEAD.
         let allowed: BTreeSet<_> = allowed.filter(|method| *method != "HEAD").collect();
         let methods: Vec<_> = item
             .as_object()
@@ -204,7 +204,7 @@ async fn router_has_the_operations_of_the_document_and_no_others() {
 }
 
 #[tokio::test]
-async fn malformed_id_is_told_as_an_unknown_one() {
+async fn malformed_id_is_answered_like_an_unknown_one() {
     let server = Server::new().await;
     let unknown_store = "/v1/memory_stores/memstore_00000000000000000000000001";
     for store in [unknown_store, "/v1/memory_stores/x", "/v1/memory_stores/%ff"] {
@@ -221,7 +221,7 @@ async fn malformed_id_is_told_as_an_unknown_one() {
 }
 
 #[tokio::test]
-async fn misspelt_condition_changes_nothing() {
+async fn misspelt_precondition_changes_nothing() {
     let server = Server::new().await;
     let memories = format!("{}/memories", server.store);
     let made = server
@@ -241,7 +241,7 @@ async fn misspelt_condition_changes_nothing() {
 }
 
 #[tokio::test]
-async fn taken_path_is_replaced_for_the_preview_alone() {
+async fn taken_path_is_replaced_only_for_preview_clients() {
     let server = Server::new().await;
     let memories = format!("{}/memories", server.store);
     let body = |content: &str| Some(json!({"path": "/a", "content": content}));
@@ -266,7 +266,7 @@ async fn taken_path_is_replaced_for_the_preview_alone() {
 }
 
 #[tokio::test]
-async fn key_makes_one_store_of_two_requests() {
+async fn repeated_idempotency_key_creates_one_store() {
     let server = Server::new().await;
     let key = [("idempotency-key", "once")];
     let create = |name: &str| Some(json!({"name": name}));
@@ -281,7 +281,7 @@ async fn key_makes_one_store_of_two_requests() {
 }
 
 #[tokio::test]
-async fn body_that_never_ends_is_answered_as_any_other() {
+async fn endless_body_gets_a_normal_error() {
     let server = Server::new().await;
     let request = || {
         let request = Request::builder().method("POST").uri(&server.store);
@@ -289,7 +289,8 @@ async fn body_that_never_ends_is_answered_as_any_other() {
             .header("x-api-key", &server.secret)
             .header("content-type", "application/json")
     };
-    // The credential is known from here on; then time goes as nothing else does.
+    // The credential is cached now. From here on only this test advances the
+    // clock.
     assert_eq!(
         server.send(request(), Body::from("{}")).await.status,
         StatusCode::OK
@@ -310,7 +311,7 @@ async fn body_that_never_ends_is_answered_as_any_other() {
 }
 
 #[tokio::test]
-async fn access_that_is_revoked_while_the_body_comes_is_gone() {
+async fn access_revoked_during_the_body_is_refused() {
     let server = Arc::new(Server::new().await);
     let store_id = server.store.rsplit('/').next().unwrap();
     let session = json!({"agent": "a", "environment_id": "e", "resources": [
@@ -335,7 +336,7 @@ async fn access_that_is_revoked_while_the_body_comes_is_gone() {
         let allowed = server.call("POST", &resource, access("read_write")).await;
         assert_eq!(allowed.status, StatusCode::OK, "{}", allowed.body);
         let (narrowing, body) = (Arc::clone(&server), body.to_string());
-        // Asked for once the credential was found to be good.
+        // Requested after the credential was accepted.
         let body = Body::from_stream(stream::once(async move {
             let narrowed = narrowing.call("POST", &resource, access("read_only")).await;
             assert_eq!(narrowed.status, StatusCode::OK, "{}", narrowed.body);
@@ -364,7 +365,7 @@ async fn access_that_is_revoked_while_the_body_comes_is_gone() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_any_route_is_refused() {
+async fn oversized_requests_are_refused_on_every_route() {
     let server = Server::new().await;
     let of = |bytes: usize| "x".repeat(bytes);
     let long = server.ask("GET", &format!("/livez?{}", of(8 << 10))).await;
@@ -394,7 +395,7 @@ async fn what_is_too_large_for_any_route_is_refused() {
 }
 
 #[tokio::test]
-async fn rate_is_refused_with_the_time_to_come_again() {
+async fn rate_limit_refusal_has_retry_after() {
     let server = Server::with_limits(LimitOverrides {
         requests_per_second: Some(1),
         request_burst: Some(2),
@@ -409,12 +410,12 @@ async fn rate_is_refused_with_the_time_to_come_again() {
     assert!(!refused.headers.contains_key("x-should-retry"));
     assert!(refused.headers.contains_key("anthropic-workspace-id"));
     assert!(refused.message().contains("1 a second"));
-    // Nothing is asked of who may ask without a credential.
+    // The rate limit applies only to authenticated requests.
     assert_eq!(server.ask("GET", "/readyz").await.status, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn request_beyond_the_places_is_refused_at_once() {
+async fn request_over_the_concurrency_limit_is_refused_at_once() {
     let options = ServerOptions {
         max_requests_in_flight: 2,
         ..ServerOptions::default()
@@ -425,18 +426,19 @@ async fn request_beyond_the_places_is_refused_at_once() {
     let request = request
         .header("x-api-key", &server.secret)
         .header("content-type", "application/json");
-    // The credential is known from here on, and the next one gets to its body.
+    // The credential is cached now, so the next request reaches its body at
+    // once.
     let first = server.call("GET", "/v1/memory_stores", None).await;
     assert_eq!(first.status, StatusCode::OK);
-    let mut under_way = pin!(server.send(request, body));
-    assert!(futures::poll!(under_way.as_mut()).is_pending());
-    // Alone, a tenant has one of two places.
+    let mut running = pin!(server.send(request, body));
+    assert!(futures::poll!(running.as_mut()).is_pending());
+    // One tenant may use one of the two shares.
     let refused = server.call("GET", "/v1/memory_stores", None).await;
     assert_eq!(refused.error(), (529, "overloaded_error"));
     assert_eq!(refused.headers[header::RETRY_AFTER], "1");
     assert_eq!(server.ask("GET", "/livez").await.status, StatusCode::OK);
     tokio::time::pause();
-    assert_eq!(under_way.await.error(), (408, "timeout_error"));
+    assert_eq!(running.await.error(), (408, "timeout_error"));
     tokio::time::resume();
     let after = server.call("GET", "/v1/memory_stores", None).await;
     assert_eq!(after.status, StatusCode::OK);
@@ -454,7 +456,7 @@ async fn server_with_little_memory() -> Server {
 }
 
 #[tokio::test]
-async fn body_of_too_many_values_is_refused_by_the_rule() {
+async fn body_with_too_many_values_is_refused() {
     let server = Server::new().await;
     let objects = |count: usize| json!(vec![json!({"": 0}); count]);
     let session = |count| json!({"agent": {"type": "agent", "id": "a", "tools": objects(count)}, "environment_id": "e"});
@@ -487,7 +489,7 @@ async fn body_of_too_many_values_is_refused_by_the_rule() {
 }
 
 #[tokio::test]
-async fn body_that_is_still_coming_counts_towards_the_memory_of_its_tenant() {
+async fn incoming_body_counts_towards_its_tenants_memory() {
     let server = server_with_little_memory().await;
     let calls = format!("{}/tool_calls", server.store);
     let first = server.call("GET", "/v1/memory_stores", None).await;
@@ -497,19 +499,19 @@ async fn body_that_is_still_coming_counts_towards_the_memory_of_its_tenant() {
     let request = request
         .header("x-api-key", &server.secret)
         .header("content-type", "application/json");
-    let mut under_way = Box::pin(server.send(request, Body::from_stream(sent)));
-    assert!(futures::poll!(under_way.as_mut()).is_pending());
+    let mut running = Box::pin(server.send(request, Body::from_stream(sent)));
+    assert!(futures::poll!(running.as_mut()).is_pending());
     let call = json!({"command": "view", "path": "/memories", "x": "x".repeat(30 << 10)});
     let refused = server.call("POST", &calls, Some(call.clone())).await;
     assert_eq!(refused.error(), (529, "overloaded_error"));
     assert_eq!(refused.headers[header::RETRY_AFTER], "1");
-    drop(under_way);
+    drop(running);
     let taken = server.call("POST", &calls, Some(call)).await;
     assert_eq!(taken.status, StatusCode::OK, "{}", taken.body);
 }
 
 #[tokio::test]
-async fn answer_that_is_not_taken_counts_towards_the_memory_of_its_tenant() {
+async fn unsent_answer_counts_towards_its_tenants_memory() {
     let server = server_with_little_memory().await;
     let memories = format!("{}/memories", server.store);
     let memory = json!({"path": "/a", "content": "x".repeat(50 << 10)});
@@ -528,7 +530,8 @@ async fn answer_that_is_not_taken_counts_towards_the_memory_of_its_tenant() {
         if answer.status() != StatusCode::OK {
             break answer.status();
         }
-        // As a connection keeps them: the body has ended, and its bytes are not sent.
+        // As in a connection: the body has ended, but its bytes are not sent
+        // yet.
         untaken.push(answer.into_body().collect().await.unwrap().to_bytes());
     };
     assert_eq!(refused.as_u16(), 529);

@@ -18,7 +18,7 @@ use opentelemetry::{KeyValue, Value};
 use instruments::Instruments;
 
 /// The status label of a request whose client disconnected before the response.
-const CLIENT_WENT_AWAY: u16 = 499;
+const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// Records all metrics; cheap to clone.
 #[derive(Clone)]
@@ -434,7 +434,7 @@ impl RequestUnderWay {
 impl Drop for RequestUnderWay {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.record(CLIENT_WENT_AWAY);
+            self.record(CLIENT_CLOSED_REQUEST);
         }
     }
 }
@@ -472,29 +472,32 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_told(telemetry: &Telemetry, line: &str) {
+    fn assert_exposed(telemetry: &Telemetry, line: &str) {
         let text = telemetry.exposition().text().unwrap();
-        assert!(text.lines().any(|told| told == line), "no {line} in\n{text}");
+        assert!(
+            text.lines().any(|exposed| exposed == line),
+            "no {line} in\n{text}"
+        );
     }
 
     #[test]
-    fn request_without_an_answer_is_one_whose_client_went_away() {
+    fn dropped_request_counts_as_closed_by_the_client() {
         let telemetry = telemetry();
         let metrics = telemetry.metrics();
         let answered = metrics.request_began(&Method::GET, "/a/{id}");
         let left = metrics.request_began(&Method::GET, "/a/{id}");
-        assert_told(&telemetry, "keepsake_http_requests_in_flight 2");
+        assert_exposed(&telemetry, "keepsake_http_requests_in_flight 2");
         answered.ended(StatusCode::OK);
         drop(left);
-        assert_told(&telemetry, "keepsake_http_requests_in_flight 0");
+        assert_exposed(&telemetry, "keepsake_http_requests_in_flight 0");
         for status in [200, 499] {
             let labels = format!("method=\"GET\",route=\"/a/{{id}}\",status=\"{status}\"");
-            assert_told(&telemetry, &format!("keepsake_http_requests_total{{{labels}}} 1"));
+            assert_exposed(&telemetry, &format!("keepsake_http_requests_total{{{labels}}} 1"));
         }
     }
 
     #[test]
-    fn made_up_methods_are_one_label() {
+    fn unknown_methods_share_one_label() {
         let telemetry = telemetry();
         for name in ["BREW", "STEEP"] {
             let method = Method::from_bytes(name.as_bytes()).unwrap();
@@ -502,11 +505,11 @@ mod tests {
             request.ended(StatusCode::METHOD_NOT_ALLOWED);
         }
         let line = "keepsake_http_requests_total{method=\"other\",route=\"none\",status=\"405\"} 2";
-        assert_told(&telemetry, line);
+        assert_exposed(&telemetry, line);
     }
 
     #[test]
-    fn what_is_counted_is_told_before_it_happens() {
+    fn counters_are_exported_from_the_start() {
         let telemetry = telemetry();
         telemetry.metrics().job_scheduled("sweep");
         for line in [
@@ -514,7 +517,7 @@ mod tests {
             "keepsake_quota_refusals_total{limit=\"bytes_per_tenant\"} 0",
             "keepsake_job_runs_total{job=\"sweep\",outcome=\"failed\"} 0",
         ] {
-            assert_told(&telemetry, line);
+            assert_exposed(&telemetry, line);
         }
     }
 
@@ -537,12 +540,12 @@ mod tests {
             "keepsake_job_run_duration_seconds_sum{job=\"sweep\"} 4",
             "keepsake_job_items_total{item=\"blobs\",job=\"sweep\"} 3",
         ] {
-            assert_told(&telemetry, line);
+            assert_exposed(&telemetry, line);
         }
     }
 
     #[test]
-    fn lag_is_asked_for_at_each_reading_and_may_end() {
+    fn lag_gauge_is_read_at_each_export_until_dropped() {
         let telemetry = telemetry();
         let is_there = Arc::new(AtomicBool::new(true));
         let watched = Arc::clone(&is_there);
@@ -550,14 +553,14 @@ mod tests {
             let lag = Duration::from_millis(1_500);
             watched.load(Ordering::Relaxed).then_some(lag)
         });
-        assert_told(&telemetry, "keepsake_access_flush_lag_seconds 1.5");
+        assert_exposed(&telemetry, "keepsake_access_flush_lag_seconds 1.5");
         is_there.store(false, Ordering::Relaxed);
         let text = telemetry.exposition().text().unwrap();
         assert!(!text.contains("keepsake_access_flush_lag_seconds 1.5"), "{text}");
     }
 
     #[test]
-    fn caches_are_weighed_side_by_side() {
+    fn cache_sizes_are_recorded_separately() {
         let telemetry = telemetry();
         let metrics = telemetry.metrics();
         metrics.watch_cache_size(Cache::Content, || Some(4_096));
@@ -566,12 +569,12 @@ mod tests {
             "keepsake_cache_size_bytes{cache=\"content\"} 4096",
             "keepsake_cache_size_bytes{cache=\"search\"} 65536",
         ] {
-            assert_told(&telemetry, line);
+            assert_exposed(&telemetry, line);
         }
     }
 
     #[test]
-    fn nothing_is_recorded_where_nobody_reads() {
+    fn nothing_is_recorded_without_a_reader() {
         let request = Metrics::default().request_began(&Method::GET, "/a");
         assert!(request.ended(StatusCode::OK) < Duration::from_mins(1));
     }

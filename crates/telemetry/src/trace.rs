@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_trace_is_told_where_it_is_one() {
+    fn valid_traceparent_is_continued() {
         let trace = "0af7651916cd43dd8448eb211c80319c";
         for flags in ["00", "01"] {
             let traceparent = format!("00-{trace}-b7ad6b7169203331-{flags}");

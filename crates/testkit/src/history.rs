@@ -43,7 +43,7 @@ pub struct Call {
     pub number: u64,
     /// When.
     pub at: Interval,
-    /// What was asked for.
+    /// The requested operation.
     pub change: Change,
     /// How it ended.
     pub outcome: Outcome,
@@ -156,12 +156,12 @@ pub struct Read {
     /// What was read.
     pub target: Target,
     /// What it returned.
-    pub saw: Saw,
+    pub saw: Observed,
 }
 
 /// The state of a memory as an answer shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Saw {
+pub enum Observed {
     /// This content.
     Content(String),
     /// Content with this SHA-256, in lowercase hex.

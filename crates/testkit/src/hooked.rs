@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hooks_fail_calls_on_either_side_of_the_store() {
+    async fn hooks_fail_calls_before_and_after_the_store() {
         let hooked = HookedBlobs::new(crate::fresh_s3().await);
 
         hooked.before_put(|_| async { unavailable() });

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn database_is_empty_copied_with_its_tables_and_dropped() {
+    async fn test_database_is_created_copied_and_dropped() {
         let database = fresh_database().await;
         execute(&database.url(), "CREATE TABLE facts (fact text)".to_owned())
             .await

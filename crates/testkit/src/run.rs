@@ -15,7 +15,7 @@ pub const FOLDER_VARIABLE: &str = "KEEPSAKE_TEST_RUN_DIR";
 /// Secrets, one a line after its kind and a tab.
 pub const SECRETS_FILE: &str = "secrets";
 /// A shorter text would be found everywhere.
-pub const SHORTEST_SECRET: usize = 8;
+pub const MIN_SECRET_CHARS: usize = 8;
 
 static REMEMBERED: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::new());
 
@@ -27,7 +27,7 @@ static REMEMBERED: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::
 /// When the run's folder cannot be written to.
 pub fn remember(secret: &str, kind: &'static str) {
     let mut remembered = REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner);
-    for line in secret.lines().filter(|line| line.len() >= SHORTEST_SECRET) {
+    for line in secret.lines().filter(|line| line.len() >= MIN_SECRET_CHARS) {
         if remembered.insert(line.to_owned(), kind).is_some() {
             continue;
         }

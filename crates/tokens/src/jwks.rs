@@ -176,13 +176,19 @@ impl Jwks {
     }
 
     async fn get(&self) -> Result<KeySet, String> {
-        let told = |error: reqwest::Error| error.without_url().to_string();
-        let mut response = self.0.client.get(self.0.url.clone()).send().await.map_err(told)?;
+        let without_url = |error: reqwest::Error| error.without_url().to_string();
+        let mut response = self
+            .0
+            .client
+            .get(self.0.url.clone())
+            .send()
+            .await
+            .map_err(without_url)?;
         if response.status() != StatusCode::OK {
             return Err(format!("it answered {}", response.status().as_u16()));
         }
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(told)? {
+        while let Some(chunk) = response.chunk().await.map_err(without_url)? {
             if body.len() + chunk.len() > MAX_BODY_BYTES {
                 return Err(format!("its answer is longer than {MAX_BODY_BYTES} bytes"));
             }

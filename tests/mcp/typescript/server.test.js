@@ -36,12 +36,12 @@ async function done(name, args) {
   return result;
 }
 
-test("it introduces itself", () => {
+test("server info and capabilities are sent", () => {
   assert.equal(client.getServerVersion().name, "keepsake");
   assert.deepEqual(Object.keys(client.getServerCapabilities()).sort(), ["prompts", "resources", "tools"]);
 });
 
-test("every tool works, and its result is what its schema says", async () => {
+test("every tool works, and its result matches its schema", async () => {
   // The client checks structured results against the schemas that it has listed.
   const { tools } = await client.listTools();
   assert.ok(tools.every((tool) => tool.annotations.openWorldHint === false));
@@ -59,13 +59,13 @@ test("every tool works, and its result is what its schema says", async () => {
   await done("memory_delete", { path: folder });
 });
 
-test("what the model can mend is a result", async () => {
+test("correctable errors are results", async () => {
   const result = await client.callTool({ name: "memory_read", arguments: { path: `${folder}/none` } });
   assert.ok(result.isError);
   assert.match(result.content[0].text, /does not exist/);
 });
 
-test("memories are resources, page by page", async () => {
+test("memories are listed as resources in pages", async () => {
   const paths = Array.from({ length: 110 }, (_, number) => `${folder}/${number} ä.md`);
   await Promise.all(paths.map((path) => done("memory_write", { path, content: path })));
   const uris = [];
@@ -84,14 +84,14 @@ test("memories are resources, page by page", async () => {
   await done("memory_delete", { path: folder });
 });
 
-test("the prompt tells of the protocol", async () => {
+test("the prompt describes the protocol", async () => {
   const { prompts } = await client.listPrompts();
   assert.deepEqual(prompts.map((prompt) => prompt.name), ["memory_protocol"]);
   const { messages } = await client.getPrompt({ name: "memory_protocol", arguments: { topic: "tea" } });
   assert.match(messages[0].content.text, /tea$/);
 });
 
-test("nobody comes in without a credential", { skip: Boolean(KEEPSAKE_MCP_COMMAND) }, async () => {
+test("a missing credential is refused", { skip: Boolean(KEEPSAKE_MCP_COMMAND) }, async () => {
   const stranger = new Client({ name: "stranger", version: "1" });
   await assert.rejects(stranger.connect(httpTransport({})));
 });

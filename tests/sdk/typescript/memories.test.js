@@ -46,7 +46,7 @@ async function newStore() {
  */
 const beyond = (fields) => /** @type {any} */ (fields);
 
-test('create answers the memory, and retrieve its content', async () => {
+test('create returns the memory, and retrieve its content', async () => {
   const { store_id, at } = await newStore();
   const memory = await memories.create(store_id, { path: '/a b/größe.md', content: 'größer\n' });
   assertShape(memory, MEMORY);
@@ -67,7 +67,7 @@ test('create answers the memory, and retrieve its content', async () => {
   assert.equal(whole.content, '');
 });
 
-test('content comes back as it was', async () => {
+test('content is returned unchanged', async () => {
   const { at, create } = await newStore();
   for (const [n, content] of [
     '',
@@ -83,7 +83,7 @@ test('content comes back as it was', async () => {
   }
 });
 
-test('what cannot be stored is refused by name', async () => {
+test('invalid fields are refused by name', async () => {
   const { store_id, create } = await newStore();
   await badRequest(() => create('/a', 'x'.repeat(BYTES_PER_MEMORY + 1)), 'content');
   await badRequest(() => create('/a', 'a\0b'), 'content');
@@ -95,7 +95,7 @@ test('what cannot be stored is refused by name', async () => {
   await badRequest(() => memories.create(store_id, misspelt), '`preconditon`');
 });
 
-test('a path is taken once, and only a plain preview client replaces the memory there', async () => {
+test('a taken path is a conflict, and only a plain preview client replaces the memory', async () => {
   const { store_id, create, history } = await newStore();
   const memory = await create('/a/b', '1');
   const inTheWay = { conflicting_memory_id: memory.id, conflicting_path: '/a/b' };
@@ -143,7 +143,7 @@ test('update writes content and path under its precondition', async () => {
   assert.equal((await history()).length, 4);
 });
 
-test('delete keeps to the content it expects', async () => {
+test('delete checks the expected content', async () => {
   const { store_id, at, create } = await newStore();
   const memory = await create('/a', '1');
   const stale = { ...at, expected_content_sha256: sha256('2') };
@@ -161,7 +161,7 @@ test('delete keeps to the content it expects', async () => {
   assert.deepEqual(await everything(memories.list(store_id)), []);
 });
 
-test('list goes by path, by folder and depth, over pages', async () => {
+test('list is ordered by path and filtered by folder and depth, over pages', async () => {
   const { store_id, create } = await newStore();
   const names = ['/top', '/notes/todo.md', '/notes/old/a', '/notes-archive/b', '/é', '/notes/old/b/c'];
   for (const name of names) await create(name);
@@ -183,7 +183,7 @@ test('list goes by path, by folder and depth, over pages', async () => {
   }
 });
 
-test('pages with content hold 20', async () => {
+test('pages with content have at most 20 items', async () => {
   const { store_id, create } = await newStore();
   for (let n = 10; n < 33; n++) await create(`/${n}`, `of ${n}`);
   assert.equal((await memories.list(store_id)).data.length, 20);
@@ -242,7 +242,7 @@ test('every change is one version, newest first, and the list is filtered', asyn
   await badRequest(() => versions.list(store_id, beyond({ operation: 'renamed' })), 'operation');
 });
 
-test('one key is told from another in the history', async () => {
+test('the history is filtered by key', async () => {
   const { store_id, at, create } = await newStore();
   const memory = await create('/a', '1');
   const writer = clientWith({ apiKey: anotherKey('WRITER') }).beta.memoryStores.memories;
@@ -255,7 +255,7 @@ test('one key is told from another in the history', async () => {
   }
 });
 
-test('redaction removes what was written and keeps the rest', async () => {
+test('redaction removes the content and keeps the rest', async () => {
   const { at, create } = await newStore();
   const memory = await create('/a', 'secret');
   await conflict('conflict_error', () => versions.redact(memory.memory_version_id, at));
@@ -272,7 +272,7 @@ test('redaction removes what was written and keeps the rest', async () => {
   assert.equal((await versions.retrieve(memory.memory_version_id, at)).content, null);
 });
 
-test('restore brings a deleted memory back', async () => {
+test('restore recreates a deleted memory', async () => {
   const { store_id, at, create } = await newStore();
   const memory = await create('/a', '1');
   await memories.delete(memory.id, at);
@@ -289,7 +289,7 @@ test('restore brings a deleted memory back', async () => {
   await conflict('conflict_error', () => restore(deleted.id));
 });
 
-test('responses tell request and workspace', async () => {
+test('responses have request and workspace ids', async () => {
   const { store_id, at, create } = await newStore();
   const memory = await create();
   const { data, response, request_id } = await memories.retrieve(memory.id, at).withResponse();

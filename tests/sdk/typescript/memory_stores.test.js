@@ -38,7 +38,7 @@ async function make(count) {
 /** @param {{id: string}[]} items */
 const ids = (items) => items.map((item) => item.id);
 
-test('create answers the whole store, and retrieve the same', async () => {
+test('create and retrieve return the whole store', async () => {
   const store = await stores.create({ name: 'Notes', description: 'Of a trip', metadata: { user: 'ü', n: '' } });
   assertShape(store, STORE);
   assert.match(store.id, id('memstore'));
@@ -72,7 +72,7 @@ test('update merges metadata, and null removes a key', async () => {
   assert.deepEqual(await stores.retrieve(store.id), cleared);
 });
 
-test('archived stores take no writes and are listed on request', async () => {
+test('archived stores refuse writes and are listed on request', async () => {
   const store = await stores.create({ name: 'notes' });
   const archived = await stores.archive(store.id);
   assert.match(archived.archived_at ?? '', TIME);
@@ -84,7 +84,7 @@ test('archived stores take no writes and are listed on request', async () => {
   assert.deepEqual(ids(await everything(stores.list({ include_archived: true, ...window }))), [store.id]);
 });
 
-test('a deleted store is gone with all that it held', async () => {
+test('a deleted store and its memories are not found', async () => {
   const store = await stores.create({ name: 'notes' });
   const memory = await stores.memories.create(store.id, { path: '/a', content: 'a' });
   assert.deepEqual(await stores.delete(store.id), { id: store.id, type: 'memory_store_deleted' });
@@ -122,7 +122,7 @@ test('list pages through all, newest first', async () => {
   await badRequest(() => stores.list({ page: 'page_nonsense' }), 'page');
 });
 
-test('a page holds 1 to 100, and 20 unless told', async () => {
+test('a page has 1 to 100 items, and 20 by default', async () => {
   const made = await make(21);
   const window = { 'created_at[gte]': made[0].created_at };
   assert.equal((await stores.list(window)).data.length, 20);
@@ -130,7 +130,7 @@ test('a page holds 1 to 100, and 20 unless told', async () => {
   for (const limit of [0, 101]) await badRequest(() => stores.list({ limit }), 'limit');
 });
 
-test('responses tell request and workspace', async () => {
+test('responses have request and workspace ids', async () => {
   const { data, response, request_id } = await stores.create({ name: 'raw' }).withResponse();
   assert.equal(response.status, 200);
   assert.equal(response.headers.get('content-type'), 'application/json');
@@ -172,14 +172,14 @@ test('bad and unknown fields are named', async () => {
   }
 });
 
-test('an idempotency key makes one store of two requests', async () => {
+test('a repeated idempotency key creates one store', async () => {
   const options = { headers: { 'idempotency-key': randomUUID() } };
   const store = await stores.create({ name: 'once' }, options);
   assert.deepEqual(await stores.create({ name: 'once' }, options), store);
   await badRequest(() => stores.create({ name: 'twice' }, options));
 });
 
-test('credentials decide what may be done', async () => {
+test('credentials limit the allowed operations', async () => {
   const store = await stores.create({ name: 'notes', workspace_id: WORKSPACE_ID });
   const memory = await stores.memories.create(store.id, { path: '/a', content: 'a' });
   const unknown = clientWith({ apiKey: 'ks_live_nonsense' }).beta.memoryStores;
@@ -222,7 +222,7 @@ test('credentials decide what may be done', async () => {
   assert.equal((await stores.retrieve(store.id)).id, store.id);
 });
 
-test('a quota is 429 and is not asked for again', async (t) => {
+test('a quota error is 429 and is not retried', async (t) => {
   const way = await Proxy.open(t);
   const limited = clientWith({ apiKey: anotherKey('LIMITED'), baseURL: way.url }).beta.memoryStores;
   const store = await limited.create({ name: 'small' });

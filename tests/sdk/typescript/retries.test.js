@@ -1,7 +1,7 @@
-// What comes of the official TypeScript SDK's own retries.
+// Results of the official TypeScript SDK's own retries.
 //
 // The SDK sends a request again after a 503, a 409 or a lost connection, and
-// says nothing of it to its caller. A proxy makes it do so and counts.
+// does not report it to its caller. A proxy provokes this and counts requests.
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -36,7 +36,7 @@ async function spoilt(t) {
   return { way, stores, store, at: { memory_store_id: store.id }, versionCount };
 }
 
-test('an unavailable server is asked again', async (t) => {
+test('an unavailable server is retried', async (t) => {
   const { way, stores, store, at } = await spoilt(t);
   way.spoil([UNAVAILABLE]);
   const memory = await stores.memories.create(store.id, { path: '/a', content: '1' });
@@ -48,7 +48,7 @@ test('an unavailable server is asked again', async (t) => {
   await assert.rejects(async () => stores.memories.list(store.id), Anthropic.InternalServerError);
 });
 
-test('a page that was lost is asked for again', async (t) => {
+test('a lost page is retried', async (t) => {
   const { way, stores, store } = await spoilt(t);
   for (const name of 'abcdefg') await direct.memories.create(store.id, { path: `/${name}`, content: '' });
   way.spoil([null, UNAVAILABLE, null, LOST]);
@@ -57,7 +57,7 @@ test('a page that was lost is asked for again', async (t) => {
   assert.equal(way.seen().length, 5);
 });
 
-test('a lost create meets itself, and under an idempotency key is done once', async (t) => {
+test('a retried create conflicts with itself, and with an idempotency key is applied once', async (t) => {
   const { way, stores, store, versionCount } = await spoilt(t);
   way.spoil([LOST]);
   const error = await conflict('memory_path_conflict_error', () =>
@@ -78,7 +78,7 @@ test('a lost create meets itself, and under an idempotency key is done once', as
   assert.equal(await versionCount(), 3);
 });
 
-test('a lost update is done once, and a lost deletion finds nothing left', async (t) => {
+test('a lost update is applied once, and a retried deletion finds nothing', async (t) => {
   const { way, stores, store, at, versionCount } = await spoilt(t);
   const memory = await direct.memories.create(store.id, { path: '/a', content: '1' });
   way.spoil([LOST]);
@@ -98,7 +98,7 @@ test('a lost update is done once, and a lost deletion finds nothing left', async
   assert.deepEqual(way.seen(), [['POST', 200], ['POST', 200]]);
 });
 
-test('a conflict that no retry mends is not sent again', async (t) => {
+test('a permanent conflict is not retried', async (t) => {
   const { way, stores, store, at } = await spoilt(t);
   const memory = await direct.memories.create(store.id, { path: '/a', content: '1' });
   const stale = holds('0');

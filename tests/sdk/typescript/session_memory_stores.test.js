@@ -117,7 +117,7 @@ async function newSession(t) {
     resources: [own.resource(), shared.resource()],
   });
   for (const resource of session.resources) {
-    // Below a folder of the test's own: a worker has a file system to itself.
+    // Below a temporary folder of the test: a worker has its own file system.
     if (resource.type === 'memory_store') resource.mount_path = folder + resource.mount_path;
   }
   // With the session's token, and nothing else.
@@ -146,7 +146,7 @@ async function newSession(t) {
   };
 }
 
-test('a session ends with server and disk agreed', async (t) => {
+test('server and disk are equal at the end of a session', async (t) => {
   const session = await newSession(t);
   const { own, shared } = session;
   const names = [...Array(25).keys()].map((n) => `${n % 3}/${n}.md`);
@@ -186,7 +186,7 @@ test('a session ends with server and disk agreed', async (t) => {
   await assert.rejects(stat(own.root));
 });
 
-test('the server wins where both edited, and an edit wins over a deletion', async (t) => {
+test('the server wins edit conflicts, and an edit wins over a deletion', async (t) => {
   const session = await newSession(t);
   const { own } = session;
   for (const name of ['both', 'deleted here', 'deleted there', 'kept']) await own.create(name, 'first\n');
@@ -208,7 +208,7 @@ test('the server wins where both edited, and an edit wins over a deletion', asyn
   });
 });
 
-test('a file that the server refuses does not hold up the others', async (t) => {
+test('a refused file does not block other files', async (t) => {
   const session = await newSession(t);
   const { own } = session;
   await session.download();
@@ -226,7 +226,7 @@ test('a file that the server refuses does not hold up the others', async (t) => 
   await session.agreed();
 });
 
-test('a flush uploads at once, and never to a store that is to be read', async (t) => {
+test('a flush uploads at once, and never to a read-only store', async (t) => {
   const session = await newSession(t);
   const { own, shared } = session;
   await own.create('deleted', 'first\n');

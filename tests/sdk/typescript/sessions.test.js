@@ -44,7 +44,7 @@ const attached = (storeId, access = 'read_write') => ({ type: 'memory_store', me
 /** @param {Partial<import('@anthropic-ai/sdk').Anthropic.Beta.SessionCreateParams>} fields */
 const open = (fields = {}) => sessions.create({ agent: 'agent_1', environment_id: 'env_1', ...fields });
 
-test('create answers the whole session, and retrieve the same without its token', async () => {
+test('create returns the whole session, and retrieve the same without its token', async () => {
   const store = await newStore('Team Rules');
   const session = await open({
     title: 'Fix it',
@@ -97,7 +97,7 @@ test('list goes over all pages with every filter', async () => {
   assert.deepEqual(await listed({ agent_id: 'nobody' }), []);
 });
 
-test('resources are listed, read and taken off', async () => {
+test('resources are listed, retrieved and detached', async () => {
   const [first, second] = [await newStore('first'), await newStore('second')];
   const session = await open({ resources: [attached(first), attached(second, 'read_only')] });
   const { resources } = sessions;
@@ -112,12 +112,12 @@ test('resources are listed, read and taken off', async () => {
   await badRequest(() => resources.add(session.id, { type: 'file', file_id: 'file_1' }), '`type`');
 });
 
-test('what is not of memory is refused', async () => {
+test('resources other than memory stores are refused', async () => {
   await badRequest(() => open({ resources: [{ type: 'file', file_id: 'file_1' }] }), 'resources[0]');
   await notFound(() => open({ resources: [attached(NO_STORE)] }));
 });
 
-test('token of a session is good for its stores until it ends', async () => {
+test('a session token works for its stores until the session ends', async () => {
   const [own, shared] = [await newStore('own'), await newStore('shared')];
   const session = await open({ resources: [attached(own), attached(shared, 'read_only')] });
   const holder = holderOf(session);

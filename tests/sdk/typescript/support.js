@@ -1,4 +1,4 @@
-// What the suites share: clients as users make them, and a proxy that spoils answers.
+// Shared by the suites: clients as users make them, and a proxy that injects faults.
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -28,7 +28,7 @@ export const NO_VERSION = 'memver_00000000000000000000000001';
 export const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
 
 /**
- * The secret of a key beside the suite's own.
+ * The secret of an additional key.
  * @param {string} name says what is special about it
  */
 export const anotherKey = (name) => variable(`KEEPSAKE_${name}_API_KEY`);
@@ -37,7 +37,7 @@ export const anotherKey = (name) => variable(`KEEPSAKE_${name}_API_KEY`);
 export const clientWith = (options = {}) => new Anthropic({ baseURL: BASE_URL, apiKey: API_KEY, ...options });
 
 /**
- * A client as the SDK's worker makes it: of a session's token alone.
+ * A client as the SDK's worker makes it: with only a session's token.
  * @param {object} session as it was answered when it was made
  * @param {import('@anthropic-ai/sdk').ClientOptions} options
  */
@@ -134,7 +134,7 @@ export const VERSION = {
 };
 
 /**
- * Checks that a call is refused as told; answers the SDK's error.
+ * Checks that a call is refused with this error; returns the SDK's error.
  * @param {Function} errorClass
  * @param {string} type
  * @param {() => PromiseLike<unknown>} call
@@ -188,7 +188,7 @@ export const UNAVAILABLE = 'answered with 503, unseen by the server';
 export const LOST = 'carried out, and the answer lost';
 
 /**
- * Stands before the server, counts requests and spoils some.
+ * A proxy of the server that counts requests and injects faults.
  *
  * A fault is for one request; a function among them is called before its
  * request goes on to the server. Further requests pass.
@@ -225,7 +225,7 @@ export class Proxy {
   }
 
   /**
-   * Forgets what was seen and spoils the next requests (of one method).
+   * Resets the record and injects faults into the next requests (of one method).
    * @param {Fault[]} faults
    * @param {string | null} method
    */
@@ -236,7 +236,7 @@ export class Proxy {
   }
 
   /**
-   * Method and status of each request since `spoil`; null where the server was not asked.
+   * Method and status of each request since `spoil`; null if the server got no request.
    * @param {string | null} method
    */
   seen(method = null) {

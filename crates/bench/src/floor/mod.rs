@@ -133,7 +133,7 @@ pub(super) async fn run_floor(args: FloorArgs) -> Result<(), Failure> {
     });
     axum::serve(listener, router)
         .await
-        .map_err(Failure::of("the floor's listener broke"))
+        .map_err(Failure::of("the floor's listener failed"))
 }
 
 type PathParts = Path<(String, String, String)>;

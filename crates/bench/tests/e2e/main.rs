@@ -102,7 +102,7 @@ async fn server_and_floor_are_measured(index: Index, blobs: Blobs) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fairness_is_measured_alone_and_beside_another() {
+async fn fairness_is_measured_with_and_without_an_aggressor() {
     let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     let rates = ["--fairness", "--victim-rate=40", "--aggressor-limit=200"];
@@ -123,7 +123,7 @@ async fn fairness_is_measured_alone_and_beside_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn searches_are_measured_beside_retrievals() {
+async fn searches_and_retrievals_are_measured_together() {
     let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     let table = bench(&[config.as_str(), "--search"], &json).await.ok();
@@ -141,7 +141,7 @@ async fn searches_are_measured_beside_retrievals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn running_server_is_measured_beside_the_floor() {
+async fn running_server_is_measured_with_the_floor() {
     let deployment = Deployment::new(Index::Postgres, Blobs::Index).await;
     let (config, json) = (deployment.config_flag(), deployment.results_file());
     deployment.keepsake(&["migrate"]).await.ok();
@@ -177,7 +177,7 @@ fn assert_both_sides(result: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn running_server_is_measured_with_the_keys_that_are_given() {
+async fn running_server_is_measured_with_given_keys() {
     let deployment = Deployment::new(Index::Sqlite, Blobs::Index).await;
     let (key, store_id) = deployment.key_and_store().await;
     let server = deployment.command().start().await;

@@ -9,7 +9,7 @@ use toml::Value;
 use crate::checks::{boolean, http_url, owned, seconds, text};
 use crate::reader::Reader;
 
-/// Where content is.
+/// The storage of content.
 #[derive(Clone)]
 pub struct BlobSettings {
     /// The index or a bucket.

@@ -19,7 +19,7 @@ fn problem(text: &str) -> String {
 }
 
 #[test]
-fn issuers_are_tables_of_the_file() {
+fn issuers_are_read_from_tables_of_the_file() {
     assert!(settings(MINIMAL, &[]).unwrap().auth.issuers.is_empty());
     let second = ISSUER.replace("id.example", "other.example");
     let text = with(&format!("{ISSUER}tenants = ['acme']\n{second}"));
@@ -38,7 +38,7 @@ fn issuers_are_tables_of_the_file() {
 }
 
 #[test]
-fn what_is_wrong_with_an_issuer_is_told_by_its_place() {
+fn issuer_error_names_its_position() {
     let line = |name: &str, value: &str| {
         let lines = ISSUER
             .lines()
@@ -173,7 +173,7 @@ fn master_key_comes_from_a_variable_or_a_file() {
 }
 
 #[test]
-fn what_is_wrong_with_a_master_key_is_told_without_it() {
+fn master_key_error_hides_the_key() {
     let rule = "must be the base64 of 32 bytes";
     let bad = File::new("hunter2");
     let path = bad.path().display().to_string();

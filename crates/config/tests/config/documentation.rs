@@ -44,7 +44,7 @@ fn every_key_is_documented_in_its_section() {
 }
 
 #[test]
-fn documented_defaults_are_the_defaults() {
+fn documented_defaults_match_the_code() {
     let example = example();
     let documented = toml::from_str::<toml::Table>(&File::new(&example).sources(&[]).merge().to_toml());
     let documented = documented.unwrap();

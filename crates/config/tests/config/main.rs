@@ -236,7 +236,7 @@ fn every_key_is_read_from_a_file() {
 }
 
 #[test]
-fn complete_file_of_these_tests_names_every_key() {
+fn complete_test_file_names_every_key() {
     let table: toml::Table = toml::from_str(COMPLETE).unwrap();
     let mut named: BTreeSet<String> = table
         .iter()
@@ -285,7 +285,7 @@ fn defaults_fill_what_is_not_set() {
 }
 
 #[test]
-fn flags_win_over_variables_and_those_over_the_file() {
+fn flags_override_variables_and_variables_override_the_file() {
     let file = File::new(
         "role = 'all'\nserver.listen = 'file:1'\nindex.max_connections = 1\ncache.blob_bytes = 1\n",
     );
@@ -340,7 +340,7 @@ fn every_key_has_its_variable() {
 }
 
 #[test]
-fn unknown_keys_are_named_with_where_they_are() {
+fn unknown_keys_are_reported_with_their_origin() {
     let text =
         format!("{MINIMAL}\nrol = 'all'\n[server]\nlisten = 'a:1'\nlissten = 'a:1'\n\n[blob]\nurl = 'x'\n");
     let found = problems(
@@ -365,7 +365,7 @@ fn unknown_keys_are_named_with_where_they_are() {
 }
 
 #[test]
-fn keys_in_quotes_are_not_other_keys() {
+fn quoted_keys_equal_bare_keys() {
     let found = problems(
         &format!("{MINIMAL}\"server.listen\" = 'a:1'\nindex.\"a\\nb\" = 1\nlimits = 3"),
         &[],
@@ -472,7 +472,7 @@ fn default_call_timeout_is_below_a_short_request_deadline() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_reported_at_once() {
+fn all_problems_are_reported_at_once() {
     let text = "role = 'both'\n\
         server = { listen = '8080', request_deadline_seconds = 0, shutdown_deadline_seconds = -1 }\n\
         index.url = 'mysql://db'\n\
@@ -556,7 +556,7 @@ fn sqlite_has_one_process_and_one_url() {
 }
 
 #[test]
-fn file_that_cannot_be_read_or_parsed_is_named() {
+fn error_names_the_unreadable_file() {
     let missing = Sources {
         file: Some(PathBuf::from("/nowhere/keepsake.toml")),
         ..Sources::default()
@@ -602,7 +602,7 @@ fn migration_needs_only_its_url() {
 }
 
 #[test]
-fn printed_configuration_hides_secrets_and_tells_origins() {
+fn printed_configuration_hides_secrets_and_shows_origins() {
     let file = File::new(COMPLETE);
     let printed = file
         .sources(&[("KEEPSAKE_SERVER_LISTEN", "host:1")])
@@ -631,7 +631,7 @@ fn printed_configuration_hides_secrets_and_tells_origins() {
 }
 
 #[test]
-fn printed_defaults_are_a_file_that_means_the_same() {
+fn printed_defaults_parse_to_the_same_settings() {
     let printed = Sources {
         data_dir: Some(PathBuf::from("/d")),
         ..Sources::default()

@@ -28,7 +28,7 @@ fn rules_of_the_scanner_come_from_a_file_or_as_toml_from_a_variable() {
 }
 
 #[test]
-fn rule_of_the_scanner_that_cannot_be_used_is_named() {
+fn invalid_scanner_rule_is_named() {
     let problem =
         |rules: &str| problems(&format!("{MINIMAL}\n[sensitive_data]\nrules = {rules}"), &[]).join("; ");
     let start = "sensitive_data.rules (keepsake.toml, line 6)";
@@ -48,7 +48,9 @@ fn rule_of_the_scanner_that_cannot_be_used_is_named() {
     }
     assert_eq!(
         problem("[{ kind = \"a\", pattern = \"hunter2(\" }]"),
-        format!("{start} has a pattern that is no regular expression: unclosed group (rule 1 of the list)")
+        format!(
+            "{start} has a pattern that is not a valid regular expression: unclosed group (rule 1 of the list)"
+        )
     );
     assert!(
         problem("[{ kind = \"A b\", pattern = \"x\" }]").contains("has a kind that must be a name such as")

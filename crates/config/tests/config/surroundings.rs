@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn operator_is_served_where_there_is_a_token() {
+fn operator_is_served_only_with_a_token() {
     assert!(settings(MINIMAL, &[]).unwrap().operator.is_none());
     let served = |variables: &[(&str, &str)]| settings(MINIMAL, variables).unwrap().operator.unwrap();
     let token = "0123456789abcdef0123456789abcdef";
@@ -35,7 +35,7 @@ fn operator_is_served_where_there_is_a_token() {
 }
 
 #[test]
-fn telemetry_is_told_where_there_is_a_collector() {
+fn telemetry_needs_a_collector_endpoint() {
     assert!(settings(MINIMAL, &[]).unwrap().telemetry.otlp.is_none());
     let settings = settings(COMPLETE, &[("KEEPSAKE_OPERATOR_TOKEN_FILE", "")]).unwrap();
     let attributes = [("deployment.environment.name", "prod"), ("team", "a")];

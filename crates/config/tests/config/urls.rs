@@ -29,7 +29,7 @@ fn sqlite_urls_name_files() {
 }
 
 #[test]
-fn data_folder_may_have_any_name() {
+fn data_folder_name_may_contain_any_character() {
     let folder = Path::new("/tmp/100% sure?/a#b");
     let sources = Sources {
         data_dir: Some(folder.to_owned()),
@@ -63,7 +63,7 @@ fn postgres_urls_are_displayed_without_secrets() {
 }
 
 #[test]
-fn no_broken_url_shows_its_password() {
+fn invalid_url_error_hides_the_password() {
     for url in [
         "postgres://app:hunter2",
         "postgres://app:hun/ter2@db/keepsake",

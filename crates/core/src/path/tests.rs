@@ -38,7 +38,7 @@ fn control_characters_are_refused_however_encoded() {
 }
 
 #[test]
-fn odd_paths_that_do_no_harm_are_legal() {
+fn odd_but_harmless_paths_are_valid() {
     for rest in LEGAL {
         let text = format!("/{rest}");
         assert_eq!(
@@ -53,7 +53,7 @@ fn odd_paths_that_do_no_harm_are_legal() {
 }
 
 #[test]
-fn each_rule_has_its_refusal() {
+fn each_broken_rule_has_its_error() {
     assert_eq!(refusal(""), PathError::NotAbsolute);
     assert_eq!(refusal("a/b"), PathError::NotAbsolute);
     assert_eq!(refusal("../a"), PathError::NotAbsolute);
@@ -78,7 +78,7 @@ fn each_rule_has_its_refusal() {
 }
 
 #[test]
-fn limits_hold_at_their_edges() {
+fn limits_are_inclusive() {
     let longest = format!("/{}", "é".repeat(511) + "x");
     assert_eq!(longest.len(), 1024);
     assert!(MemoryPath::parse(&longest).is_ok());
@@ -103,7 +103,7 @@ fn limits_hold_at_their_edges() {
 }
 
 #[test]
-fn rule_reads_on_from_the_word_path() {
+fn rule_text_follows_the_word_path() {
     assert_eq!(
         refusal(&format!("/{}", "x".repeat(1024))).to_string(),
         "is 1025 bytes long, over the limit of 1024 bytes"
@@ -128,7 +128,7 @@ fn hostile_length_takes_linear_time() {
 }
 
 #[test]
-fn memory_path_knows_its_surroundings() {
+fn memory_path_has_parent_name_and_ancestors() {
     let file = path("/a/b/c.md");
     assert_eq!(file.to_string(), "/a/b/c.md");
     assert_eq!(file.name(), "c.md");
@@ -145,7 +145,7 @@ fn memory_path_knows_its_surroundings() {
 }
 
 #[test]
-fn only_what_is_in_a_directory_is_below_it() {
+fn only_entries_of_a_directory_are_below_it() {
     let directory = path("/a/b").as_dir();
     assert!(path("/a/b/c").is_below(&directory));
     assert!(path("/a/b/c/d").is_below(&directory));
@@ -156,7 +156,7 @@ fn only_what_is_in_a_directory_is_below_it() {
 }
 
 #[test]
-fn dir_path_knows_its_surroundings() {
+fn dir_path_has_parent_name_and_file() {
     let directory = DirPath::from_trusted("/a/b/".into());
     assert_eq!(directory.name(), "b");
     assert_eq!(directory.parent(), Some(DirPath::from_trusted("/a/".into())));
@@ -174,7 +174,7 @@ fn dir_path_knows_its_surroundings() {
 }
 
 #[test]
-fn moving_checks_the_rules_again() {
+fn rebased_path_is_checked() {
     let (a, b) = (path("/a").as_dir(), path("/x/y").as_dir());
     assert_eq!(path("/a/b/c").rebased(&a, &b), Ok(path("/x/y/b/c")));
     assert_eq!(path("/a/b/c").rebased(&a, &DirPath::root()), Ok(path("/b/c")));
@@ -214,7 +214,7 @@ fn hidden_names_and_node_modules_are_not_visible() {
 }
 
 #[test]
-fn tool_root_is_the_root_of_the_store() {
+fn tool_root_maps_to_the_root_of_the_store() {
     for sent in ["/memories", "/memories/"] {
         let root = ToolPath::parse(sent).unwrap();
         assert_eq!(
@@ -263,7 +263,7 @@ fn tool_normalises_to_nfc() {
 }
 
 #[test]
-fn what_is_not_below_memories_is_refused_first() {
+fn path_outside_memories_is_refused_first() {
     for sent in [
         "/memoriesX",
         "/etc/passwd",

@@ -7,7 +7,7 @@ const DASHES: &str = "-----";
 /// Maximum length of a label, dashes included.
 const LABEL_BYTES: usize = 80;
 /// A shorter body is a mention of a key, not a key.
-const FEWEST_KEY_BYTES: usize = 40;
+const MIN_KEY_BYTES: usize = 40;
 /// Maximum number of lines in the private part of a `PuTTY` key.
 const MAX_PUTTY_LINES: usize = 200;
 
@@ -28,7 +28,7 @@ pub(super) fn private_key(text: &str, start: usize) -> Option<Range<usize>> {
         None => (body, None),
     };
     let key = leading_key(body);
-    if key.bytes < FEWEST_KEY_BYTES {
+    if key.bytes < MIN_KEY_BYTES {
         return None;
     }
     // A block without a footer was truncated; its key material is still secret.
@@ -105,5 +105,5 @@ pub(super) fn putty_key(text: &str, start: usize) -> Option<Range<usize>> {
         end += line.len();
     }
     let end = start + text[start..end].trim_end().len();
-    (key_bytes >= FEWEST_KEY_BYTES).then_some(start..end)
+    (key_bytes >= MIN_KEY_BYTES).then_some(start..end)
 }

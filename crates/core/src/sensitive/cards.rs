@@ -4,7 +4,7 @@ use super::{Candidate, Kind, rules};
 
 /// The minimum and maximum number of digits. Cards with thirteen digits are no
 /// longer issued, and barcodes have thirteen digits.
-const FEWEST_DIGITS: usize = 14;
+const MIN_DIGITS: usize = 14;
 const MAX_DIGITS: usize = 19;
 /// The minimum number of digits in a card's first group.
 const FIRST_GROUP: usize = 4;
@@ -140,7 +140,7 @@ impl Number {
     }
 
     fn is_card(&self) -> bool {
-        (FEWEST_DIGITS..=MAX_DIGITS).contains(&self.count)
+        (MIN_DIGITS..=MAX_DIGITS).contains(&self.count)
             && self.is_grouped_as_cards_are()
             && self.is_of_an_issuer()
             && self.passes_luhn()

@@ -59,8 +59,8 @@ const WELL_KNOWN_PASSWORDS: [&str; 27] = [
 ];
 
 /// Longer values are neither passwords nor keys, whatever their label.
-const LONGEST_PASSWORD: usize = 256;
-const LONGEST_CREDENTIAL: usize = 4_096;
+const MAX_PASSWORD_BYTES: usize = 256;
+const MAX_CREDENTIAL_BYTES: usize = 4_096;
 
 /// Whether a text is a placeholder: it contains such a word, or varies too little.
 pub(super) fn is_placeholder(text: &str) -> bool {
@@ -108,7 +108,7 @@ pub(super) fn is_random_base64(text: &str) -> bool {
 
 /// Whether the value after a token or key label is a credential.
 pub(super) fn is_credential(text: &str) -> bool {
-    (16..=LONGEST_CREDENTIAL).contains(&text.len())
+    (16..=MAX_CREDENTIAL_BYTES).contains(&text.len())
         && is_random(text)
         && entropy(text) >= 3.2
         && !is_something_else(text)
@@ -119,7 +119,7 @@ pub(super) fn is_credential(text: &str) -> bool {
 /// A short password must have three of these: lower case, upper case, digits,
 /// signs. Strong passwords do; words and names do not.
 pub(super) fn is_password(text: &str) -> bool {
-    if !(8..=LONGEST_PASSWORD).contains(&text.len()) || is_placeholder(text) || is_something_else(text) {
+    if !(8..=MAX_PASSWORD_BYTES).contains(&text.len()) || is_placeholder(text) || is_something_else(text) {
         return false;
     }
     let has = |class: fn(&u8) -> bool| usize::from(text.as_bytes().iter().any(class));
@@ -155,7 +155,7 @@ pub(super) fn is_connection_password(text: &str) -> bool {
     .iter()
     .any(|word| lower.contains(word));
     !(text.len() < 4
-        || text.len() > LONGEST_PASSWORD
+        || text.len() > MAX_PASSWORD_BYTES
         || is_variable
         || is_port
         || is_masked
@@ -245,7 +245,7 @@ fn is_uuid(text: &str) -> bool {
 /// `config.dbPassword2`, `X509KeyUsage`. Random text changes between upper case,
 /// lower case and digits at about every second character.
 fn is_words(text: &str) -> bool {
-    const LEAST_MEAN_LENGTH: usize = 4;
+    const MIN_MEAN_LENGTH: usize = 4;
     const MAX_DIGITS: usize = 5;
     let mut pieces = 0;
     for part in text
@@ -263,7 +263,7 @@ fn is_words(text: &str) -> bool {
         });
         pieces += changes.count() + 1;
     }
-    pieces * LEAST_MEAN_LENGTH < text.len() + LEAST_MEAN_LENGTH
+    pieces * MIN_MEAN_LENGTH < text.len() + MIN_MEAN_LENGTH
 }
 
 /// Whether a text is a date or time, as `2026-01-31T10:00:00Z`.

@@ -81,9 +81,12 @@ fn parse_pattern(rule: &CustomRule) -> Result<Regex, String> {
         .build()
         .map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => {
-                format!("is too large: compiled it may measure {PATTERN_LIMIT_BYTES} bytes")
+                format!("is too large: a compiled pattern may have at most {PATTERN_LIMIT_BYTES} bytes")
             }
-            error => format!("is no regular expression: {}", last_line(&error.to_string())),
+            error => format!(
+                "is not a valid regular expression: {}",
+                last_line(&error.to_string())
+            ),
         })?;
     if pattern.is_match("") {
         return Err("must not match the empty text: it would match everywhere".to_owned());

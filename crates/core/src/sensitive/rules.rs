@@ -210,7 +210,7 @@ fn find_discord_tokens(text: &str, found: &mut Vec<Candidate>) {
     static FORM: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"\A[A-Za-z0-9_-]{23,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}").expect("a test uses it")
     });
-    const LONGEST_FIRST_PART: usize = 28;
+    const MAX_FIRST_PART_BYTES: usize = 28;
     let bytes = text.as_bytes();
     for dot in memchr::memchr_iter(b'.', bytes) {
         if bytes.get(dot + 7) != Some(&b'.') {
@@ -220,7 +220,7 @@ fn find_discord_tokens(text: &str, found: &mut Vec<Candidate>) {
         let first_part = bytes[..dot]
             .iter()
             .rev()
-            .take(LONGEST_FIRST_PART + 1)
+            .take(MAX_FIRST_PART_BYTES + 1)
             .take_while(is_part)
             .count();
         let start = dot - first_part;

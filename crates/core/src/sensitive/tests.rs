@@ -70,7 +70,7 @@ fn with_rule(kind: &str, pattern: &str) -> Result<Scanner, RuleError> {
 }
 
 #[test]
-fn finding_says_kind_line_and_place() {
+fn finding_has_kind_line_and_range() {
     let token = github_token();
     let text = format!("notes\n\nuse {token} here\n");
     let findings = Scanner::default().scan(&text);
@@ -93,7 +93,7 @@ fn secret_is_in_no_debug_text() {
 }
 
 #[test]
-fn redaction_puts_the_kind_in_the_place_of_the_secret_alone() {
+fn redaction_replaces_only_the_secret_by_its_kind() {
     let text = format!("a: {}\nb: {}\n", github_token(), "4111 1111 1111 1111");
     let findings = Scanner::default().scan(&text);
     assert_eq!(
@@ -103,7 +103,7 @@ fn redaction_puts_the_kind_in_the_place_of_the_secret_alone() {
 }
 
 #[test]
-fn password_of_a_url_goes_and_the_rest_of_it_stays() {
+fn only_the_password_of_a_url_is_redacted() {
     let text = format!("db at postgres://app:{}@db.test/app", random_text(16));
     let redacted = Scanner::default().redact_change(None, &text).unwrap();
     assert_eq!(
@@ -113,7 +113,7 @@ fn password_of_a_url_goes_and_the_rest_of_it_stays() {
 }
 
 #[test]
-fn overlapping_secrets_are_one_under_the_name_that_tells_more() {
+fn overlapping_secrets_merge_under_the_more_specific_kind() {
     let scanner = with_rule("access", "access[^;]*;").unwrap();
     let text = format!("access {} and more;", github_token());
     let findings = scanner.scan(&text);
@@ -123,7 +123,7 @@ fn overlapping_secrets_are_one_under_the_name_that_tells_more() {
 }
 
 #[test]
-fn only_new_lines_are_looked_at() {
+fn only_new_lines_are_scanned() {
     let scanner = Scanner::default();
     let token = github_token();
     let old = format!("head\ntoken {token}\ntail");
@@ -145,7 +145,7 @@ fn only_new_lines_are_looked_at() {
 }
 
 #[test]
-fn secret_of_several_lines_is_new_when_one_of_them_or_their_order_is() {
+fn multiline_secret_is_new_if_a_line_or_the_order_is_new() {
     let scanner = Scanner::default();
     let key = pem(5);
     let old = format!("a\n{key}\nb\n");
@@ -163,7 +163,7 @@ fn secret_of_several_lines_is_new_when_one_of_them_or_their_order_is() {
 }
 
 #[test]
-fn redaction_of_a_change_leaves_old_lines_as_they_are() {
+fn redaction_of_a_change_keeps_old_lines() {
     let scanner = Scanner::default();
     let (old, new) = (github_token(), format!("ghp_{}", random_text(40)));
     let after = format!("old {old}\nnew {new}");
@@ -176,7 +176,7 @@ fn redaction_of_a_change_leaves_old_lines_as_they_are() {
 }
 
 #[test]
-fn token_is_known_by_its_whole_word() {
+fn token_must_be_a_whole_word() {
     let token = github_token();
     assert_eq!(kinds(&format!("x{token}")), [""; 0]);
     assert_eq!(kinds(&format!("x_{token}")), [""; 0]);
@@ -187,7 +187,7 @@ fn token_is_known_by_its_whole_word() {
 }
 
 #[test]
-fn own_key_is_known_by_its_checksum() {
+fn keepsake_key_is_recognised_by_its_checksum() {
     let key = crate::api_key::ApiKeySecret::from_random([7; 32]);
     assert_eq!(kinds(key.expose()), ["keepsake_key 1"]);
     let mistyped = format!("{}0", &key.expose()[..56]);
@@ -203,7 +203,7 @@ fn token_longer_than_any_window_is_found_whole() {
 }
 
 #[test]
-fn operators_rules_are_found_and_redacted() {
+fn custom_rules_find_and_redact() {
     let scanner = with_rule("employee_id", "EMP-[0-9]{6}").unwrap();
     let redacted = scanner.redact_change(None, "see EMP-004711\nand EMP-1").unwrap();
     assert_eq!(redacted.text, "see [redacted:employee_id]\nand EMP-1");
@@ -211,11 +211,13 @@ fn operators_rules_are_found_and_redacted() {
 }
 
 #[test]
-fn operators_rule_that_cannot_be_used_is_named() {
+fn invalid_custom_rule_is_named() {
     let refusal = |kind: &str, pattern: &str| with_rule(kind, pattern).unwrap_err().to_string();
     assert!(refusal("Employee", "x").starts_with("rules[0].kind must be a name such as"));
     assert!(refusal("", "x").starts_with("rules[0].kind must be"));
-    assert!(refusal("ok", "(").starts_with("rules[0].pattern is no regular expression: unclosed group"));
+    assert!(
+        refusal("ok", "(").starts_with("rules[0].pattern is not a valid regular expression: unclosed group")
+    );
     assert!(refusal("ok", "a*").starts_with("rules[0].pattern must not match the empty text"));
     assert!(refusal("ok", "(?:x{1000}){1000}").starts_with("rules[0].pattern is too large"));
     let two = [("fine", "a"), ("fine_too", "[")].map(|(kind, pattern)| CustomRule {
@@ -226,7 +228,7 @@ fn operators_rule_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn rule_that_matches_its_own_marker_comes_to_an_end() {
+fn rule_matching_its_marker_terminates() {
     let scanner = with_rule("anything", ".+").unwrap();
     let redacted = scanner.redact_change(None, "one\ntwo").unwrap();
     assert_eq!(redacted.text, "[redacted:anything]\n[redacted:anything]");
@@ -234,7 +236,7 @@ fn rule_that_matches_its_own_marker_comes_to_an_end() {
 }
 
 #[test]
-fn marker_of_no_kind_hides_nothing() {
+fn marker_of_an_unknown_kind_hides_nothing() {
     let scanner = with_rule("employee_id", "emp_[0-9]{6}").unwrap();
     for (text, count) in [
         ("[redacted:emp_004711]", 1),
@@ -247,7 +249,7 @@ fn marker_of_no_kind_hides_nothing() {
 }
 
 #[test]
-fn rule_with_a_thousand_matches_takes_the_rest_as_one() {
+fn last_allowed_match_of_a_rule_covers_the_rest() {
     let scanner = with_rule("letter", "x").unwrap();
     assert_eq!(scanner.scan(&"x ".repeat(5_000)).len(), 1_001);
 }
@@ -256,7 +258,7 @@ fn rule_with_a_thousand_matches_takes_the_rest_as_one() {
 /// times as long. Quadratic time would take a thousand times as long. The bound is
 /// between the two, with enough room for a busy machine.
 #[test]
-fn time_is_linear_in_texts_made_to_waste_it() {
+fn hostile_texts_are_scanned_in_linear_time() {
     let scanner = Scanner::default();
     let best = |text: &str| {
         let run = || {

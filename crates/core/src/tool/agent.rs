@@ -373,7 +373,7 @@ fn edits(fields: &Fields<'_>) -> Result<Vec<Replacement>, ToolError> {
         let Some(edit) = edit.as_object() else {
             return Err(ToolError::OutOfBounds {
                 field: "edits",
-                rule: format!("must be {EDITS}, but item {} is no object", position + 1),
+                rule: format!("must be {EDITS}, but item {} is not an object", position + 1),
             });
         };
         let edit = Fields {

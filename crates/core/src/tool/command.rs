@@ -34,7 +34,7 @@ pub enum Command {
     StrReplace {
         /// The file.
         path: ToolPath,
-        /// The text to be replaced.
+        /// The text to replace.
         old_str: String,
         /// The replacement; empty if the model sent none.
         new_str: String,

@@ -39,7 +39,7 @@ pub enum ToolError {
     },
     /// One of several edits failed.
     #[error(
-        "Error: Edit {number} of {total} cannot be made, so none was: {}",
+        "Error: Edit {number} of {total} failed, so no edit was applied: {}",
         WithoutLabel(.error)
     )]
     InEdit {
@@ -51,7 +51,7 @@ pub enum ToolError {
         error: Box<ToolError>,
     },
     /// A directory is where a file was expected.
-    #[error("Error: {path} is a directory, not a file. List what is in it with memory_list.")]
+    #[error("Error: {path} is a directory, not a file. List its entries with memory_list.")]
     IsDirectory {
         /// The requested path.
         path: String,
@@ -88,7 +88,7 @@ pub enum ToolError {
     /// The content of a file differs from the content that the call expects.
     #[error(
         "Error: The precondition does not hold: {path} has {}. Nothing was changed. \
-         Read it again, then decide what to do with what others changed.",
+         Read it again, then decide how to apply your change.",
         Known("content_sha256 ", .current, "other content")
     )]
     ContentDiffers {
@@ -99,8 +99,7 @@ pub enum ToolError {
     },
     /// `memory_delete` of a directory with the hash of a file.
     #[error(
-        "Error: {path} is a directory, which has no content_sha256. Nothing was deleted. To delete it with \
-         everything in it, leave `expected_content_sha256` out."
+        "Error: {path} is a directory, which has no content_sha256. Nothing was deleted. To delete it with everything in it, omit `expected_content_sha256`."
     )]
     DirectoryHasNoHash {
         /// The directory.
@@ -166,19 +165,19 @@ pub enum ToolError {
     #[error("Error: Cannot rename the /memories directory itself")]
     CannotRenameRoot,
     /// `delete` of a session's mount.
-    #[error("Error: Cannot delete {path}: it is where a memory store is mounted")]
+    #[error("Error: Cannot delete {path}: a memory store is mounted there")]
     CannotDeleteMount {
         /// The mount.
         path: String,
     },
     /// `rename` from or to a session's mount.
-    #[error("Error: Cannot rename {path}: it is where a memory store is mounted")]
+    #[error("Error: Cannot rename {path}: a memory store is mounted there")]
     CannotRenameMount {
         /// The mount.
         path: String,
     },
     /// `rename` from one of a session's stores into another.
-    #[error("Error: Cannot rename {from} to {to}: they are in two memory stores")]
+    #[error("Error: Cannot rename {from} to {to}: they are in different memory stores")]
     AcrossStores {
         /// The source.
         from: String,
@@ -193,7 +192,7 @@ pub enum ToolError {
     },
     /// The store of the path was deleted concurrently.
     #[error(
-        "Error: The memory store of this path is not there any more. View /memories to see those that are."
+        "Error: The memory store of this path no longer exists. View /memories to see the current stores."
     )]
     StoreGone,
     /// `rename` of a directory to a path below itself.
@@ -237,7 +236,7 @@ pub enum ToolError {
     /// `str_replace`: the text does not occur in the file.
     #[error("No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.")]
     NoMatch {
-        /// The text to be replaced.
+        /// The text to replace.
         old_str: String,
         /// The file.
         path: String,
@@ -249,13 +248,13 @@ pub enum ToolError {
         CommaSeparated(.lines)
     )]
     ManyMatches {
-        /// The text to be replaced.
+        /// The text to replace.
         old_str: String,
         /// The line each match starts in, in order; lines repeat.
         lines: Vec<usize>,
     },
     /// `str_replace`: the text to be replaced is empty.
-    #[error("Error: No replacement was performed, because `old_str` is empty. Give the text to be replaced.")]
+    #[error("Error: No replacement was performed, because `old_str` is empty. Provide the text to replace.")]
     EmptyOldStr,
     /// `insert`: the file has no such line.
     #[error(
@@ -294,7 +293,7 @@ pub enum ToolError {
     /// The store's policy refuses sensitive data in the new content.
     #[error(
         "Error: The memory store's sensitive-data policy refuses {found} of {path}. Nothing was changed. \
-         Leave the secret out; note where it is kept instead."
+         Remove the secret; note instead where it is stored."
     )]
     Sensitive {
         /// The file.
@@ -339,12 +338,11 @@ pub enum ToolError {
         limit_bytes: u64,
     },
     /// The store is archived and therefore read-only.
-    #[error("Error: The memory store is archived and can only be read. Nothing was changed.")]
+    #[error("Error: The memory store is archived and read-only. Nothing was changed.")]
     Archived,
     /// Concurrent changes of the same path won every retry.
     #[error(
-        "Error: {path} was changed by others at the same time, again and again. \
-         Nothing was changed by this call. View it, then try again."
+        "Error: {path} was repeatedly changed by others at the same time. Nothing was changed by this call. View it, then try again."
     )]
     Conflict {
         /// The path that the call tried to change.

@@ -124,7 +124,7 @@ fn error_messages_of_the_protocol_are_exact() {
 }
 
 #[test]
-fn error_messages_of_ours_say_what_was_met_and_what_to_do() {
+fn own_error_messages_state_problem_and_remedy() {
     let path = || "/memories/a/b".to_owned();
     for (error, parts) in [
         (
@@ -200,7 +200,7 @@ fn error_messages_of_ours_say_what_was_met_and_what_to_do() {
 }
 
 #[test]
-fn concealed_error_tells_nothing_of_the_content_that_is_there() {
+fn concealed_error_hides_the_existing_content() {
     let path = || "/memories/a/b".to_owned();
     let hash = crate::ContentHash::of(b"secret");
     let current = Some(hash);

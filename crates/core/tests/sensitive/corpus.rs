@@ -6,7 +6,7 @@ use std::{env, fs};
 
 use crate::template::fill_in;
 
-/// A text and what is secret in it.
+/// A text and its expected secrets.
 pub(crate) struct Document {
     pub(crate) name: String,
     pub(crate) text: String,

@@ -1,9 +1,8 @@
-//! Measures the scanner on the labelled corpus, and says how it fared.
+//! Measures the scanner on the labelled corpus and prints the result.
 //!
-//! The corpus is ours (`corpus/README.md`), so the figures say how well the
-//! scanner does what it sets out to do, not how it would do on any text there
-//! is. A program of its own instead of a `#[test]`, since those print nothing
-//! when they pass.
+//! The corpus is our own (`corpus/README.md`), so the figures measure the
+//! scanner against its specification, not on arbitrary text. This is a separate
+//! program instead of a `#[test]`, since passing tests print nothing.
 
 mod corpus;
 mod template;
@@ -14,14 +13,14 @@ use std::process::ExitCode;
 use corpus::Document;
 use keepsake_core::sensitive::Scanner;
 
-/// The least that may be reached, in total. What is reached is printed; these
-/// leave room for a few hard cases that are added before they are solved.
-const LEAST_PRECISION: f64 = 0.99;
-const LEAST_RECALL: f64 = 0.98;
-/// What the corpus must have for its figures to mean something.
-const FEWEST_POSITIVES: usize = 300;
-const FEWEST_NEGATIVES: usize = 300;
-const FEWEST_KINDS: usize = 20;
+/// The minimum totals. They leave room for a few hard cases that are added
+/// before they are solved.
+const MIN_PRECISION: f64 = 0.99;
+const MIN_RECALL: f64 = 0.98;
+/// The minimum size of the corpus for meaningful figures.
+const MIN_POSITIVES: usize = 300;
+const MIN_NEGATIVES: usize = 300;
+const MIN_KINDS: usize = 20;
 
 /// How a kind fared.
 #[derive(Default)]
@@ -56,10 +55,11 @@ fn main() -> ExitCode {
     report(&scores, positives, negatives.len())
 }
 
-/// Compares what is found in a document with what is in it.
+/// Compares the findings in a document with its expected secrets.
 ///
 /// A secret is found when a finding of its kind covers all of it; every other
-/// finding is wrong. Says so of each, by document and line.
+/// finding is wrong. Prints each miss and each wrong finding with document and
+/// line.
 fn rate(scanner: &Scanner, document: &Document, scores: &mut BTreeMap<String, Score>) {
     let findings = scanner.scan(&document.text);
     let mut is_right = vec![false; findings.len()];
@@ -123,12 +123,12 @@ fn report(scores: &BTreeMap<String, Score>, positives: usize, negatives: usize) 
         .filter(|score| score.found + score.missed > 0)
         .count();
     println!("{positives} secrets of {kinds} kinds, {negatives} texts without any\n");
-    let is_enough = positives >= FEWEST_POSITIVES && negatives >= FEWEST_NEGATIVES && kinds >= FEWEST_KINDS;
-    let is_good = total.precision() >= LEAST_PRECISION && total.recall() >= LEAST_RECALL;
+    let is_enough = positives >= MIN_POSITIVES && negatives >= MIN_NEGATIVES && kinds >= MIN_KINDS;
+    let is_good = total.precision() >= MIN_PRECISION && total.recall() >= MIN_RECALL;
     if !is_enough || !is_good {
         println!(
-            "at least {FEWEST_POSITIVES} secrets of {FEWEST_KINDS} kinds, {FEWEST_NEGATIVES} texts without any, \
-             precision {LEAST_PRECISION} and recall {LEAST_RECALL} are asked for"
+            "at least {MIN_POSITIVES} secrets of {MIN_KINDS} kinds, {MIN_NEGATIVES} texts without any, \
+             precision {MIN_PRECISION} and recall {MIN_RECALL} are required"
         );
         return ExitCode::FAILURE;
     }

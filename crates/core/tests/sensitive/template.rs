@@ -33,7 +33,7 @@ pub(crate) fn fill_in(text: &str, seed: &str) -> String {
     filled
 }
 
-/// What a part stands for.
+/// The meaning of a part.
 fn made(part: &str, random: &mut Random) -> Option<String> {
     let (name, arguments) = part.split_once(' ').unwrap_or((part, ""));
     let length = || arguments.parse::<usize>().ok();

@@ -213,7 +213,7 @@ async fn listing_tells_what_each_file_begins_with_and_pages_tell_each_once(bed: 
         .await;
     assert_eq!(
         text,
-        "Error: Field `page` must be the `next_page` of an answer to the same query"
+        "Error: Field `page` must be the `next_page` of a response to the same query"
     );
 }
 
@@ -233,17 +233,17 @@ async fn directory_that_is_none_is_told_apart(bed: Bed) {
         (
             "memory_read",
             json!({"path": "/memories/d"}),
-            "Error: /memories/d is a directory, not a file. List what is in it with memory_list.",
+            "Error: /memories/d is a directory, not a file. List its entries with memory_list.",
         ),
         (
             "memory_write",
             write("/memories/d", "x"),
-            "Error: /memories/d is a directory, not a file. List what is in it with memory_list.",
+            "Error: /memories/d is a directory, not a file. List its entries with memory_list.",
         ),
         (
             "memory_append",
             write("/memories", "x"),
-            "Error: /memories is a directory, not a file. List what is in it with memory_list.",
+            "Error: /memories is a directory, not a file. List its entries with memory_list.",
         ),
         (
             "memory_write",
@@ -660,7 +660,7 @@ async fn paths_lead_into_the_stores_of_a_session(bed: Bed) {
         (
             "memory_delete",
             json!({"path": "/memories/notes"}),
-            "it is where a memory store is mounted",
+            "a memory store is mounted there",
         ),
         (
             "memory_delete",

@@ -83,7 +83,7 @@ async fn tool_refuses_secrets_where_the_policy_is_to_reject(bed: Bed) {
             answer.content,
             format!(
                 "Error: The memory store's sensitive-data policy refuses github_token in line {line} of \
-                 /memories/{file}. Nothing was changed. Leave the secret out; note where it is kept instead."
+                 /memories/{file}. Nothing was changed. Remove the secret; note instead where it is stored."
             )
         );
         assert!(!answer.content.contains(&secret));
@@ -104,7 +104,7 @@ async fn tool_redacts_secrets_and_says_so(bed: Bed) {
     assert_eq!(
         said,
         "File created successfully at: /memories/a.md\n2 secrets replaced by `[redacted:…]`, as the memory \
-         store's sensitive-data policy asks: github_token in line 1, payment_card in line 2."
+         store's sensitive-data policy requires: github_token in line 1, payment_card in line 2."
     );
     let said = bed
         .call(insert("/memories/a.md", 0, &format!("first {token}")))
@@ -112,7 +112,7 @@ async fn tool_redacts_secrets_and_says_so(bed: Bed) {
     assert_eq!(
         said,
         "The file /memories/a.md has been edited.\n1 secret replaced by `[redacted:…]`, as the memory store's \
-         sensitive-data policy asks: github_token in line 1."
+         sensitive-data policy requires: github_token in line 1."
     );
     let said = bed
         .call(replace("/memories/a.md", "use ", &format!("{token} and ")))
@@ -124,7 +124,7 @@ async fn tool_redacts_secrets_and_says_so(bed: Bed) {
          \u{20}    2\t[redacted:github_token] and [redacted:github_token]\n\
          \u{20}    3\tcard [redacted:payment_card]\n\
          \u{20}    4\t\n\
-         1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: github_token \
+         1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy requires: github_token \
          in line 2."
     );
     assert!(!blobs_hold(&bed, &secret).await && !blobs_hold(&bed, "4111").await);

@@ -19,13 +19,13 @@ pub(crate) struct MoveBlobsArgs {
     #[arg(
         long,
         value_name = "URL",
-        help = "Where the content is: index: or s3://bucket/prefix [default: blobs.url]"
+        help = "The current storage of content: index: or s3://bucket/prefix [default: blobs.url]"
     )]
     pub(crate) from: Option<BlobUrl>,
     #[arg(
         long,
         value_name = "URL",
-        help = "Where it goes: index: or s3://bucket/prefix"
+        help = "The new storage of content: index: or s3://bucket/prefix"
     )]
     pub(crate) to: BlobUrl,
     /// Keeps the originals; only then may servers run meanwhile

@@ -60,25 +60,25 @@ pub(super) async fn run(url: &str, args: &McpArgs) -> Result<(), Failure> {
     });
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut carried = JoinSet::new();
-    while let Some(line) = lines.next_line().await.map_err(Failure::of("stdin broke"))? {
+    while let Some(line) = lines.next_line().await.map_err(Failure::of("stdin failed"))? {
         if line.trim().is_empty() {
             continue;
         }
         let bridge = Arc::clone(&bridge);
         carried.spawn(async move { bridge.carry(line).await });
         while let Some(ended) = carried.try_join_next() {
-            told(ended)?;
+            forwarding_result(ended)?;
         }
     }
     while let Some(ended) = carried.join_next().await {
-        told(ended)?;
+        forwarding_result(ended)?;
     }
     Ok(())
 }
 
-fn told(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {
+fn forwarding_result(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {
     match ended {
-        Ok(written) => written.map_err(Failure::of("stdout broke")),
+        Ok(written) => written.map_err(Failure::of("stdout failed")),
         Err(_) => Err(Failure::new(
             "a message was not forwarded: this is a bug".to_owned(),
         )),
@@ -183,21 +183,21 @@ fn headers(message: &Value, agreed: Option<&str>) -> HeaderMap {
     let Some(version) = of_request.or(agreed).filter(|_| method != "initialize") else {
         return headers;
     };
-    let mut tell = |name: &'static str, value: &str| {
+    let mut set_header = |name: &'static str, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(HeaderName::from_static(name), value);
         }
     };
-    tell("mcp-protocol-version", version);
+    set_header("mcp-protocol-version", version);
     if version >= HEADERS_SINCE {
-        tell("mcp-method", method);
+        set_header("mcp-method", method);
         let name = match method {
             "tools/call" | "prompts/get" => message["params"]["name"].as_str(),
             "resources/read" => message["params"]["uri"].as_str(),
             _ => None,
         };
         if let Some(name) = name {
-            tell("mcp-name", name);
+            set_header("mcp-name", name);
         }
     }
     headers
@@ -207,35 +207,35 @@ fn headers(message: &Value, agreed: Option<&str>) -> HeaderMap {
 mod tests {
     use super::*;
 
-    fn told(message: &Value, agreed: Option<&str>) -> Vec<(String, String)> {
+    fn headers_of(message: &Value, agreed: Option<&str>) -> Vec<(String, String)> {
         let headers = headers(message, agreed);
-        let mut told: Vec<_> = headers
+        let mut sent: Vec<_> = headers
             .iter()
             .filter(|(name, _)| name.as_str().starts_with("mcp-"))
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
             .collect();
-        told.sort();
-        told
+        sent.sort();
+        sent
     }
 
     #[test]
-    fn version_is_told_once_there_is_one() {
+    fn negotiated_version_is_sent_in_later_requests() {
         let initialize =
             json!({"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}});
-        assert!(told(&initialize, None).is_empty());
+        assert!(headers_of(&initialize, None).is_empty());
         let list = json!({"id": 2, "method": "tools/list"});
         let version = || ("mcp-protocol-version".to_owned(), "2025-06-18".to_owned());
-        assert_eq!(told(&list, Some("2025-06-18")), [version()]);
-        assert!(told(&list, None).is_empty());
+        assert_eq!(headers_of(&list, Some("2025-06-18")), [version()]);
+        assert!(headers_of(&list, None).is_empty());
     }
 
     #[test]
-    fn newer_requests_tell_method_and_name() {
+    fn newer_protocol_requests_send_method_and_name_headers() {
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
         let call = json!({"id": 1, "method": "tools/call", "params": {"name": "memory_list", "_meta": meta}});
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(
-            told(&call, None),
+            headers_of(&call, None),
             [
                 pair("mcp-method", "tools/call"),
                 pair("mcp-name", "memory_list"),

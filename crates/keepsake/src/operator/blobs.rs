@@ -92,7 +92,7 @@ fn report(args: &MoveBlobsArgs, moved: &Moved) -> Result<(), Failure> {
         ))?;
         if moved.foreign > 0 {
             print(&format!(
-                "{} objects of other installations were left alone\n",
+                "{} objects of other installations were not changed\n",
                 moved.foreign
             ))?;
         }

@@ -90,7 +90,7 @@ impl OperatorApi {
                 if let Some(body) = body {
                     request = request.json(body);
                 }
-                let failed = || Failure::of(format!("{url} could not be asked"));
+                let failed = || Failure::of(format!("{url} cannot be reached"));
                 let response = request.send().await.map_err(failed())?;
                 let is_success = response.status().is_success();
                 let answer = response.json().await.map_err(failed())?;
@@ -160,14 +160,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_has_what_is_given_encoded() {
+    fn given_parameters_are_encoded() {
         assert_eq!(with_query("/tenants", &[("page", None)]), "/tenants");
-        let asked = [
+        let parameters = [
             ("external_id", Some("a b&ö".to_owned())),
             ("limit", Some("5".to_owned())),
         ];
         assert_eq!(
-            with_query("/tenants", &asked),
+            with_query("/tenants", &parameters),
             "/tenants?external_id=a%20b%26%C3%B6&limit=5"
         );
     }

@@ -36,8 +36,8 @@ pub(crate) async fn run(args: VerifyArgs) -> Result<(), Failure> {
     }
     match found.problem_count {
         0 => Ok(()),
-        1 => Err(Failure::new("1 thing is wrong")),
-        many => Err(Failure::new(format!("{many} things are wrong"))),
+        1 => Err(Failure::new("1 problem was found")),
+        many => Err(Failure::new(format!("{many} problems were found"))),
     }
 }
 
@@ -170,8 +170,8 @@ fn of_blob(kind: &str, key: &BlobKey) -> Map<String, Value> {
 fn insert_drifted(described: &mut Map<String, Value>, counters: &[(&str, Counter)]) {
     for (name, counter) in counters {
         if counter.has_drifted() {
-            let told = json!({ "recorded": counter.recorded, "counted": counter.counted });
-            described.insert((*name).to_owned(), told);
+            let counts = json!({ "recorded": counter.recorded, "counted": counter.counted });
+            described.insert((*name).to_owned(), counts);
         }
     }
 }
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problems_are_told_by_ids_and_numbers() {
+    fn problems_are_reported_with_ids_and_numbers() {
         let key = BlobKey {
             tenant_id: TenantId::from_uuid(Uuid::from_u128(1)),
             store_id: StoreId::from_uuid(Uuid::from_u128(2)),
@@ -250,8 +250,8 @@ mod tests {
             problem_count: 1,
             ..Verification::default()
         };
-        let told = described(&Problem::MissingBlob { key }, None, false);
-        let text = text_of(&report_of(&found, &[told]));
+        let problem = described(&Problem::MissingBlob { key }, None, false);
+        let text = text_of(&report_of(&found, &[problem]));
         let expected = format!(
             "missing_blob tenant={} memory_store={} memory_version={}\n",
             key.tenant_id, key.store_id, key.blob_id

@@ -227,7 +227,7 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
 
     let run = verify_with(&server, &[]).await;
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
-    assert!(run.stderr.contains("4 things are wrong"), "{}", run.stderr);
+    assert!(run.stderr.contains("4 problems were found"), "{}", run.stderr);
     for told in [
         format!(
             "missing_blob tenant={} memory_store={} memory_version={}\n",

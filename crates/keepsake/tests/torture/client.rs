@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use keepsake_testkit::history::{Call, Change, History, Interval, Outcome, Read, Saw, Target};
+use keepsake_testkit::history::{Call, Change, History, Interval, Observed, Outcome, Read, Target};
 use reqwest::Method;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -223,8 +223,8 @@ impl Client {
         let path = format!("/v1/memory_stores/{}/memories/{memory_id}", log.store_id);
         let ended = self.call(&Request::get(path)).await;
         let saw = match ended.outcome {
-            Ending::Done => Saw::Content(ended.body["content"].as_str()?.to_owned()),
-            Ending::Refused(404) => Saw::Absent,
+            Ending::Done => Observed::Content(ended.body["content"].as_str()?.to_owned()),
+            Ending::Refused(404) => Observed::Absent,
             Ending::Refused(_) | Ending::Unknown => return self.unread(),
         };
         self.saw(log, ended.at, Target::Memory(memory_id.to_owned()), saw);
@@ -232,7 +232,7 @@ impl Client {
     }
 
     /// Logs what a read returned.
-    pub(crate) fn saw(&self, log: &StoreLog, at: Interval, target: Target, saw: Saw) {
+    pub(crate) fn saw(&self, log: &StoreLog, at: Interval, target: Target, saw: Observed) {
         self.shared.counts().reads += 1;
         log.history().reads.push(Read { at, target, saw });
     }

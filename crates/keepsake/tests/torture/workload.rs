@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use keepsake_core::ContentHash;
-use keepsake_testkit::history::{Change, Edit, Interval, Saw, Target, tag};
+use keepsake_testkit::history::{Change, Edit, Interval, Observed, Target, tag};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -396,8 +396,12 @@ impl Worker {
             Ending::Done => ended.body["content"].as_str()?.to_owned(),
             // A missing file; a view that is sent again has no effect either way.
             Ending::Refused(200) | Ending::Unknown if ended.body["is_error"] == true => {
-                self.client
-                    .saw(&store.log, ended.at, Target::Path(path.to_owned()), Saw::Absent);
+                self.client.saw(
+                    &store.log,
+                    ended.at,
+                    Target::Path(path.to_owned()),
+                    Observed::Absent,
+                );
                 return None;
             }
             Ending::Refused(_) | Ending::Unknown => return self.client.unread(),
@@ -407,7 +411,7 @@ impl Worker {
             .skip(1)
             .map(|line| line.split_once('\t').map(|(_, text)| text));
         let content = lines.collect::<Option<Vec<_>>>()?.join("\n");
-        let saw = Saw::Content(content.clone());
+        let saw = Observed::Content(content.clone());
         self.client
             .saw(&store.log, ended.at, Target::Path(path.to_owned()), saw);
         Some(content)
@@ -438,7 +442,7 @@ impl Worker {
             let (Some(id), Some(content)) = (memory["id"].as_str(), memory["content"].as_str()) else {
                 continue;
             };
-            let saw = Saw::Content(content.to_owned());
+            let saw = Observed::Content(content.to_owned());
             self.client
                 .saw(&store.log, ended.at, Target::Memory(id.to_owned()), saw);
         }
@@ -507,7 +511,7 @@ impl Worker {
             };
             let target = Target::Memory(memory_id.to_owned());
             self.client
-                .saw(&store.log, at, target, Saw::Sha256(sha256.to_owned()));
+                .saw(&store.log, at, target, Observed::Sha256(sha256.to_owned()));
         }
     }
 

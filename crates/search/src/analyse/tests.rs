@@ -30,7 +30,7 @@ fn words_are_folded_and_counted() {
 }
 
 #[test]
-fn identifiers_are_found_whole_and_by_their_parts() {
+fn identifiers_match_whole_and_by_parts() {
     for (text, expected) in [
         ("retry_count", &["retry", "count", "retrycount"][..]),
         ("HTTPServer", &["http", "server", "httpserver"]),
@@ -51,7 +51,7 @@ fn identifiers_are_found_whole_and_by_their_parts() {
 }
 
 #[test]
-fn compound_takes_one_position() {
+fn compound_parts_share_one_position() {
     assert_eq!(
         terms("see retry_count now")
             .into_iter()
@@ -62,7 +62,7 @@ fn compound_takes_one_position() {
 }
 
 #[test]
-fn apostrophes_leave_the_word() {
+fn contractions_and_possessives_are_removed() {
     assert_eq!(
         words("Anna's we’ll don't O'Brien"),
         ["anna", "we", "dont", "o", "brien", "obrien"]
@@ -90,7 +90,7 @@ fn scripts_without_spaces_become_pairs() {
 }
 
 #[test]
-fn ranges_are_of_the_text() {
+fn token_ranges_refer_to_the_text() {
     let text = "Über die retry_count: 部署 ﾊﾞｽ.";
     let mut pieces = Vec::new();
     analyse(text, |token| pieces.push(text[token.range].to_owned()));
@@ -127,7 +127,7 @@ fn hostile_text_is_bounded() {
 }
 
 #[test]
-fn letters_that_are_known_are_what_is_said_of_them() {
+fn fast_path_letters_match_the_full_classification() {
     let mut words = 0;
     for letter in '\0'..=char::MAX {
         assert!(!is_apart(letter) || !is_mark(letter), "{letter:?}");
@@ -160,7 +160,7 @@ proptest! {
     /// The fast path for such letters finds the same terms as the search for word
     /// boundaries.
     #[test]
-    fn words_that_are_known_are_found_as_others_are(
+    fn fast_path_finds_the_same_terms(
         text in proptest::collection::vec(proptest::sample::select(vec![
             '中', '文', '㐀', '龥', 'あ', 'が', 'ん', 'ア', 'ー', '한', '국', 'ก', 'า', 'a', 'B', '7', '_', '\'', '.', '-',
             ' ', '\n', '，', '。', '\u{3000}', 'Ａ', '～', '\u{302a}', '\u{3099}', '\u{309b}', '\u{301}', '\u{200d}', '\u{200b}',

@@ -173,7 +173,7 @@ impl Deref for TermText<'_> {
 }
 
 /// A new dictionary, and the damage found while building it.
-pub(super) struct Making {
+pub(super) struct DictionaryBuild {
     pub(super) dictionary: Dictionary,
     /// Slots with damaged rows; the terms before the damage are included.
     pub(super) damaged: Vec<u32>,
@@ -182,24 +182,24 @@ pub(super) struct Making {
 impl Dictionary {
     /// Builds the dictionary of all live slots; `None` if this takes more than about
     /// `max_bytes`.
-    pub(super) fn of(slots: &[Slot], max_bytes: usize) -> Option<Making> {
+    pub(super) fn of(slots: &[Slot], max_bytes: usize) -> Option<DictionaryBuild> {
         let (mut pairs, mut damaged) = (PairsOf::default(), Vec::new());
         for (number, slot) in live_slots(slots) {
             if take_pairs(&mut pairs, (number, slot)).is_err() {
                 damaged.push(number);
             }
-            if pairs.making_bytes() > max_bytes {
+            if pairs.build_bytes() > max_bytes {
                 return None;
             }
         }
-        let left = max_bytes - pairs.making_bytes();
+        let left = max_bytes - pairs.build_bytes();
         // The exact count is known before anything is allocated.
         let count = |slot: &Slot| {
             let contents = Terms::of(slot.row(Field::Content)).map_or(0, |terms| terms.in_blocks());
             contents + Terms::of(slot.row(Field::Path)).map_or(0, |terms| terms.len())
         };
         let postings = live_slots(slots).map(|(_, slot)| count(slot)).sum();
-        if making_bytes(postings, 0) > left {
+        if build_bytes(postings, 0) > left {
             return None;
         }
         let (pairs, lists) = pairs.into_lists()?;
@@ -242,7 +242,7 @@ impl Dictionary {
         needed: Option<&Needed>,
         postings: usize,
         max_bytes: usize,
-    ) -> Option<Making> {
+    ) -> Option<DictionaryBuild> {
         let mut damaged = Vec::new();
         let pairs = self.live.len();
 
@@ -266,7 +266,7 @@ impl Dictionary {
                 damaged.push(number);
             }
             let entries = (short.len() + long.len()).max(postings);
-            if making_bytes(entries, self.live.len() - pairs) > max_bytes {
+            if build_bytes(entries, self.live.len() - pairs) > max_bytes {
                 return None;
             }
         }
@@ -274,7 +274,7 @@ impl Dictionary {
         short.sort_by_key(|entry| entry.leads);
         let groups = || short.chunk_by(|a, b| a.leads == b.leads);
         let terms = self.live.len() + groups().count();
-        if making_bytes(short.len() + long.len(), terms - pairs) > max_bytes {
+        if build_bytes(short.len() + long.len(), terms - pairs) > max_bytes {
             return None;
         }
         self.reserve(terms, short.len() + long.len());
@@ -299,7 +299,7 @@ impl Dictionary {
                 let term = self.intern(text);
                 paths.push(Entry { term, posting });
             });
-            if making_bytes(contents + paths.len(), self.live.len() - pairs) > max_bytes {
+            if build_bytes(contents + paths.len(), self.live.len() - pairs) > max_bytes {
                 return None;
             }
         }
@@ -308,7 +308,7 @@ impl Dictionary {
             live.contents = to_u32(self.content.len_of(term));
             live.paths = to_u32(self.path.len_of(term));
         }
-        Some(Making {
+        Some(DictionaryBuild {
             dictionary: self,
             damaged,
         })
@@ -339,8 +339,8 @@ impl Dictionary {
             self.live[term as usize].paths += 1;
             self.path.add(term, posting);
         });
-        self.content.settle(self.live.len());
-        self.path.settle(self.live.len());
+        self.content.merge_later_postings(self.live.len());
+        self.path.merge_later_postings(self.live.len());
         path.and(content)
     }
 
@@ -394,7 +394,7 @@ impl Dictionary {
             .insert_unique(hash, known, |known| known.hash(texts, hasher));
         self.by_start.entry(start_of(text)).or_default().push(term);
         if text.first().is_some_and(|first| *first >= 0x80) {
-            let mut letters = characters_of_pair(text);
+            let mut letters = pair_characters(text);
             let (first, second) = (letters.next(), letters.next());
             for letter in first.into_iter().chain(second.filter(|_| second != first)) {
                 self.by_character.entry(letter).or_default().push(term);
@@ -506,7 +506,7 @@ impl Dictionary {
 }
 
 /// Approximate bytes for building lists of so many entries and terms.
-const fn making_bytes(entries: usize, terms: usize) -> usize {
+const fn build_bytes(entries: usize, terms: usize) -> usize {
     // Sorting takes half as much again.
     entries * (size_of::<Short>() * 3 / 2 + size_of::<Posting>()) + terms * TERM_BYTES
 }
@@ -519,7 +519,7 @@ pub(super) fn start_of(text: &[u8]) -> [u8; 2] {
 }
 
 /// The characters of a pair, or the single character of a term.
-fn characters_of_pair(text: &[u8]) -> impl Iterator<Item = char> {
+fn pair_characters(text: &[u8]) -> impl Iterator<Item = char> {
     let text = std::str::from_utf8(text).unwrap_or_default();
     let is_unspaced = text.chars().next().is_some_and(|first| unspaced(first).is_some());
     let is_one = is_unspaced && text.chars().nth(2).is_none();

@@ -7,7 +7,7 @@ use super::to_u32;
 
 /// Later postings that force a rebuild of the lists, in addition to half of the
 /// built postings.
-const MANY: usize = 4_096;
+const MAX_LATER_POSTINGS: usize = 4_096;
 
 /// The posting list of each term.
 #[derive(Default)]
@@ -74,8 +74,8 @@ impl Lists {
     }
 
     /// Rebuilds the lists of so many terms if there are many later postings.
-    pub(super) fn settle(&mut self, terms: usize) {
-        if self.added_count < self.made.len() / 2 + MANY {
+    pub(super) fn merge_later_postings(&mut self, terms: usize) {
+        if self.added_count < self.made.len() / 2 + MAX_LATER_POSTINGS {
             return;
         }
         let mut made = Vec::with_capacity(self.made.len() + self.added_count);
@@ -145,10 +145,10 @@ mod tests {
         /// Lists are equal whether they are built at once, extended, or rebuilt in
         /// between.
         #[test]
-        fn lists_hold_what_came(
+        fn lists_equal_however_they_are_built(
             slots in proptest::collection::vec(proptest::collection::btree_set(0_u32..9, 0..6), 0..40),
             made in 0_usize..40,
-            settled in 0_usize..40,
+            merge_at in 0_usize..40,
         ) {
             let made = made.min(slots.len());
             let entries = |slots: &[std::collections::BTreeSet<u32>], first: usize| -> Vec<Entry> {
@@ -164,10 +164,10 @@ mod tests {
                 for entry in entries(std::slice::from_ref(slot), place) {
                     lists.add(entry.term, entry.posting);
                 }
-                if place == settled {
+                if place == merge_at {
                     // Counts extra postings, to force a rebuild.
-                    lists.added_count += lists.made.len() / 2 + MANY;
-                    lists.settle(9);
+                    lists.added_count += lists.made.len() / 2 + MAX_LATER_POSTINGS;
+                    lists.merge_later_postings(9);
                 }
             }
             for term in 0..9 {

@@ -68,7 +68,7 @@ impl Needed {
             passed_over: Vec::new(),
         };
         let mut is_kept = Vec::new();
-        for one in &query.wanted {
+        for one in &query.ranked {
             needed.atom(&one.atom);
             match (&one.atom, one.is_shown) {
                 (Atom::Character(letter), true) => is_kept.extend(narrow(*letter)),
@@ -174,12 +174,12 @@ impl Needed {
 
     /// Whether a pair with this character may be needed.
     #[inline]
-    pub(super) fn asks_for(&self, character: u16) -> bool {
+    pub(super) fn needs(&self, character: u16) -> bool {
         self.characters.has(character)
     }
 
     /// Whether a pair may be needed.
-    pub(super) fn asks_for_pair(&self, pair: [u16; 2]) -> bool {
+    pub(super) fn needs_pair(&self, pair: [u16; 2]) -> bool {
         pair.iter().any(|letter| self.letters.has(*letter))
             || (self.firsts.has(pair[0]) && do_meet(&self.pairs, pair, pair))
     }

@@ -2,7 +2,7 @@
 //!
 //! A store has nearly as many positions of pairs as characters, and a third as many
 //! different pairs. A table lookup for each would be slow. Instead, a counting sort
-//! orders all places at once, by the second character and then by the first. The
+//! orders all positions at once, by the second character and then by the first. The
 //! rank of a pair in that order is its term.
 
 use std::ops::Range;
@@ -12,13 +12,13 @@ use super::lists::Lists;
 use super::to_u32;
 use crate::row::{BETWEEN, DamagedRow, Pair, Runs, halves, narrow, pair_of, place_of, text_of};
 
-/// Characters per entry of the table that finds the row of a place.
+/// Characters per entry of the table that finds the row of a position.
 const STRIDE: usize = 256;
 
 /// Bytes of a pair without its list; bytes of a character during the sort; bytes of
 /// the counts during the sort.
 const PAIR_BYTES: usize = 28;
-const CHARACTER_BYTES: usize = size_of::<u16>() + size_of::<u32>() + size_of::<Place>();
+const CHARACTER_BYTES: usize = size_of::<u16>() + size_of::<u32>() + size_of::<PairPosition>();
 const COUNTS_BYTES: usize = (2 * size_of::<u32>()) << u16::BITS;
 
 /// The sorted pairs.
@@ -131,7 +131,7 @@ impl PairsOf {
     }
 
     /// Approximate bytes for building lists of the added pairs.
-    pub(super) const fn making_bytes(&self) -> usize {
+    pub(super) const fn build_bytes(&self) -> usize {
         let characters = self.characters.len() + 3 * self.strays.len();
         let strays = self.strays.len() * size_of::<(Pair, Posting)>();
         let counts = if characters == 0 { 0 } else { COUNTS_BYTES };
@@ -158,16 +158,16 @@ impl PairsOf {
         let mut lists = Lists::of(&[], 0);
         lists.reserve(0, self.postings);
         let mut list: Vec<Posting> = Vec::new();
-        let places = Places::in_order(&self.characters);
-        for (pair, group) in places.groups() {
+        let positions = PairPositions::in_order(&self.characters);
+        for (pair, group) in positions.groups() {
             list.clear();
             let mut rest = group;
             while let [first, ..] = *rest {
                 let first = first.at();
                 let count = if let Some(row) = rows.at(first) {
-                    let count = rest.iter().take_while(|place| place.at() < row.end).count();
-                    let place = place_of(row.runs.at, first - row.runs.first);
-                    list.push(Posting::new(row.runs.slot, to_u32(count), place));
+                    let count = rest.iter().take_while(|position| position.at() < row.end).count();
+                    let position = place_of(row.runs.at, first - row.runs.first);
+                    list.push(Posting::new(row.runs.slot, to_u32(count), position));
                     count
                 } else {
                     list.push(self.strays[(first as usize - strays_at) / 3].1);
@@ -186,28 +186,25 @@ impl PairsOf {
     }
 }
 
-/// The places of the pairs among the characters of all rows.
-struct Places {
-    /// Ordered by pair; the places of one pair are in ascending order.
-    places: Vec<Place>,
-    /// The end of the places of pairs that begin with each character.
+/// The positions of the pairs among the characters of all rows.
+struct PairPositions {
+    /// Ordered by pair; the positions of one pair are in ascending order.
+    positions: Vec<PairPosition>,
+    /// The end of the positions of pairs that begin with each character.
     ends: Counts,
 }
 
-/// A place, and the second character of the pair there, which avoids a slow lookup
+/// A position, and the second character of the pair there, which avoids a slow lookup
 /// of the character.
 #[derive(Clone, Copy, Default)]
-struct Place(u64);
+struct PairPosition(u64);
 
-impl Place {
+impl PairPosition {
     fn new(at: u32, second: u16) -> Self {
         Self(u64::from(second) << u32::BITS | u64::from(at))
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the other half is what stands above it"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is the position")]
     const fn at(self) -> u32 {
         self.0 as u32
     }
@@ -218,7 +215,7 @@ impl Place {
     }
 }
 
-impl Places {
+impl PairPositions {
     fn in_order(characters: &[u16]) -> Self {
         let all = || {
             (0_u32..)
@@ -236,19 +233,22 @@ impl Places {
         for (at, pair) in all() {
             by_second[seconds.next(pair[1])] = at;
         }
-        let mut places = vec![Place::default(); count];
+        let mut positions = vec![PairPosition::default(); count];
         for (second, range) in seconds.ranges() {
             for at in &by_second[range] {
-                places[firsts.next(characters[*at as usize])] = Place::new(*at, second);
+                positions[firsts.next(characters[*at as usize])] = PairPosition::new(*at, second);
             }
         }
-        Self { places, ends: firsts }
+        Self {
+            positions,
+            ends: firsts,
+        }
     }
 
-    /// The places of each pair.
-    fn groups(&self) -> impl Iterator<Item = (Pair, &[Place])> {
+    /// The positions of each pair.
+    fn groups(&self) -> impl Iterator<Item = (Pair, &[PairPosition])> {
         self.ends.ranges().flat_map(|(first, range)| {
-            let groups = self.places[range].chunk_by(|a, b| a.second() == b.second());
+            let groups = self.positions[range].chunk_by(|a, b| a.second() == b.second());
             groups.map(move |group| (pair_of(first, group[0].second()), group))
         })
     }
@@ -267,7 +267,7 @@ fn by_second(pairs: &[Pair]) -> Vec<u32> {
     terms
 }
 
-/// The number of entries of each character, then the place of each character's next
+/// The number of entries of each character, then the position of each character's next
 /// entry.
 struct Counts(Vec<u32>);
 
@@ -281,7 +281,7 @@ impl Counts {
         self.0[usize::from(character)] += 1;
     }
 
-    /// Turns counts into start places; returns the total.
+    /// Turns counts into start positions; returns the total.
     fn begin(&mut self) -> usize {
         let mut sum = 0;
         for count in &mut self.0 {
@@ -292,9 +292,9 @@ impl Counts {
 
     #[inline]
     fn next(&mut self, character: u16) -> usize {
-        let place = &mut self.0[usize::from(character)];
-        *place += 1;
-        *place as usize - 1
+        let position = &mut self.0[usize::from(character)];
+        *position += 1;
+        *position as usize - 1
     }
 
     /// The range of each character's entries, after all entries are placed.
@@ -307,7 +307,7 @@ impl Counts {
     }
 }
 
-/// Finds the row of a place among the characters of all rows.
+/// Finds the row of a position among the characters of all rows.
 struct Rows<'a> {
     all: &'a [RunsAt],
     /// The row at the beginning of each stride.
@@ -336,13 +336,13 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns `None` if the place is after all rows.
-    fn at(&self, place: u32) -> Option<RowAt> {
-        if place as usize >= self.end {
+    /// Returns `None` if the position is after all rows.
+    fn at(&self, position: u32) -> Option<RowAt> {
+        if position as usize >= self.end {
             return None;
         }
-        let mut row = self.strides[place as usize / STRIDE] as usize;
-        while self.all.get(row + 1).is_some_and(|next| next.first <= place) {
+        let mut row = self.strides[position as usize / STRIDE] as usize;
+        while self.all.get(row + 1).is_some_and(|next| next.first <= position) {
             row += 1;
         }
         let end = self.all.get(row + 1).map_or(to_u32(self.end), |next| next.first);
@@ -364,7 +364,7 @@ mod tests {
         /// Some texts have a character that runs cannot hold, and therefore have their
         /// pairs among their terms. Others have more characters than a stride.
         #[test]
-        fn lists_are_those_of_one_pair_after_another(texts in prop::collection::vec(
+        fn pair_lists_equal_a_naive_model(texts in prop::collection::vec(
             prop_oneof![
                 4 => "[一丁七万丈三 ]{0,40}",
                 1 => "[一丁七万 ]{300,600}",
@@ -404,9 +404,9 @@ mod tests {
                 prop_assert_eq!(&made, list);
             }
             for letter in "一丁七万丈三".chars() {
-                let having = |place: usize| -> Vec<u32> {
+                let having = |position: usize| -> Vec<u32> {
                     (0..).zip(expected.keys())
-                        .filter(|(_, text)| std::str::from_utf8(text).unwrap().chars().nth(place) == Some(letter))
+                        .filter(|(_, text)| std::str::from_utf8(text).unwrap().chars().nth(position) == Some(letter))
                         .map(|(term, _)| term)
                         .collect()
                 };
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_characters_are_in_no_pair() {
+    fn damaged_characters_form_no_pair() {
         // Two runs of two characters; the first character of the second run is half of
         // a surrogate pair.
         let row = [

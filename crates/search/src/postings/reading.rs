@@ -72,9 +72,9 @@ pub(super) fn read_row(
     };
     let mut read = Ok(());
     if let Some(runs) = terms.runs() {
-        let is_asked_for = |character| needed.is_none_or(|needed| needed.asks_for(character));
-        let is_pair_asked_for = |pair| needed.is_none_or(|needed| needed.asks_for_pair(pair));
-        read = runs.each_term(is_asked_for, is_pair_asked_for, |text, pair, at| {
+        let is_needed = |character| needed.is_none_or(|needed| needed.needs(character));
+        let is_pair_needed = |pair| needed.is_none_or(|needed| needed.needs_pair(pair));
+        read = runs.each_term(is_needed, is_pair_needed, |text, pair, at| {
             if let Some(needed) = needed.filter(|_| field == Field::Content) {
                 needed.count(pair);
             }

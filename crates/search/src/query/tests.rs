@@ -6,9 +6,9 @@ fn parsed(text: &str) -> Query {
     Query::parse(text).unwrap()
 }
 
-fn wanted(text: &str) -> Vec<(Atom, f64)> {
+fn ranked(text: &str) -> Vec<(Atom, f64)> {
     parsed(text)
-        .wanted
+        .ranked
         .into_iter()
         .map(|one| (one.atom, one.weight))
         .collect()
@@ -19,9 +19,9 @@ fn term(text: &str) -> Atom {
 }
 
 #[test]
-fn words_are_wanted_and_function_words_little() {
+fn function_words_have_low_weight() {
     assert_eq!(
-        wanted("What is the Retention?"),
+        ranked("What is the Retention?"),
         [
             (term("what"), FUNCTION_WEIGHT),
             (term("is"), FUNCTION_WEIGHT),
@@ -30,7 +30,7 @@ fn words_are_wanted_and_function_words_little() {
         ]
     );
     assert_eq!(
-        wanted("retry_count"),
+        ranked("retry_count"),
         [
             (term("retry"), PART_WEIGHT),
             (term("count"), PART_WEIGHT),
@@ -40,7 +40,7 @@ fn words_are_wanted_and_function_words_little() {
 }
 
 #[test]
-fn clauses_are_told_apart() {
+fn clauses_are_distinguished() {
     let query = parsed("\"blue green\" -old -\"very old\" path:notes/ -path:/tmp dep* x");
     assert_eq!(
         query.phrases,
@@ -57,7 +57,7 @@ fn clauses_are_told_apart() {
         query.paths,
         [PathFilter::of("notes/", false), PathFilter::of("/tmp", true)]
     );
-    let atoms: Vec<_> = query.wanted.into_iter().map(|one| one.atom).collect();
+    let atoms: Vec<_> = query.ranked.into_iter().map(|one| one.atom).collect();
     assert_eq!(
         atoms,
         [term("blue"), term("green"), Atom::Prefix("dep".into()), term("x")]
@@ -65,16 +65,16 @@ fn clauses_are_told_apart() {
 }
 
 #[test]
-fn no_text_is_an_error_but_a_long_one() {
+fn only_an_overlong_query_is_an_error() {
     for text in [
         "\"", "\"open", "-", "--", "- a", "*", "path:", "path:\"", "-\"", "a\"b", "“", "-*", "path:/",
         "\u{0}",
     ] {
         let _ = parsed(text);
     }
-    assert_eq!(wanted("\"open quote")[0].0, term("open"));
-    assert_eq!(wanted("- item")[0].0, term("item"));
-    assert_eq!(wanted("--force")[0].0, term("force"));
+    assert_eq!(ranked("\"open quote")[0].0, term("open"));
+    assert_eq!(ranked("- item")[0].0, term("item"));
+    assert_eq!(ranked("--force")[0].0, term("force"));
     assert!(Query::parse(&"é".repeat(MAX_QUERY_CHARS)).is_ok());
     assert_eq!(
         Query::parse(&"é".repeat(MAX_QUERY_CHARS + 1)),
@@ -85,15 +85,15 @@ fn no_text_is_an_error_but_a_long_one() {
 }
 
 #[test]
-fn nothing_searchable_is_empty() {
+fn query_without_terms_is_empty() {
     for text in ["", "  ", "?!", "-excluded", "-path:a/", "\"…\""] {
         assert!(parsed(text).is_empty(), "{text}");
     }
-    assert!(parsed("path:notes/").is_path_alone());
+    assert!(parsed("path:notes/").is_path_only());
 }
 
 #[test]
-fn places_are_at_the_root_or_anywhere() {
+fn path_filters_are_rooted_or_relative() {
     let anywhere = PathFilter::of("Notes/", false);
     let absolute = PathFilter::of("/notes/", false);
     for (path, is_anywhere, is_at_root) in [
@@ -107,22 +107,22 @@ fn places_are_at_the_root_or_anywhere() {
 }
 
 #[test]
-fn chinese_question_words_count_little() {
-    let weights = wanted("如何部署");
+fn chinese_question_words_have_low_weight() {
+    let weights = ranked("如何部署");
     assert!(weights.contains(&(term("如何"), FUNCTION_WEIGHT)));
     assert!(weights.contains(&(term("何部"), EDGE_WEIGHT)));
     assert!(weights.contains(&(term("部署"), 1.0)));
 }
 
 #[test]
-fn function_words_say_whose_forms_are_looked_for() {
+fn function_words_select_the_language_of_forms() {
     assert_eq!(parsed("what is running").languages, [Language::English]);
     assert_eq!(parsed("apa yang berjalan").languages, [Language::Indonesian]);
     assert_eq!(parsed("running berjalan").languages.len(), 2);
 }
 
 #[test]
-fn clauses_are_kept_once_and_not_without_end() {
+fn clauses_are_deduplicated_and_limited() {
     let query = Query::parse(&"-ab* path:x/ \"c d\" ".repeat(40)).unwrap();
     let counts = [query.excluded.len(), query.paths.len(), query.phrases.len()];
     assert_eq!(counts, [1, 1, 1]);
@@ -135,13 +135,13 @@ fn clauses_are_kept_once_and_not_without_end() {
         .map(|number| format!("ab{number}* "))
         .collect::<Vec<_>>()
         .concat();
-    let wanted = Query::parse(&many).unwrap().wanted;
-    let is_prefix = |one: &&Wanted| matches!(one.atom, Atom::Prefix(_));
-    assert_eq!(wanted.iter().filter(is_prefix).count(), MAX_PREFIXES);
+    let ranked = Query::parse(&many).unwrap().ranked;
+    let is_prefix = |one: &&RankedTerm| matches!(one.atom, Atom::Prefix(_));
+    assert_eq!(ranked.iter().filter(is_prefix).count(), MAX_PREFIXES);
 }
 
 #[test]
-fn one_letter_is_no_start() {
+fn one_letter_is_not_a_prefix() {
     for (text, is_prefix) in [
         ("a*", false),
         ("é*", false),
@@ -150,7 +150,7 @@ fn one_letter_is_no_start() {
         ("猫*", true),
     ] {
         let query = Query::parse(text).unwrap();
-        let has_prefix = query.wanted.iter().any(|one| matches!(one.atom, Atom::Prefix(_)));
+        let has_prefix = query.ranked.iter().any(|one| matches!(one.atom, Atom::Prefix(_)));
         assert_eq!(has_prefix, is_prefix, "{text}");
     }
 }

@@ -9,7 +9,7 @@ use crate::postings::{Field, Searched};
 
 /// The number of best hits that nearness is computed for. The other hits keep their
 /// scores, which are lower.
-const LOOKED_AT: usize = 100;
+const MAX_RESCORED_HITS: usize = 100;
 /// Length of a passage in positions.
 const PASSAGE: u32 = 32;
 /// The weight of words that occur in the same passage.
@@ -17,44 +17,44 @@ const PASSAGE_WEIGHT: f64 = 0.5;
 /// The weight of two words that follow one another as in the query.
 const FOLLOWING_WEIGHT: f64 = 0.3;
 /// Maximum number of positions read in one memory.
-const MAX_PLACES: usize = 4_096;
+const MAX_POSITIONS: usize = 4_096;
 
 /// Adds nearness to the scores of `found`, which is sorted, the best first.
 pub(super) fn add(index: Searched<'_>, resolved: &[Resolved<'_>], found: &mut [(f64, u32)]) {
-    let shown: Vec<&Resolved<'_>> = resolved.iter().filter(|one| one.wanted.is_shown).collect();
+    let shown: Vec<&Resolved<'_>> = resolved.iter().filter(|one| one.ranked.is_shown).collect();
     if shown.len() < 2 {
         return;
     }
-    let mut places = Vec::new();
-    for (score, slot) in found.iter_mut().take(LOOKED_AT) {
-        places.clear();
+    let mut positions = Vec::new();
+    for (score, slot) in found.iter_mut().take(MAX_RESCORED_HITS) {
+        positions.clear();
         for (number, one) in shown.iter().enumerate() {
             for variant in &one.variants {
                 index.positions_in(Field::Content, variant.term, *slot, |position| {
-                    if places.len() < MAX_PLACES {
-                        places.push((position, number));
+                    if positions.len() < MAX_POSITIONS {
+                        positions.push((position, number));
                     }
                 });
             }
         }
-        places.sort_unstable();
-        *score += PASSAGE_WEIGHT * best_passage(&shown, &places);
-        *score += FOLLOWING_WEIGHT * following(&shown, &places);
+        positions.sort_unstable();
+        *score += PASSAGE_WEIGHT * best_passage(&shown, &positions);
+        *score += FOLLOWING_WEIGHT * following(&shown, &positions);
     }
 }
 
 /// The highest sum of weights in one passage, without the part with the highest
 /// weight, which every matching memory has anyway.
-fn best_passage(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
+fn best_passage(shown: &[&Resolved<'_>], positions: &[(u32, usize)]) -> f64 {
     let mut counts = vec![0_u32; shown.len()];
     let mut first = 0;
     let mut best = 0.0_f64;
     let mut is_new = true;
-    for (position, number) in places {
+    for (position, number) in positions {
         is_new |= counts[*number] == 0;
         counts[*number] += 1;
-        while places[first].0.saturating_add(PASSAGE) <= *position {
-            counts[places[first].1] -= 1;
+        while positions[first].0.saturating_add(PASSAGE) <= *position {
+            counts[positions[first].1] -= 1;
             first += 1;
         }
         if is_new {
@@ -72,21 +72,21 @@ fn best_passage(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
 }
 
 /// The weight of pairs of words that are adjacent both in the query and here.
-fn following(shown: &[&Resolved<'_>], places: &[(u32, usize)]) -> f64 {
+fn following(shown: &[&Resolved<'_>], positions: &[(u32, usize)]) -> f64 {
     let mut sum = 0.0;
     for number in 1..shown.len() {
         let distance = shown[number]
-            .wanted
+            .ranked
             .position
-            .saturating_sub(shown[number - 1].wanted.position);
+            .saturating_sub(shown[number - 1].ranked.position);
         if distance > 2 {
             continue;
         }
-        let is_there = places
+        let is_there = positions
             .iter()
             .filter(|(_, other)| *other == number - 1)
             .any(|(position, _)| {
-                places
+                positions
                     .binary_search(&(position.saturating_add(distance), number))
                     .is_ok()
             });

@@ -54,7 +54,7 @@ fn equal_scores_are_in_the_order_of_paths() {
 }
 
 #[test]
-fn word_itself_is_before_its_other_forms() {
+fn exact_word_ranks_before_its_other_forms() {
     let index = store(&[
         ("/1", "we deployed it"),
         ("/2", "we deploy it"),
@@ -86,7 +86,7 @@ fn phrases_are_exact_and_in_order() {
 }
 
 #[test]
-fn exclusions_prefixes_and_places_are_kept_to() {
+fn exclusions_prefixes_and_path_filters_apply() {
     let index = store(&[
         ("/notes/1", "retry the upload"),
         ("/notes/2", "retry the download"),
@@ -102,7 +102,7 @@ fn exclusions_prefixes_and_places_are_kept_to() {
 }
 
 #[test]
-fn single_characters_are_found_in_pairs_and_alone() {
+fn single_characters_match_alone_and_in_pairs() {
     let index = store(&[("/1", "我的猫很好"), ("/2", "猫"), ("/3", "狗")]);
     let mut hits = found(&index, "猫");
     hits.sort();
@@ -111,7 +111,7 @@ fn single_characters_are_found_in_pairs_and_alone() {
 }
 
 #[test]
-fn words_that_come_together_are_before_scattered_ones() {
+fn adjacent_words_rank_before_scattered_ones() {
     let filler = "lorem ipsum dolor sit amet ".repeat(12);
     let together = format!("{filler} budget meeting {filler}");
     let scattered = format!("budget {filler} {filler} meeting");
@@ -134,7 +134,7 @@ fn damaged_rows_are_found_by_their_path() {
 }
 
 #[test]
-fn postings_of_an_index_that_was_replaced_are_dropped() {
+fn postings_of_a_replaced_index_are_dropped() {
     let memories = [("/a", "alpha"), ("/b", "beta"), ("/c", "gamma")];
     let mut index = store(&memories);
     let building = index.builder().unwrap();
@@ -146,7 +146,7 @@ fn postings_of_an_index_that_was_replaced_are_dropped() {
 }
 
 #[test]
-fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
+fn too_broad_query_differs_from_one_without_hits() {
     let texts: Vec<(String, String)> = (0..50)
         .map(|number| (format!("/{number}"), format!("common word{number} common")))
         .collect();
@@ -156,9 +156,9 @@ fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
     }
     let looks_of = |index: &Postings, query: &str| {
         let query = Query::parse(query).unwrap();
-        let is_enough = |looks: &u64| {
+        let is_enough = |reads: &u64| {
             !index
-                .search_within(&Budget::of(*looks), &query, None, 10, |_, _| true)
+                .search_within(&Budget::of(*reads), &query, None, 10, |_, _| true)
                 .is_too_broad
         };
         (0_u64..100_000).find(is_enough).unwrap()
@@ -187,7 +187,7 @@ fn query_that_looks_at_too_much_is_told_from_one_that_finds_nothing() {
 /// Only pairs in contents make a character too frequent to look up; pairs in paths
 /// do not.
 #[test]
-fn characters_of_paths_are_read_however_many_paths_have_them() {
+fn frequent_characters_of_paths_are_still_found() {
     let mut index = Postings::default();
     put(&mut index, 1, "/丁七1", "丁三，丁七");
     for number in 2..=4 {
@@ -202,7 +202,7 @@ fn characters_of_paths_are_read_however_many_paths_have_them() {
 }
 
 #[test]
-fn joined_signs_are_read_like_the_pair_that_they_look_like() {
+fn joined_signs_match_like_the_equal_pair() {
     let mut index = Postings::default();
     put(&mut index, 1, "/a", "a b c d e f g h i j k l m ㊀-㊁ 丁 七");
     put(&mut index, 2, "/b", "㊀-㊁ 一二三");
@@ -220,7 +220,7 @@ fn joined_signs_are_read_like_the_pair_that_they_look_like() {
 
 /// One text has its pairs among its terms, like its words.
 #[test]
-fn words_of_two_letters_are_no_pairs() {
+fn two_letter_words_are_not_pairs() {
     let mut index = store(&[("/a", "და კარგი"), ("/b", "და 𠀀丁丁"), ("/c", "丁丁 და")]);
     let read = ["და", "丁丁"].map(|query| found(&index, query));
     assert_eq!(read.each_ref().map(Vec::len), [3, 2]);
@@ -231,12 +231,12 @@ fn words_of_two_letters_are_no_pairs() {
 /// A row whose header says that it has no pairs, and a row with runs of another
 /// script.
 #[test]
-fn damaged_rows_do_not_lose_what_others_have() {
-    let mut told = Row::of("一丁𠀀").into_bytes();
-    told[1] = 0;
+fn damaged_row_does_not_affect_other_memories() {
+    let mut changed = Row::of("一丁𠀀").into_bytes();
+    changed[1] = 0;
     let georgian = vec![3, 1, 2, 0, 1, 2, 1, 0, 0xd0, 0x10, 0xd1, 0x10];
     let mut index = store(&[("/a", "一丁"), ("/b", "აბ")]);
-    let _ = index.set(memory(7), path("/c"), Some(told.into()));
+    let _ = index.set(memory(7), path("/c"), Some(changed.into()));
     let _ = index.set(memory(8), path("/d"), Some(georgian.into()));
     let ask = |index: &Postings| ["一丁", "აბ", "丁", "ბ"].map(|query| found(index, query));
     let read = ask(&index);
@@ -250,7 +250,7 @@ fn damaged_rows_do_not_lose_what_others_have() {
 
 /// The row contains the position of a pair that is far after the end of the text.
 #[test]
-fn damaged_places_of_pairs_are_no_places() {
+fn invalid_pair_positions_are_ignored() {
     let row = [
         &[3, 1, 1, 0, 1, 2, 5, 0xff, 0xff, 0xff, 0xff, 0x0f][..],
         &[0xcd, 0x91, 0x66, 0x8a],
@@ -262,7 +262,7 @@ fn damaged_places_of_pairs_are_no_places() {
 }
 
 #[test]
-fn postings_that_would_take_too_much_are_not_made() {
+fn postings_over_the_memory_limit_are_not_built() {
     let of_room = |room: usize| {
         let mut index = Postings::within(room);
         put(&mut index, 1, "/a", "one two three");
@@ -283,7 +283,7 @@ fn postings_that_would_take_too_much_are_not_made() {
 }
 
 #[test]
-fn prefix_stands_for_the_first_terms_that_live_memories_have() {
+fn prefix_matches_the_first_terms_of_live_memories() {
     let letters = || "abcdefghijklmnopqrst".chars();
     let words: Vec<String> = letters()
         .flat_map(|first| letters().map(move |second| format!("ab{first}{second}")))
@@ -361,7 +361,7 @@ proptest! {
 
     /// Memories with many blocks, and all kinds of queries.
     #[test]
-    fn what_is_read_for_a_query_is_what_all_postings_say(
+    fn row_reads_and_postings_give_equal_results(
         texts in prop::collection::vec(long_text(), 1..6),
         asked in prop::collection::vec((any_word(), any::<prop::sample::Index>(), 0_u8..8), 1..6),
     ) {
@@ -409,7 +409,7 @@ proptest! {
     /// A store's hits and scores do not depend on its history: they equal those of a
     /// rebuilt index, whatever the order of insertion.
     #[test]
-    fn history_leaves_no_trace(changes in changes(), begin in 0_usize..150, query in prop::sample::select(vec![
+    fn results_do_not_depend_on_index_history(changes in changes(), begin in 0_usize..150, query in prop::sample::select(vec![
         "deploy", "the server went down", "部署", "\"retry count\" -membaca", "서버", "dep* キャッシュ", "baca path:a/",
     ])) {
         let mut index = Postings::default();

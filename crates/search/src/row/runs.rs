@@ -17,10 +17,10 @@ const MAX_CHARACTERS: usize = 1 << 16;
 /// Separates runs; never a character of a run.
 pub(crate) const BETWEEN: u16 = 0;
 
-/// The number of characters that take the time of one look: to count them, and to
+/// The number of characters that take the time of one read: to count them, and to
 /// compare them or add distances.
-const COUNTED_IN_A_LOOK: usize = 256;
-const PASSED_IN_A_LOOK: usize = 16;
+const CHARACTERS_COUNTED_PER_READ: usize = 256;
+const CHARACTERS_SCANNED_PER_READ: usize = 16;
 
 /// Bytes of a character.
 const WIDTH: usize = size_of::<u16>();
@@ -187,14 +187,14 @@ impl<'a> Runs<'a> {
     /// [`DamagedRow`], after all valid terms, if a term is invalid.
     pub(crate) fn each_term(
         &self,
-        is_asked_for: impl Fn(u16) -> bool,
-        is_pair_asked_for: impl Fn([u16; 2]) -> bool,
+        is_needed: impl Fn(u16) -> bool,
+        is_pair_needed: impl Fn([u16; 2]) -> bool,
         mut sink: impl FnMut(&[u8], [u16; 2], TermAt),
     ) -> Result<(), DamagedRow> {
-        let mut places = self.places(is_asked_for, is_pair_asked_for);
-        places.sort_unstable();
+        let mut positions = self.positions(is_needed, is_pair_needed);
+        positions.sort_unstable();
         let mut read = Ok(());
-        for group in places.chunk_by(|a, b| a >> 32 == b >> 32) {
+        for group in positions.chunk_by(|a, b| a >> 32 == b >> 32) {
             let [pair, first] = [group[0] >> 32, group[0]].map(low_half);
             let Some(text) = text_of(pair) else {
                 read = Err(DamagedRow);
@@ -210,29 +210,29 @@ impl<'a> Runs<'a> {
     }
 
     /// The requested pairs, each in the bits above its place among the characters.
-    fn places(
+    fn positions(
         &self,
-        is_asked_for: impl Fn(u16) -> bool,
-        is_pair_asked_for: impl Fn([u16; 2]) -> bool,
+        is_needed: impl Fn(u16) -> bool,
+        is_pair_needed: impl Fn([u16; 2]) -> bool,
     ) -> Vec<u64> {
-        let mut places = Vec::new();
-        let (mut last, mut was_asked_for) = (BETWEEN, false);
+        let mut positions = Vec::new();
+        let (mut last, mut was_needed) = (BETWEEN, false);
         for (place, character) in (0_u64..).zip(self.characters()) {
-            let is_asked_for = is_asked_for(character);
-            if (is_asked_for || was_asked_for)
+            let is_needed = is_needed(character);
+            if (is_needed || was_needed)
                 && (character != BETWEEN && last != BETWEEN)
-                && is_pair_asked_for([last, character])
+                && is_pair_needed([last, character])
             {
-                places.push(u64::from(pair_of(last, character)) << 32 | (place - 1));
+                positions.push(u64::from(pair_of(last, character)) << 32 | (place - 1));
             }
-            (last, was_asked_for) = (character, is_asked_for);
+            (last, was_needed) = (character, is_needed);
         }
-        places
+        positions
     }
 
     /// Passes the positions of a pair to `sink`, starting with the pair at the given
     /// offset, until there are `count` or the row is damaged. Returns the additional
-    /// work, in looks.
+    /// work, in reads.
     pub(super) fn each_position(&self, positions_at: usize, count: u32, mut sink: impl FnMut(u32)) -> u64 {
         let from = (positions_at - self.at) / WIDTH;
         let runs = self
@@ -240,9 +240,9 @@ impl<'a> Runs<'a> {
             .take(from)
             .filter(|character| *character == BETWEEN);
         let runs = runs.count();
-        let looks = from / COUNTED_IN_A_LOOK + runs / PASSED_IN_A_LOOK;
+        let reads = from / CHARACTERS_COUNTED_PER_READ + runs / CHARACTERS_SCANNED_PER_READ;
         let passed = self.each_position_from(from, runs, count, &mut sink);
-        (looks + passed / PASSED_IN_A_LOOK) as u64
+        (reads + passed / CHARACTERS_SCANNED_PER_READ) as u64
     }
 
     /// Returns the number of characters that were read.

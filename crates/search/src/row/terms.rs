@@ -1,6 +1,6 @@
 //! The terms of a row that are stored in blocks, in byte order.
 
-use super::{BLOCK, DamagedRow, FEW, FORM, NIBBLE, Pairs, Reader, Runs, to_u32};
+use super::{BLOCK, COPY_BYTES, DamagedRow, FORMAT_VERSION, NIBBLE, Pairs, Reader, Runs, to_u32};
 use crate::fold::MAX_TERM_BYTES;
 
 /// Reads a row term by term. Invalid bytes give an error, never a panic.
@@ -15,7 +15,7 @@ pub(crate) struct Terms<'a> {
     left_of_block: u32,
     block_end: usize,
     /// The term, with room for a few bytes after it.
-    term: [u8; MAX_TERM_BYTES + FEW],
+    term: [u8; MAX_TERM_BYTES + COPY_BYTES],
     term_length: usize,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Terms<'a> {
     /// [`DamagedRow`] when the head is not the head of a row.
     pub(crate) fn of(row: &'a [u8]) -> Result<Self, DamagedRow> {
         let mut rest = Reader { bytes: row, at: 0 };
-        if rest.byte()? != FORM {
+        if rest.byte()? != FORMAT_VERSION {
             return Err(DamagedRow);
         }
         let pairs = Pairs::of(rest.byte()?)?;
@@ -54,7 +54,7 @@ impl<'a> Terms<'a> {
             left,
             left_of_block: 0,
             block_end: 0,
-            term: [0; MAX_TERM_BYTES + FEW],
+            term: [0; MAX_TERM_BYTES + COPY_BYTES],
             term_length: 0,
         })
     }
@@ -177,9 +177,11 @@ impl<'a> Terms<'a> {
         if !follows || end > MAX_TERM_BYTES || suffix.contains(&0) {
             return Err(DamagedRow);
         }
-        match self.rest.bytes.get(at..at + FEW) {
+        match self.rest.bytes.get(at..at + COPY_BYTES) {
             // Copying a fixed number of bytes is faster than copying the exact number.
-            Some(with_more) if more <= FEW => self.term[shared..shared + FEW].copy_from_slice(with_more),
+            Some(with_more) if more <= COPY_BYTES => {
+                self.term[shared..shared + COPY_BYTES].copy_from_slice(with_more)
+            }
             _ => self.term[shared..end].copy_from_slice(suffix),
         }
         self.term_length = end;

@@ -69,7 +69,7 @@ fn pairs_are_runs_of_characters() {
 /// Each text has something that runs cannot hold: a character of four bytes, or too
 /// many characters.
 #[test]
-fn pairs_that_are_no_runs_are_terms() {
+fn pairs_outside_runs_are_terms() {
     let long = "重試".repeat(40_000);
     for text in ["𠀀重試 重試", &long] {
         let row = Row::of(text);
@@ -82,7 +82,7 @@ fn pairs_that_are_no_runs_are_terms() {
 }
 
 #[test]
-fn signs_that_are_joined_like_a_pair_are_one_term_with_it() {
+fn signs_joined_like_a_pair_share_its_term() {
     let row = Row::of("㊀-㊁ 一二三");
     assert!(Terms::of(row.as_bytes()).unwrap().has_pairs());
     assert!(read(row.as_bytes()).contains(&("一二".to_owned(), vec![0, 1])));
@@ -90,7 +90,7 @@ fn signs_that_are_joined_like_a_pair_are_one_term_with_it() {
 }
 
 #[test]
-fn signs_without_a_letter_leave_the_rest_findable() {
+fn lone_signs_do_not_hide_other_terms() {
     let row = Row::of("\u{64e} fatha\n\u{5b0} sheva");
     assert_eq!(check(row.as_bytes()), Ok(()));
     let terms: Vec<_> = read(row.as_bytes()).into_iter().map(|(term, _)| term).collect();
@@ -107,13 +107,13 @@ fn long_negations_are_cut_like_other_words() {
 /// A row with many blocks; the requested terms are in the first block, in the last
 /// block, and at the end of a block.
 #[test]
-fn blocks_are_passed_by_without_what_they_may_have() {
+fn skipped_blocks_contain_no_needed_term() {
     let text: Vec<_> = (0..100).map(|number| format!("w{number:03}")).collect();
     let row = Row::of(&text.join(" ")).into_bytes();
     assert_eq!(read(&row).len(), 100);
-    for wanted in [0, 15, 16, 17, 95, 96, 99] {
-        let wanted = format!("w{wanted:03}");
-        let leads = leading(wanted.as_bytes());
+    for ranked in [0, 15, 16, 17, 95, 96, 99] {
+        let ranked = format!("w{ranked:03}");
+        let leads = leading(ranked.as_bytes());
         let mut terms = Terms::of(&row).unwrap();
         let (mut seen, mut found) = (0, false);
         loop {
@@ -124,10 +124,10 @@ fn blocks_are_passed_by_without_what_they_may_have() {
                 break;
             }
             seen += 1;
-            found |= terms.term() == wanted.as_bytes();
+            found |= terms.term() == ranked.as_bytes();
         }
-        assert!(found, "{wanted}");
-        assert!(seen <= 2 * BLOCK, "{wanted}: {seen}");
+        assert!(found, "{ranked}");
+        assert!(seen <= 2 * BLOCK, "{ranked}: {seen}");
     }
     let mut terms = Terms::of(&row).unwrap();
     terms.pass_blocks(|_, _| false).unwrap();
@@ -135,7 +135,7 @@ fn blocks_are_passed_by_without_what_they_may_have() {
 }
 
 #[test]
-fn row_of_nothing_is_a_row() {
+fn empty_text_has_a_valid_row() {
     assert_eq!(check(Row::of("").as_bytes()), Ok(()));
     assert_eq!(check(&[]), Err(DamagedRow));
 }
@@ -152,7 +152,7 @@ fn cut_and_lengthened_rows_are_refused() {
 }
 
 #[test]
-fn term_with_a_nul_is_none() {
+fn term_with_a_nul_is_ignored() {
     let mut row = Row::of("axb").into_bytes();
     let place = row.iter().position(|byte| *byte == b'x').unwrap();
     assert_eq!(check(&row), Ok(()));
@@ -172,7 +172,7 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
-fn what_was_analysed_is_read_of(text: &str) -> Result<(), TestCaseError> {
+fn assert_row_round_trips(text: &str) -> Result<(), TestCaseError> {
     let mut expected = BTreeMap::<String, Vec<u32>>::new();
     let length = analyse(text, |token| {
         let places = expected.entry(token.term.to_owned()).or_default();
@@ -190,21 +190,21 @@ fn what_was_analysed_is_read_of(text: &str) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn what_was_analysed_is_read(text in "\\PC{0,200}") {
-        what_was_analysed_is_read_of(&text)?;
+    fn row_round_trips_the_analysis(text in "\\PC{0,200}") {
+        assert_row_round_trips(&text)?;
     }
 
     /// Lone signs, long words, endings and joiners.
     #[test]
-    fn every_row_made_is_read(pieces in proptest::collection::vec(piece(), 0..12)) {
-        what_was_analysed_is_read_of(&pieces.concat())?;
+    fn every_row_is_readable(pieces in proptest::collection::vec(piece(), 0..12)) {
+        assert_row_round_trips(&pieces.concat())?;
     }
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = check(&bytes);
         for pairs in 0..3 {
-            let row = [&[FORM, pairs, 9, 40][..], &bytes].concat();
+            let row = [&[FORMAT_VERSION, pairs, 9, 40][..], &bytes].concat();
             let _ = check(&row);
             let Ok(mut terms) = Terms::of(&row) else {
                 continue;

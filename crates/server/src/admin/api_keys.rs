@@ -9,14 +9,14 @@ use super::body::{AdminBody, OptionalAdminBody};
 use crate::body::Empty;
 use crate::error::ApiError;
 use crate::path::{InTenant, InTenantKey};
-use crate::query::Asked;
+use crate::query::QueryParams;
 use crate::routes::api_keys::{ApiKey, CreateApiKey, NewApiKey};
 use crate::routes::list::{List, ListPage};
 use crate::schemas;
 
 /// Create a key for a tenant
 ///
-/// Its secret is in this answer alone. A retry makes another key.
+/// Only this response contains the secret. A retry creates another key.
 #[utoipa::path(
     post,
     path = "/tenants/{tenant_id}/api_keys",
@@ -39,7 +39,7 @@ pub(super) async fn create(
 
 /// List a tenant's keys
 ///
-/// The newest first, revoked ones included.
+/// Newest first, including revoked keys.
 #[utoipa::path(
     get,
     path = "/tenants/{tenant_id}/api_keys",
@@ -51,9 +51,9 @@ pub(super) async fn create(
 pub(super) async fn list(
     State(engine): State<Engine>,
     InTenant(tenant_id): InTenant,
-    Asked(asked): Asked<ListPage>,
+    QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<ApiKey>>, ApiError> {
-    let keys = engine.operator().keys(tenant_id, &asked.into()).await?;
+    let keys = engine.operator().keys(tenant_id, &params.into()).await?;
     Ok(Json(List::of(keys, ApiKey::from)))
 }
 
@@ -78,8 +78,8 @@ pub(super) async fn retrieve(
 
 /// Revoke a tenant's key
 ///
-/// Good for nothing within five seconds, on every replica. Revoking again
-/// changes nothing; it cannot be undone.
+/// Every replica refuses the key within five seconds. Revoking again changes
+/// nothing. A revocation cannot be undone.
 #[utoipa::path(
     post,
     path = "/tenants/{tenant_id}/api_keys/{api_key_id}/revoke",
@@ -90,7 +90,7 @@ pub(super) async fn retrieve(
         ("api_key_id" = schemas::ApiKeyId, Path, description = "The key."),
     ),
     request_body = Option<Empty>,
-    responses((status = 200, description = "The key, revoked.", body = ApiKey)),
+    responses((status = 200, description = "The revoked key.", body = ApiKey)),
 )]
 pub(super) async fn revoke(
     State(engine): State<Engine>,

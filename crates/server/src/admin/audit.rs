@@ -9,12 +9,12 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::path::InTenant;
-use crate::query::Asked;
+use crate::query::QueryParams;
 use crate::routes::audit::object_id;
 use crate::routes::list::{List, ListPage};
 use crate::schemas::{self, AuditEntryType};
 
-/// Something that was done; never a name, a path or a secret.
+/// An action. It contains no name, path or secret.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Entry {
     /// A UUID.
@@ -26,10 +26,11 @@ pub(crate) struct Entry {
     /// `operator`, `operator_cli`, `api_key:apikey_…`, `session:sesn_…`,
     /// `user:…`, `service_account:…` or `job`.
     actor: String,
-    /// The kind of object, a dot, and what was done to it; of a job also which.
+    /// The type of object and the action, with a dot between them; for a job
+    /// also its name.
     #[schema(examples("tenant.create"))]
     action: String,
-    /// What it was done to; null of a job, which has no id.
+    /// The id of the object; null for a job, which has no id.
     #[schema(required)]
     object_id: Option<String>,
 }
@@ -48,10 +49,10 @@ impl From<AuditEntry> for Entry {
     }
 }
 
-/// List what concerns a tenant
+/// List a tenant's audit entries
 ///
-/// The newest first: what the operator and its own credentials did to it, its
-/// memory stores, sessions, API keys, redactions and erasures.
+/// Newest first: actions of the operator and of the tenant's credentials on the
+/// tenant, its memory stores, sessions, API keys, redactions and erasures.
 #[utoipa::path(
     get,
     path = "/tenants/{tenant_id}/audit",
@@ -63,19 +64,19 @@ impl From<AuditEntry> for Entry {
 pub(super) async fn of_tenant(
     State(engine): State<Engine>,
     InTenant(tenant_id): InTenant,
-    Asked(asked): Asked<ListPage>,
+    QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {
     let query = AuditQuery {
-        page: asked.into(),
+        page: params.into(),
         ..AuditQuery::default()
     };
     let entries = engine.operator().audit(tenant_id, &query).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }
 
-/// List what the operator did
+/// List the operator's audit entries
 ///
-/// The newest first; it outlives the tenants.
+/// Newest first. Entries are kept when a tenant is deleted.
 #[utoipa::path(
     get,
     path = "/audit",
@@ -86,8 +87,8 @@ pub(super) async fn of_tenant(
 )]
 pub(super) async fn of_operator(
     State(engine): State<Engine>,
-    Asked(asked): Asked<ListPage>,
+    QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Entry>>, ApiError> {
-    let entries = engine.operator().operator_audit(&asked.into()).await?;
+    let entries = engine.operator().operator_audit(&params.into()).await?;
     Ok(Json(List::of(entries, Entry::from)))
 }

@@ -14,34 +14,34 @@ use super::Acting;
 use super::body::OptionalAdminBody;
 use crate::error::ApiError;
 use crate::path::OfJob;
-use crate::query::{Asked, Nothing};
+use crate::query::{NoParams, QueryParams};
 use crate::routes::list::{List, ListPage};
 use crate::schemas::{self, JobRunType, JobType};
 
-/// The body of a run that is asked for.
+/// The body of a request to run a job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunJob {
-    /// Whether it only tells what it would do.
+    /// Whether the job only reports what it would do.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// A job, which one replica at a time runs for all.
+/// A job. One replica at a time runs it for all.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Job {
     #[schema(value_type = schemas::JobName)]
     name: &'static str,
     #[schema(inline)]
     r#type: JobType,
-    /// When workers look whether it is to run: six cron fields, seconds first,
-    /// in UTC.
+    /// When workers check whether the job is due: six cron fields, seconds
+    /// first, in UTC.
     schedule: &'static str,
-    /// How often it runs.
+    /// The interval between runs.
     period_seconds: u64,
-    /// Whether it can tell what it would do without doing it.
+    /// Whether the job supports dry runs.
     can_be_dry: bool,
-    /// The run that began last; null: there was none.
+    /// The most recently started run; null if there was none.
     #[schema(required)]
     last_run: Option<JobRun>,
 }
@@ -62,7 +62,7 @@ impl From<JobState> for Job {
 /// The record of a run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct JobRun {
-    /// What tells it from the job's other runs.
+    /// The id, unique among the job's runs.
     id: String,
     #[schema(inline)]
     r#type: JobRunType,
@@ -72,17 +72,18 @@ pub(crate) struct JobRun {
     status: &'static str,
     #[schema(value_type = schemas::JobRunReason)]
     asked_for_by: &'static str,
-    /// Whether it only told what it would do.
+    /// Whether the run was a dry run.
     dry_run: bool,
-    /// When it began, or was last gone on with.
+    /// When it started or was last resumed.
     #[schema(value_type = schemas::Time)]
     started_at: String,
     #[schema(value_type = Option<schemas::Time>, required)]
     ended_at: Option<String>,
-    /// What it did, in the job's own words: numbers, and ids; null until it ends.
+    /// The result of the run: numbers and ids, with names that depend on the
+    /// job; null until the run ends.
     #[schema(value_type = Option<Object>, required)]
     counts: Option<Value>,
-    /// Why it failed.
+    /// The reason of the failure.
     #[schema(required)]
     error: Option<String>,
 }
@@ -110,20 +111,20 @@ impl JobRun {
     }
 }
 
-/// List the jobs
+/// List jobs
 ///
-/// Each with the run that began last. What every replica does for itself, such
-/// as writing when memories were read, is none of them.
+/// Each job with its most recently started run. Tasks that every replica runs
+/// for itself, such as recording read times, are not included.
 #[utoipa::path(
     get,
     path = "/jobs",
     operation_id = "jobs.list",
     tag = "Jobs",
-    responses((status = 200, description = "All of them.", body = List<Job>)),
+    responses((status = 200, description = "All jobs.", body = List<Job>)),
 )]
 pub(super) async fn list(
     State(engine): State<Engine>,
-    Asked(Nothing): Asked<Nothing>,
+    QueryParams(NoParams): QueryParams<NoParams>,
 ) -> Result<Json<List<Job>>, ApiError> {
     let page = Page {
         items: engine.operator().jobs().await?,
@@ -134,7 +135,7 @@ pub(super) async fn list(
 
 /// List a job's runs
 ///
-/// The one that began last first; they are kept for 30 days.
+/// The most recently started run first. Runs are kept for 30 days.
 #[utoipa::path(
     get,
     path = "/jobs/{job}/runs",
@@ -146,17 +147,17 @@ pub(super) async fn list(
 pub(super) async fn runs(
     State(engine): State<Engine>,
     OfJob(job): OfJob,
-    Asked(asked): Asked<ListPage>,
+    QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<JobRun>>, ApiError> {
-    let runs = engine.operator().job_runs(&job, &asked.into()).await?;
+    let runs = engine.operator().job_runs(&job, &params.into()).await?;
     Ok(Json(List::of(runs, |run| JobRun::of(&job, run))))
 }
 
 /// Run a job now
 ///
-/// In the process that is asked, whatever its role, and beside the schedule. It
-/// answers at once; the job's runs tell how it ends. While the job is running
-/// anywhere it is 409.
+/// The process that receives the request runs the job, whatever its role, in
+/// addition to the schedule. The response is immediate; the list of runs shows
+/// the result. If the job is already running anywhere, the response is 409.
 #[utoipa::path(
     post,
     path = "/jobs/{job}/run",
@@ -164,7 +165,7 @@ pub(super) async fn runs(
     tag = "Jobs",
     params(("job" = schemas::JobName, Path, description = "The job.")),
     request_body = Option<RunJob>,
-    responses((status = 202, description = "It has begun.", body = JobRun)),
+    responses((status = 202, description = "The run has started.", body = JobRun)),
 )]
 pub(super) async fn run(
     State(engine): State<Engine>,

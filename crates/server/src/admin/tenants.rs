@@ -18,47 +18,47 @@ use super::body::{AdminBody, OptionalAdminBody};
 use crate::body::Empty;
 use crate::error::ApiError;
 use crate::path::InTenant;
-use crate::query::{Asked, FromQuery, Nothing, Query};
+use crate::query::{FromQuery, NoParams, Query, QueryParams};
 use crate::routes::erasures::ObjectVersions;
 use crate::routes::list::List;
 use crate::schemas::{self, TenantDeletionType, TenantType, TenantUsageType};
 
-/// The body of a creation.
+/// The body of a create request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateTenant {
-    /// A name for people.
+    /// A display name.
     #[schema(value_type = schemas::TenantName)]
     name: String,
-    /// Your own id for it, unique.
+    /// Your own unique id for the tenant.
     #[schema(value_type = Option<schemas::TenantName>)]
     external_id: Option<String>,
-    /// Where its limits differ from the configured ones.
+    /// The limits that differ from the configured ones.
     #[schema(value_type = Option<schemas::LimitPatch>)]
     limits: Option<Map<String, Value>>,
 }
 
-/// The body of an update; what is left out stays.
+/// The body of an update; omitted fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateTenant {
-    /// A name for people.
+    /// A display name.
     #[schema(value_type = Option<schemas::TenantName>)]
     name: Option<String>,
-    /// Your own id for it, unique; null removes it.
+    /// Your own unique id for the tenant; null removes it.
     #[serde(default, deserialize_with = "given")]
-    #[expect(clippy::option_option, reason = "null is not the same as left out")]
+    #[expect(clippy::option_option, reason = "null differs from an omitted field")]
     #[schema(value_type = Option<schemas::TenantName>)]
     external_id: Option<Option<String>>,
-    /// Limits to set, or with null to take the configured ones; those not named
-    /// stay. A lower limit on what may be held deletes nothing; one on history
-    /// does.
+    /// Limits to set; null resets a limit to the configured value, and omitted
+    /// limits stay unchanged. Lowering a limit on live data deletes nothing;
+    /// lowering a limit on history deletes older versions.
     #[schema(value_type = Option<schemas::LimitPatch>)]
     limits: Option<Map<String, Value>>,
 }
 
 /// Distinguishes null from an omitted field.
-#[expect(clippy::option_option, reason = "null is not the same as left out")]
+#[expect(clippy::option_option, reason = "null differs from an omitted field")]
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
@@ -75,7 +75,7 @@ pub(crate) struct Tenant {
     external_id: Option<String>,
     #[schema(value_type = schemas::TenantStatus)]
     status: &'static str,
-    /// Where its limits differ from the configured ones.
+    /// The limits that differ from the configured ones.
     #[schema(value_type = schemas::Limits)]
     limits: LimitOverrides,
     #[schema(value_type = schemas::Time)]
@@ -99,7 +99,7 @@ impl From<FoundTenant> for Tenant {
     }
 }
 
-/// What a tenant holds, as its counters say.
+/// A tenant's usage, by its counters.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TenantUsage {
     #[schema(value_type = schemas::WorkspaceId)]
@@ -118,11 +118,11 @@ pub(crate) struct TenantUsage {
     version_bytes: u64,
     /// Bytes granted to its stores, used or not.
     granted_bytes: u64,
-    /// Keys that were not revoked.
+    /// Keys that are not revoked.
     api_keys: u64,
     /// Live and archived sessions.
     sessions: u64,
-    /// Bytes of these sessions' descriptions.
+    /// Bytes of the sessions' descriptions.
     session_bytes: u64,
     /// The limits in force.
     #[schema(value_type = schemas::Limits)]
@@ -149,7 +149,8 @@ impl TenantUsage {
     }
 }
 
-/// A tenant's deletion: what it removed. It outlives the tenant.
+/// A tenant's deletion and its counts of removed data. It is kept after the
+/// tenant is gone.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TenantDeletion {
     /// The tenant.
@@ -161,10 +162,11 @@ pub(crate) struct TenantDeletion {
     status: &'static str,
     #[schema(value_type = schemas::Time)]
     requested_at: String,
-    /// When it is looked again for what came late.
+    /// When the deletion checks again for data that was written late.
     #[schema(value_type = Option<schemas::Time>, required)]
     settles_at: Option<String>,
-    /// Since when nothing is left but what `object_versions` says is not deleted.
+    /// When the deletion was done. Only the data that `object_versions` reports
+    /// as not deleted can be left.
     #[schema(value_type = Option<schemas::Time>, required)]
     ended_at: Option<String>,
     /// Rows removed so far, by table.
@@ -173,7 +175,7 @@ pub(crate) struct TenantDeletion {
     blobs: u64,
     /// Bytes of the blobs removed so far.
     blob_bytes: u64,
-    /// Of blobs too that were deleted before the tenant was.
+    /// Includes blobs that were deleted before the tenant.
     object_versions: ObjectVersions,
 }
 
@@ -198,13 +200,13 @@ impl From<FoundDeletion> for TenantDeletion {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListTenants {
-    /// Only the tenant that you call so.
+    /// Only the tenant with this id of yours.
     #[param(value_type = Option<schemas::GivenName>)]
     external_id: Option<String>,
-    /// Items of a page; 20 where unset.
+    /// Items per page; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -221,7 +223,8 @@ impl FromQuery for ListTenants {
 
 /// Create a tenant
 ///
-/// A retry without an `external_id` makes another one; with one it is 409.
+/// A retry without an `external_id` creates another tenant; with one the
+/// response is 409.
 #[utoipa::path(
     post,
     path = "/tenants",
@@ -246,7 +249,7 @@ pub(super) async fn create(
 
 /// List tenants
 ///
-/// The newest first.
+/// Newest first.
 #[utoipa::path(
     get,
     path = "/tenants",
@@ -257,13 +260,13 @@ pub(super) async fn create(
 )]
 pub(super) async fn list(
     State(engine): State<Engine>,
-    Asked(asked): Asked<ListTenants>,
+    QueryParams(params): QueryParams<ListTenants>,
 ) -> Result<Json<List<Tenant>>, ApiError> {
     let query = TenantQuery {
-        external_id: asked.external_id,
+        external_id: params.external_id,
         page: PageRequest {
-            limit: asked.limit,
-            page: asked.page,
+            limit: params.limit,
+            page: params.page,
         },
     };
     let tenants = engine.operator().tenants(&query).await?;
@@ -288,7 +291,7 @@ pub(super) async fn retrieve(
 
 /// Update a tenant
 ///
-/// What is left out stays. Limits are felt within five seconds.
+/// Omitted fields stay unchanged. Limits take effect within five seconds.
 #[utoipa::path(
     patch,
     path = "/tenants/{tenant_id}",
@@ -296,7 +299,7 @@ pub(super) async fn retrieve(
     tag = "Tenants",
     params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     request_body = UpdateTenant,
-    responses((status = 200, description = "The tenant as it is now.", body = Tenant)),
+    responses((status = 200, description = "The updated tenant.", body = Tenant)),
 )]
 pub(super) async fn update(
     State(engine): State<Engine>,
@@ -315,7 +318,7 @@ pub(super) async fn update(
 
 /// Suspend a tenant
 ///
-/// Its credentials are refused within five seconds; all it has is kept.
+/// Its credentials are refused within five seconds. Its data is kept.
 #[utoipa::path(
     post,
     path = "/tenants/{tenant_id}/suspend",
@@ -323,7 +326,7 @@ pub(super) async fn update(
     tag = "Tenants",
     params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     request_body = Option<Empty>,
-    responses((status = 200, description = "The tenant, suspended.", body = Tenant)),
+    responses((status = 200, description = "The suspended tenant.", body = Tenant)),
 )]
 pub(super) async fn suspend(
     State(engine): State<Engine>,
@@ -343,7 +346,7 @@ pub(super) async fn suspend(
     tag = "Tenants",
     params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
     request_body = Option<Empty>,
-    responses((status = 200, description = "The tenant, served again.", body = Tenant)),
+    responses((status = 200, description = "The resumed tenant.", body = Tenant)),
 )]
 pub(super) async fn resume(
     State(engine): State<Engine>,
@@ -355,14 +358,14 @@ pub(super) async fn resume(
     Ok(Json(operator.resume_tenant(tenant_id).await?.into()))
 }
 
-/// Retrieve what a tenant holds
+/// Retrieve a tenant's usage
 #[utoipa::path(
     get,
     path = "/tenants/{tenant_id}/usage",
     operation_id = "tenants.usage",
     tag = "Tenants",
     params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
-    responses((status = 200, description = "What it holds and may hold.", body = TenantUsage)),
+    responses((status = 200, description = "The tenant's usage and limits.", body = TenantUsage)),
 )]
 pub(super) async fn usage(
     State(engine): State<Engine>,
@@ -374,22 +377,22 @@ pub(super) async fn usage(
 
 /// Delete a tenant
 ///
-/// Its credentials are refused within five seconds. Every row and blob of it is
-/// removed by the job `delete-tenants`; it cannot be undone. Deleting again
-/// answers how far it is.
+/// Its credentials are refused within five seconds. The job `delete-tenants`
+/// removes all its rows and blobs. A deletion cannot be undone. Deleting again
+/// returns the deletion's progress.
 #[utoipa::path(
     delete,
     path = "/tenants/{tenant_id}",
     operation_id = "tenants.delete",
     tag = "Tenants",
     params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
-    responses((status = 202, description = "It has begun.", body = TenantDeletion)),
+    responses((status = 202, description = "The deletion has started.", body = TenantDeletion)),
 )]
 pub(super) async fn delete(
     State(engine): State<Engine>,
     acting: Acting,
     InTenant(tenant_id): InTenant,
-    Asked(Nothing): Asked<Nothing>,
+    QueryParams(NoParams): QueryParams<NoParams>,
 ) -> Result<(StatusCode, Json<TenantDeletion>), ApiError> {
     let begun = acting.on(&engine).delete_tenant(tenant_id).await?;
     Ok((StatusCode::ACCEPTED, Json(begun.into())))
@@ -402,7 +405,7 @@ pub(super) async fn delete(
     operation_id = "tenant_deletions.retrieve",
     tag = "Tenants",
     params(("tenant_id" = schemas::WorkspaceId, Path, description = "The tenant.")),
-    responses((status = 200, description = "How far it is.", body = TenantDeletion)),
+    responses((status = 200, description = "The deletion and its progress.", body = TenantDeletion)),
 )]
 pub(super) async fn deletion(
     State(engine): State<Engine>,

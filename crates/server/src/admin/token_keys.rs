@@ -11,20 +11,20 @@ use super::body::OptionalAdminBody;
 use crate::error::ApiError;
 use crate::schemas::{self, TokenKeyType};
 
-/// The body of a change of the key.
+/// The body of a key rotation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotateTokenKey {
-    /// Whether a key may be in the wrong hands: nothing that was signed is
-    /// believed any more, on every replica within a minute.
+    /// Whether a key may have leaked. If true, within a minute every replica
+    /// refuses all tokens that were signed before.
     #[serde(default)]
     compromised: bool,
 }
 
-/// A key that signs tokens; never the key itself.
+/// A key that signs tokens, without its secret.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TokenKey {
-    /// Its name, which tokens have as `kid`.
+    /// The name of the key, sent in tokens as `kid`.
     id: String,
     #[schema(inline)]
     r#type: TokenKeyType,
@@ -42,10 +42,10 @@ impl From<RotatedKey> for TokenKey {
     }
 }
 
-/// Change the key that signs tokens
+/// Rotate the token signing key
 ///
-/// Keys change by themselves: this is for when one must. Tokens that were signed
-/// before stay good until they end, unless the key was compromised.
+/// Keys also rotate automatically. Tokens signed before stay valid until they
+/// expire, unless the key is reported as compromised.
 #[utoipa::path(
     post,
     path = "/token_keys/rotate",

@@ -31,18 +31,18 @@ pub(super) struct Activity {
 
 /// A running request; dropped when its answer is written.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Activity>);
+pub(super) struct RunningRequest(Arc<Activity>);
 
 impl Activity {
     /// Records that a request's head was read.
-    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+    pub(super) fn begin(self: &Arc<Self>) -> RunningRequest {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.is_under_way.store(true, Ordering::Relaxed);
-        UnderWay(Arc::clone(self))
+        RunningRequest(Arc::clone(self))
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.0.is_under_way.store(false, Ordering::Relaxed);
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn head_that_trickles_ends_the_connection() {
+    async fn slow_head_closes_the_connection() {
         let (mut stream, mut far, _) = watched();
         let begun = Instant::now();
         let trickling = tokio::spawn(async move {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn quiet_client_is_kept_for_a_while_after_each_request() {
+    async fn idle_client_is_kept_until_the_idle_timeout() {
         let (mut stream, mut far, activity) = watched();
         for _ in 0..2 {
             far.write_all(b"request").await.unwrap();
@@ -241,21 +241,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn request_under_way_is_not_hurried() {
+    async fn running_request_has_no_idle_timeout() {
         let (mut stream, mut far, activity) = watched();
         far.write_all(b"request").await.unwrap();
         assert_eq!(read(&mut stream).await, Ok(7));
-        let under_way = activity.begin();
+        let running = activity.begin();
         let next = tokio::time::timeout(Duration::from_hours(1), read(&mut stream)).await;
         assert!(next.is_err());
-        drop(under_way);
+        drop(running);
         let begun = Instant::now();
         assert_eq!(read(&mut stream).await, Ok(0));
         assert_eq!(begun.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_that_takes_nothing_in_ends_the_connection() {
+    async fn stalled_client_is_disconnected() {
         let (mut stream, mut far, _) = watched();
         let begun = Instant::now();
         let sent = stream.write_all(&[0; 64]).await.map_err(|error| error.kind());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_that_takes_too_little_ends_the_connection() {
+    async fn slow_client_is_disconnected() {
         assert!(taken_in_parts(MIN_PROGRESS_BYTES).await.is_ok());
         let begun = Instant::now();
         let trickling = taken_in_parts(MIN_PROGRESS_BYTES / 8).await;
@@ -296,17 +296,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_of_one_answer_does_not_count_for_the_next() {
+    async fn write_timeout_restarts_with_each_answer() {
         let (mut stream, mut far, activity) = watched();
         for _ in 0..3 {
-            let under_way = activity.begin();
+            let running = activity.begin();
             let taking = async {
                 tokio::time::sleep(WRITE_TIMEOUT / 2).await;
                 far.read_exact(&mut [0; 16]).await.unwrap();
             };
             let (written, ()) = tokio::join!(stream.write_all(&[0; 16]), taking);
             written.unwrap();
-            drop(under_way);
+            drop(running);
             tokio::time::sleep(WRITE_TIMEOUT).await;
         }
     }

@@ -13,23 +13,24 @@ use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;
 use crate::path::InKey;
-use crate::query::Asked;
+use crate::query::QueryParams;
 use crate::schemas::{self, ApiKeyType};
 
-/// The body of a creation.
+/// The body of a create request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateApiKey {
-    /// 1 to 255 characters, none of them a control character.
+    /// 1 to 255 characters without control characters.
     #[schema(value_type = schemas::TenantName)]
     name: String,
-    /// What the key may do; at least one.
+    /// The permissions of the key; at least one.
     #[schema(value_type = Vec<schemas::Scope>, min_items = 1)]
     scopes: Vec<Scope>,
-    /// The only stores that it sees, at most 1,000; all of them where unset.
+    /// The only stores that the key can access, at most 1,000; all stores by
+    /// default.
     #[schema(value_type = Option<Vec<schemas::MemoryStoreId>>, min_items = 1, max_items = 1000)]
     memory_store_ids: Option<Vec<StoreId>>,
-    /// When it ends, in the future; never where unset.
+    /// When the key expires, in the future; never by default.
     #[schema(value_type = Option<schemas::Time>)]
     expires_at: Option<String>,
 }
@@ -39,7 +40,7 @@ impl CreateApiKey {
     pub(crate) fn draft(self) -> Result<KeyDraft, ApiError> {
         let expires_at = match self.expires_at {
             Some(text) => Some(Timestamp::parse(&text).ok_or_else(|| {
-                ApiError::invalid_request("`expires_at` must be a time in the form of RFC 3339")
+                ApiError::invalid_request("`expires_at` must be a time in RFC 3339 format")
             })?),
             None => None,
         };
@@ -64,18 +65,18 @@ pub(crate) struct ApiKey {
     name: String,
     #[schema(value_type = Vec<schemas::Scope>)]
     scopes: Vec<Scope>,
-    /// The only stores that it sees; null: all of them.
+    /// The only stores that the key can access; null: all stores.
     #[schema(value_type = Option<Vec<schemas::MemoryStoreId>>, required)]
     memory_store_ids: Option<Vec<StoreId>>,
     #[schema(value_type = schemas::Time)]
     created_at: String,
-    /// When it ends; null: never.
+    /// When the key expires; null: never.
     #[schema(value_type = Option<schemas::Time>, required)]
     expires_at: Option<String>,
-    /// When a request last carried it, to within half a minute.
+    /// When a request last used the key, accurate to half a minute.
     #[schema(value_type = Option<schemas::Time>, required)]
     last_used_at: Option<String>,
-    /// Since when it is good for nothing.
+    /// When the key was revoked.
     #[schema(value_type = Option<schemas::Time>, required)]
     revoked_at: Option<String>,
 }
@@ -85,7 +86,7 @@ pub(crate) struct ApiKey {
 pub(crate) struct NewApiKey {
     #[serde(flatten)]
     key: ApiKey,
-    /// The secret, shown this once; null where the call was made before.
+    /// The secret, returned only once; null in the response to a retry.
     #[schema(required)]
     api_key: Option<String>,
 }
@@ -119,8 +120,8 @@ impl From<MadeKey> for NewApiKey {
 
 /// Create an API key
 ///
-/// The key gets no scope, store or time that the credential has not itself. Its
-/// secret is in this answer alone.
+/// The key cannot have a scope, store or expiry beyond those of the credential.
+/// Only this response contains its secret.
 #[utoipa::path(
     post,
     path = "/api_keys",
@@ -143,9 +144,9 @@ pub(crate) async fn create(
 
 /// List API keys
 ///
-/// Those of the credential's tenant, the newest first, revoked ones included. A
-/// credential that is bound to memory stores is told of the keys alone that are
-/// bound to none but those.
+/// The keys of the credential's tenant, newest first, including revoked keys. A
+/// credential bound to memory stores sees only keys that are bound to a subset
+/// of these stores.
 #[utoipa::path(
     get,
     path = "/api_keys",
@@ -157,9 +158,9 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    Asked(asked): Asked<ListPage>,
+    QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<ApiKey>>, ApiError> {
-    let keys = engine.api_keys(&principal, &asked.into()).await?;
+    let keys = engine.api_keys(&principal, &params.into()).await?;
     Ok(Json(List::of(keys, ApiKey::from)))
 }
 
@@ -182,8 +183,8 @@ pub(crate) async fn retrieve(
 
 /// Revoke an API key
 ///
-/// Good for nothing within five seconds, on every replica. Revoking again
-/// changes nothing; it cannot be undone.
+/// Every replica refuses the key within five seconds. Revoking again changes
+/// nothing. A revocation cannot be undone.
 #[utoipa::path(
     post,
     path = "/api_keys/{api_key_id}/revoke",
@@ -191,7 +192,7 @@ pub(crate) async fn retrieve(
     tag = "API keys",
     params(("api_key_id" = schemas::ApiKeyId, Path, description = "The key.")),
     request_body = Option<Empty>,
-    responses((status = 200, description = "The key, revoked.", body = ApiKey)),
+    responses((status = 200, description = "The revoked key.", body = ApiKey)),
 )]
 pub(crate) async fn revoke(
     State(engine): State<Engine>,

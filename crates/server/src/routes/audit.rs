@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::list::List;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::query::{Asked, FromQuery, Query};
+use crate::query::{FromQuery, Query, QueryParams};
 use crate::schemas::{self, AuditEntryType};
 
 /// One action. It holds no content, path, name or secret.
@@ -26,7 +26,7 @@ pub(crate) struct AuditEntry {
     r#type: AuditEntryType,
     #[schema(value_type = schemas::Time)]
     created_at: String,
-    /// Who did it; null for a job of the server.
+    /// The actor; null for a job of the server.
     #[schema(required)]
     actor: Option<AuditActor>,
     /// Object type and verb, with a dot between them.
@@ -41,7 +41,7 @@ pub(crate) struct AuditEntry {
     memory_store_id: Option<StoreId>,
 }
 
-/// Who did something.
+/// The actor of an action.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(tag = "type")]
 pub(crate) enum AuditActor {
@@ -154,16 +154,16 @@ pub(crate) struct ListAudit {
     /// key, erasure or the tenant.
     #[param(value_type = Option<schemas::AuditObjectId>)]
     object_id: Option<Uuid>,
-    /// Done at or after this time; `created_at_gte` is the same.
+    /// At or after this time; `created_at_gte` is an alias.
     #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
     created_from: Option<Timestamp>,
-    /// Done at or before this time; `created_at_lte` is the same.
+    /// At or before this time; `created_at_lte` is an alias.
     #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
     created_to: Option<Timestamp>,
-    /// Items of a page; 20 where unset.
+    /// Items per page; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -187,27 +187,27 @@ impl FromQuery for ListAudit {
 }
 
 impl From<ListAudit> for AuditQuery {
-    fn from(asked: ListAudit) -> Self {
+    fn from(params: ListAudit) -> Self {
         Self {
-            created_from: asked.created_from,
-            created_to: asked.created_to,
-            action: asked.action,
-            actor_id: asked.actor_id,
-            object_id: asked.object_id,
+            created_from: params.created_from,
+            created_to: params.created_to,
+            action: params.action,
+            actor_id: params.actor_id,
+            object_id: params.object_id,
             page: PageRequest {
-                limit: asked.limit,
-                page: asked.page,
+                limit: params.limit,
+                page: params.page,
             },
         }
     }
 }
 
-/// List the audit
+/// List audit entries
 ///
-/// Who did what to the tenant's memory stores, sessions, API keys, redactions and
-/// erasures, the newest first. Writes of memories are in the version history.
-/// Needs the scope `tenant:admin` and a credential that is not bound to memory
-/// stores.
+/// Newest first: actions on the tenant's memory stores, sessions, API keys,
+/// redactions and erasures, with their actors. Writes of memories are in the
+/// version history. Needs the scope `tenant:admin` and a credential that is not
+/// bound to memory stores.
 #[utoipa::path(
     get,
     path = "/audit",
@@ -219,9 +219,9 @@ impl From<ListAudit> for AuditQuery {
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    Asked(asked): Asked<ListAudit>,
+    QueryParams(params): QueryParams<ListAudit>,
 ) -> Result<Json<List<AuditEntry>>, ApiError> {
-    let entries = engine.audit(&principal, &asked.into()).await?;
+    let entries = engine.audit(&principal, &params.into()).await?;
     Ok(Json(List::of(entries, AuditEntry::from)))
 }
 
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn object_ids_of_every_action_are_read_back() {
+    fn audit_object_ids_round_trip() {
         let uuid = Uuid::from_u128(7);
         for action in AuditAction::ALL {
             let shown = object_id(action.name(), uuid);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_actors_are_read_back() {
+    fn stored_actors_round_trip() {
         for auditor in [
             Auditor::Operator,
             Auditor::OperatorCli,

@@ -14,28 +14,28 @@ use crate::auth::Caller;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::path::OfErasure;
-use crate::query::Asked;
+use crate::query::QueryParams;
 use crate::schemas::{self, ErasureType};
 
-/// What is to be erased: a store, what ever stood below a directory of it, or
-/// every store of certain metadata.
+/// The data to erase: a store, all memories that ever had a path below a
+/// directory of it, or all stores with certain metadata.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateErasure {
-    /// The store; not together with `store_metadata`.
+    /// The store; excludes `store_metadata`.
     #[schema(value_type = Option<schemas::MemoryStoreId>)]
     memory_store_id: Option<StoreId>,
-    /// Takes every memory of the store that ever had a path below it, and leaves
-    /// the store.
+    /// Erases every memory of the store that ever had a path below this
+    /// directory, and keeps the store.
     #[schema(value_type = Option<schemas::DirectoryPath>)]
     path_prefix: Option<String>,
-    /// Takes every store, archived or just deleted ones too, whose metadata has
-    /// all these pairs.
+    /// Erases every store whose metadata has all these pairs, including
+    /// archived and recently deleted stores.
     #[schema(value_type = Option<schemas::SelectedMetadata>)]
     store_metadata: Option<Map<String, Value>>,
 }
 
-/// An erasure; once it is done, its receipt.
+/// An erasure; when it is done, this is the receipt.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Erasure {
     #[schema(value_type = schemas::ErasureId)]
@@ -46,65 +46,67 @@ pub(crate) struct Erasure {
     state: &'static str,
     #[schema(value_type = schemas::ErasureSelects)]
     selected_by: String,
-    /// The stores it is about.
+    /// The stores of the erasure.
     #[schema(value_type = Vec<schemas::MemoryStoreId>)]
     memory_store_ids: Vec<StoreId>,
     #[schema(value_type = schemas::Time)]
     created_at: String,
     #[schema(value_type = Option<schemas::Time>, required)]
     started_at: Option<String>,
-    /// When the last of it was gone.
+    /// When the last of the data was erased.
     #[schema(value_type = Option<schemas::Time>, required)]
     ended_at: Option<String>,
-    /// How often it had to be broken off; it is tried again each minute.
+    /// Number of interrupted attempts; the server retries every minute.
     failed_attempts: u64,
     #[schema(value_type = Option<schemas::ErasureError>, required)]
     error: Option<String>,
     removed: Removed,
     object_versions: ObjectVersions,
-    /// In the order in which they were done.
+    /// The completed steps, in order.
     steps: Vec<Step>,
     #[schema(value_type = schemas::ErasureBackups)]
     backups: &'static str,
 }
 
-/// What went so far.
+/// Counts of the data erased so far.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ErasureRemoved)]
 struct Removed {
-    /// Stores that went themselves.
+    /// Stores that were erased as a whole.
     memory_stores: u64,
-    /// Memories, deleted ones included.
+    /// Memories, including deleted ones.
     memories: u64,
     memory_versions: u64,
     /// Bytes of content.
     content_bytes: u64,
     search_documents: u64,
-    /// When memories were read last, and by whom.
+    /// Records of when and by whom memories were last read.
     access_times: u64,
     /// Attachments of the stores to sessions.
     session_resources: u64,
-    /// Events of sessions that name what went.
+    /// Session events that refer to erased data.
     session_events: u64,
     idempotency_records: u64,
-    /// Blobs, verified to be gone from where content is stored.
+    /// Blobs; their absence from the content storage is verified.
     blobs: u64,
 }
 
-/// What became of older versions of the blobs that went.
+/// The state of the object versions of erased blobs.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ErasureObjectVersions)]
 pub(crate) struct ObjectVersions {
-    /// Blobs of which every object version is deleted.
+    /// Blobs with every object version deleted.
     deleted: u64,
-    /// Blobs without older versions: content in the index, or in a bucket that keeps none.
+    /// Blobs without older versions: content in the index, or in a bucket
+    /// without versioning.
     not_versioned: u64,
-    /// Blobs of which older versions may be there still: the bucket lets them not
-    /// be listed or deleted. At least 1 where they could not be counted.
+    /// Blobs with object versions that may still exist because the bucket does
+    /// not allow listing or deleting them. At least 1 if they could not be
+    /// counted.
     not_deleted: u64,
 }
 
-/// A step, and when it was done.
+/// A step and its completion time.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ErasureStep)]
 struct Step {
@@ -188,16 +190,16 @@ impl From<&KeptStep> for Step {
 
 /// Create an erasure
 ///
-/// It is begun at once and goes on until all that was selected is gone: memories,
-/// every version of them, their blobs, and what was recorded of them. Nothing of
-/// it can be brought back.
+/// The erasure starts at once and continues until all selected data is removed:
+/// memories, all their versions, their blobs, and records about them. Erased
+/// data cannot be restored.
 #[utoipa::path(
     post,
     path = "/erasures",
     operation_id = "erasures.create",
     tag = "Erasures",
     request_body = CreateErasure,
-    responses((status = 200, description = "The erasure, which has begun or soon will.", body = Erasure)),
+    responses((status = 200, description = "The erasure, which is running or starts soon.", body = Erasure)),
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
@@ -218,7 +220,7 @@ pub(crate) async fn create(
 
 /// List erasures
 ///
-/// The newest first.
+/// Newest first.
 #[utoipa::path(
     get,
     path = "/erasures",
@@ -230,15 +232,15 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    Asked(asked): Asked<ListPage>,
+    QueryParams(params): QueryParams<ListPage>,
 ) -> Result<Json<List<Erasure>>, ApiError> {
-    let erasures = engine.erasures(&principal, &asked.into()).await?;
+    let erasures = engine.erasures(&principal, &params.into()).await?;
     Ok(Json(List::of(erasures, Erasure::from)))
 }
 
 /// Retrieve an erasure
 ///
-/// What went and when, without content and without paths.
+/// The counts and times of the erased data, without content and paths.
 #[utoipa::path(
     get,
     path = "/erasures/{erasure_id}",

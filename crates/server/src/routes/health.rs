@@ -9,39 +9,41 @@ use utoipa::ToSchema;
 use crate::Lifecycle;
 use crate::error::ApiError;
 
-/// What the readiness probe tells; nothing of the deployment's inside.
+/// The result of the readiness probe, without details of the deployment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Ready {
-    /// `ok`, or `disk_full`: reads are served, writes are answered 507.
+    /// `ok`, or `disk_full`: reads work, and writes are refused with 507.
     index: &'static str,
-    /// `ok`, `unavailable`, `access_denied` (the server's credentials are refused), `misconfigured` (no such bucket),
-    /// `disk_full`; none is a reason to take a replica out.
+    /// `ok`, `unavailable`, `access_denied` (the server's credentials are
+    /// refused), `misconfigured` (no such bucket), `disk_full`. None of them
+    /// makes the replica unready.
     blobs: &'static str,
 }
 
-/// Is the process alive
+/// Check that the process is alive
 #[utoipa::path(
     get,
     path = "/livez",
     operation_id = "health.live",
     tag = "Health",
-    responses((status = 200, description = "It is.", body = String, content_type = "text/plain")),
+    responses((status = 200, description = "The process is alive.", body = String, content_type = "text/plain")),
 )]
 pub(crate) async fn live() -> &'static str {
     "ok"
 }
 
-/// Can the process serve
+/// Check that the process is ready
 ///
-/// 503 while the index cannot, and once the process is about to end. An unreachable object store is told, but is no
-/// reason to take a replica out: every one of them would go, and cached content
-/// could be read from none.
+/// 503 while the index is unavailable and once shutdown has begun. An
+/// unreachable object store is reported but does not make the replica unready:
+/// otherwise all replicas would be removed, although they can serve cached
+/// content.
 #[utoipa::path(
     get,
     path = "/readyz",
     operation_id = "health.ready",
     tag = "Health",
-    responses((status = 200, description = "It can.", body = Ready)),
+    responses((status = 200, description = "The process is ready.", body = Ready)),
 )]
 pub(crate) async fn ready(
     State(engine): State<Engine>,

@@ -8,11 +8,11 @@ use crate::error::ApiError;
 use crate::query::{FromQuery, Query};
 use crate::schemas;
 
-/// A part of a listing.
+/// A page of a listing.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct List<T> {
     data: Vec<T>,
-    /// Send it as `page` for the next part; null: this is the last.
+    /// Send it as `page` to get the next page; null: this is the last page.
     #[schema(required)]
     next_page: Option<String>,
 }
@@ -32,10 +32,10 @@ impl<T> List<T> {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListPage {
-    /// Items of a page; 20 where unset.
+    /// Items per page; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -50,10 +50,10 @@ impl FromQuery for ListPage {
 }
 
 impl From<ListPage> for PageRequest {
-    fn from(asked: ListPage) -> Self {
+    fn from(params: ListPage) -> Self {
         Self {
-            limit: asked.limit,
-            page: asked.page,
+            limit: params.limit,
+            page: params.page,
         }
     }
 }

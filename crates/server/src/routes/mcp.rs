@@ -17,17 +17,18 @@ use keepsake_mcp::{Access, HttpService};
 
 use crate::admission::Holder;
 use crate::body::RawJson;
-use crate::envelope::InItsOwnForm;
+use crate::envelope::ForeignErrorFormat;
 use crate::error::ApiError;
 use crate::path::InStore;
 use crate::schemas;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Ask by MCP, of a session
+/// Send an MCP message to a session
 ///
-/// One message of the Model Context Protocol's streamable HTTP, which keeps no session of its own here: a request is
-/// answered with 200, a notification with 202. With a session's token; its stores are directories under `/memories`.
+/// One message of the Model Context Protocol over streamable HTTP, without MCP
+/// sessions. A request is answered with 200, a notification with 202. Requires
+/// a session's token; the session's stores are directories under `/memories`.
 #[utoipa::path(
     post,
     path = "/mcp",
@@ -35,9 +36,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
     tag = "MCP",
     request_body(content = Object, description = "A JSON-RPC message."),
     responses(
-        (status = 200, description = "The JSON-RPC answer.", body = Object),
-        (status = 202, description = "A notification was taken."),
-        (status = 400, description = "No message that MCP knows, or no session's token.", body = Object),
+        (status = 200, description = "The JSON-RPC response.", body = Object),
+        (status = 202, description = "The notification was accepted."),
+        (status = 400, description = "The message is not valid in MCP, or the credential is not a session's token.", body = Object),
     ),
 )]
 pub(crate) async fn of_session(
@@ -47,7 +48,7 @@ pub(crate) async fn of_session(
 ) -> Result<Response, ApiError> {
     let Some(mounts) = request.principal.mounts().cloned() else {
         return Err(ApiError::invalid_request(
-            "only a session's token says which stores are meant: with another credential ask /mcp/{memory_store_id}",
+            "only a session's token determines the memory stores: with another credential use /mcp/{memory_store_id}",
         ));
     };
     let slugs = mounts
@@ -57,10 +58,10 @@ pub(crate) async fn of_session(
     answer(&service, mounts, slugs, holder, request).await
 }
 
-/// Ask by MCP, of a store
+/// Send an MCP message to a memory store
 ///
-/// One message of the Model Context Protocol's streamable HTTP, which keeps no session here: a request is answered
-/// with 200, a notification with 202.
+/// One message of the Model Context Protocol over streamable HTTP, without MCP
+/// sessions. A request is answered with 200, a notification with 202.
 #[utoipa::path(
     post,
     path = "/mcp/{memory_store_id}",
@@ -69,9 +70,9 @@ pub(crate) async fn of_session(
     params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     request_body(content = Object, description = "A JSON-RPC message."),
     responses(
-        (status = 200, description = "The JSON-RPC answer.", body = Object),
-        (status = 202, description = "A notification was taken."),
-        (status = 400, description = "No message that MCP knows.", body = Object),
+        (status = 200, description = "The JSON-RPC response.", body = Object),
+        (status = 202, description = "The notification was accepted."),
+        (status = 400, description = "The message is not valid in MCP.", body = Object),
     ),
 )]
 pub(crate) async fn of_store(
@@ -111,7 +112,7 @@ async fn answer(
         if response.headers().get(header::CONTENT_TYPE) != Some(&JSON) {
             return Err(refusal(status));
         }
-        response.extensions_mut().insert(InItsOwnForm);
+        response.extensions_mut().insert(ForeignErrorFormat);
     }
     Ok(response)
 }
@@ -120,13 +121,13 @@ async fn answer(
 fn refusal(status: StatusCode) -> ApiError {
     match status {
         StatusCode::FORBIDDEN => ApiError::permission_denied(
-            "`Host` or `Origin` is none that may ask: see server.mcp_allowed_hosts and server.mcp_allowed_origins"
+            "the `Host` or `Origin` header is not allowed: see server.mcp_allowed_hosts and server.mcp_allowed_origins"
                 .to_owned(),
         ),
         StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiError::unsupported_media_type(),
         status if status.is_client_error() => ApiError::invalid_request(
-            "the body is not a JSON-RPC message of MCP, or a header of MCP is not good",
+            "the body is not a JSON-RPC message of MCP, or a header of MCP is invalid",
         ),
         _ => ApiError::internal(),
     }

@@ -18,7 +18,7 @@ use crate::body::{JsonBody, optional_object};
 use crate::error::ApiError;
 use crate::path::{InMemory, InStore};
 use crate::precondition::{CreatePrecondition, Precondition};
-use crate::query::{Asked, FromQuery, Query};
+use crate::query::{FromQuery, Query, QueryParams};
 use crate::schemas::{self, DeletedMemoryType, MemoryPrefixType, MemoryType};
 
 /// The header with the edition of the API that a client uses.
@@ -29,34 +29,35 @@ const PREVIEW: &str = "managed-agents-2026-04-01";
 /// The edition whose create refuses a taken path.
 const CURRENT: &str = "agent-memory-2026-07-22";
 
-/// The body of a creation.
+/// The body of a create request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateMemory {
-    /// Where it is to stand.
+    /// The path of the memory.
     #[schema(value_type = schemas::MemoryPath)]
     path: String,
-    /// What it is to hold; may be empty.
+    /// The content; may be empty.
     #[schema(value_type = schemas::Content)]
     content: String,
-    /// On what condition it is made.
+    /// The condition for the creation.
     #[serde(default, deserialize_with = "optional_object")]
     precondition: Option<CreatePrecondition>,
 }
 
-/// The body of an update; what is left out stays.
+/// The body of an update; omitted fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateMemory {
-    /// What it is to hold.
+    /// The new content.
     #[schema(value_type = Option<schemas::Content>)]
     content: Option<String>,
-    /// Where it is to stand.
+    /// The new path.
     #[schema(value_type = Option<schemas::MemoryPath>)]
     path: Option<String>,
-    /// Whether it is never to expire; writes no version.
+    /// Whether the memory never expires. A change of only this field creates
+    /// no version.
     pinned: Option<bool>,
-    /// On what condition it is changed.
+    /// The condition for the change.
     #[serde(default, deserialize_with = "optional_object")]
     precondition: Option<Precondition>,
 }
@@ -71,9 +72,9 @@ pub(crate) struct Memory {
     r#type: MemoryType,
     #[schema(value_type = schemas::MemoryStoreId)]
     memory_store_id: StoreId,
-    /// The version that holds what it is now. Empty, as are `path` and
-    /// `content_sha256`, where a credential without the scope `memory:read` has
-    /// written it and has not sent it itself.
+    /// The version with the current content. If the credential lacks the scope
+    /// `memory:read`, then `memory_version_id`, `path` and `content_sha256` are
+    /// empty unless the request sent them.
     #[schema(value_type = schemas::MemoryVersionIdOrEmpty)]
     memory_version_id: String,
     #[schema(value_type = schemas::MemoryPathOrEmpty)]
@@ -81,7 +82,7 @@ pub(crate) struct Memory {
     /// Null with `view=basic`.
     #[schema(value_type = Option<schemas::Content>, required)]
     content: Option<Arc<str>>,
-    /// 0 where `content_sha256` is empty.
+    /// 0 if `content_sha256` is empty.
     content_size_bytes: u64,
     #[schema(value_type = schemas::ContentSha256OrEmpty)]
     content_sha256: String,
@@ -94,21 +95,21 @@ pub(crate) struct Memory {
     /// When it was last read.
     #[schema(value_type = Option<schemas::Time>, required)]
     last_accessed_at: Option<String>,
-    /// When it would expire if it were never read again; null: never.
+    /// When it would expire if it is not read again; null: never.
     #[schema(value_type = Option<schemas::Time>, required)]
     expires_at: Option<String>,
-    /// Whether it never expires; null where a credential without `memory:read` has
-    /// written the memory and not set it.
+    /// Whether it never expires; null if the credential lacks `memory:read` and
+    /// the request did not set the field.
     #[schema(required)]
     pinned: Option<bool>,
 }
 
-/// A directory with memories somewhere below it.
+/// A directory that contains memories, possibly in subdirectories.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemoryPrefix {
     #[schema(inline)]
     r#type: MemoryPrefixType,
-    /// Ends in `/`; send it as `path_prefix` to list what is below.
+    /// Ends with `/`; send it as `path_prefix` to list the directory.
     #[schema(value_type = schemas::DirectoryPath)]
     path: String,
 }
@@ -121,7 +122,7 @@ pub(crate) enum MemoryListItem {
     Prefix(MemoryPrefix),
 }
 
-/// The answer to a deletion.
+/// The response to a deletion.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeletedMemory {
     #[schema(value_type = schemas::MemoryId)]
@@ -134,8 +135,8 @@ pub(crate) struct DeletedMemory {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Viewed {
-    /// Whether the answer has content; `full` where one object is retrieved,
-    /// else `basic`.
+    /// Whether the response includes content. The default is `full` when one
+    /// object is retrieved, otherwise `basic`.
     #[param(value_type = Option<schemas::View>)]
     pub(crate) view: Option<View>,
 }
@@ -144,11 +145,11 @@ pub(crate) struct Viewed {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct CreateQuery {
-    /// Whether the answer has content; `basic` where unset.
+    /// Whether the response includes content; `basic` by default.
     #[param(value_type = Option<schemas::View>)]
     view: Option<View>,
-    /// `true` as the SDKs send it: a taken path is a conflict, whatever
-    /// `anthropic-beta` says.
+    /// The SDKs send `true`: then a taken path is a conflict, regardless of
+    /// `anthropic-beta`.
     #[param(value_type = Option<bool>)]
     beta: bool,
 }
@@ -157,20 +158,21 @@ pub(crate) struct CreateQuery {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListMemories {
-    /// Only what is below this directory; whole segments are compared.
+    /// Only memories below this directory; whole path segments are compared.
     #[param(value_type = Option<schemas::DirectoryPath>)]
     path_prefix: Option<String>,
-    /// 0: everything below. 1: what is directly there, with a `memory_prefix`
+    /// 0: all memories below. 1: only direct entries, with a `memory_prefix`
     /// for each directory.
     #[param(minimum = 0, maximum = 1)]
     depth: Option<u64>,
-    /// Whether memories have content; with `full`, a page has at most 20 items.
+    /// Whether memories include content; with `full`, a page has at most 20
+    /// items.
     #[param(value_type = Option<schemas::View>)]
     view: Option<View>,
-    /// Items of a page; 20 where unset.
+    /// Items per page; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -179,7 +181,7 @@ pub(crate) struct ListMemories {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DeleteMemory {
-    /// Delete it only while its content has this hash.
+    /// Delete the memory only if its content has this hash.
     #[param(value_type = Option<schemas::ContentSha256>)]
     expected_content_sha256: Option<ContentHash>,
 }
@@ -265,10 +267,9 @@ impl From<ShownItem> for MemoryListItem {
 
 /// Create a memory
 ///
-/// A taken path is a conflict, unless `anthropic-beta` has
-/// `managed-agents-2026-04-01` and not `agent-memory-2026-07-22`, and the query
-/// does not have `beta=true`: then the memory there gets the content, as a new
-/// version.
+/// A taken path is a conflict. Exception: if `anthropic-beta` contains
+/// `managed-agents-2026-04-01` without `agent-memory-2026-07-22`, and the query
+/// lacks `beta=true`, the existing memory gets the content as a new version.
 #[utoipa::path(
     post,
     path = "/memory_stores/{memory_store_id}/memories",
@@ -285,7 +286,7 @@ impl From<ShownItem> for MemoryListItem {
 pub(crate) async fn create(
     State(engine): State<Engine>,
     InStore(store_id): InStore,
-    Asked(asked): Asked<CreateQuery>,
+    QueryParams(params): QueryParams<CreateQuery>,
     headers: HeaderMap,
     JsonBody {
         principal,
@@ -298,10 +299,10 @@ pub(crate) async fn create(
         content: body.content,
         on_taken: match body.precondition {
             Some(CreatePrecondition::NotExists {}) => OnTaken::RefuseAsPrecondition,
-            None if replaces(&headers, asked.beta) => OnTaken::Replace,
+            None if replaces(&headers, params.beta) => OnTaken::Replace,
             None => OnTaken::Refuse,
         },
-        view: asked.view.unwrap_or(View::Basic),
+        view: params.view.unwrap_or(View::Basic),
         idempotency: call,
     };
     let memory = engine.create_memory(&principal, store_id, new).await?;
@@ -310,7 +311,7 @@ pub(crate) async fn create(
 
 /// List memories
 ///
-/// By path, in byte order.
+/// Ordered by path, in byte order.
 #[utoipa::path(
     get,
     path = "/memory_stores/{memory_store_id}/memories",
@@ -326,17 +327,17 @@ pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InStore(store_id): InStore,
-    Asked(asked): Asked<ListMemories>,
+    QueryParams(params): QueryParams<ListMemories>,
 ) -> Result<Json<List<MemoryListItem>>, ApiError> {
     let query = MemoryQuery {
-        path_prefix: asked.path_prefix,
-        depth: asked.depth,
+        path_prefix: params.path_prefix,
+        depth: params.depth,
         page: PageRequest {
-            limit: asked.limit,
-            page: asked.page,
+            limit: params.limit,
+            page: params.page,
         },
     };
-    let view = asked.view.unwrap_or(View::Basic);
+    let view = params.view.unwrap_or(View::Basic);
     let memories = engine.memories(&principal, store_id, &query, view).await?;
     Ok(Json(List::of(memories, MemoryListItem::from)))
 }
@@ -358,17 +359,17 @@ pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InMemory(store_id, memory_id): InMemory,
-    Asked(asked): Asked<Viewed>,
+    QueryParams(params): QueryParams<Viewed>,
 ) -> Result<Json<Memory>, ApiError> {
-    let view = asked.view.unwrap_or(View::Full);
+    let view = params.view.unwrap_or(View::Full);
     let memory = engine.memory(&principal, store_id, memory_id, view).await?;
     Ok(Json(memory.into()))
 }
 
 /// Update a memory
 ///
-/// Content, path or both, in one version; a change that changes nothing writes
-/// none.
+/// Changes content, path or both in one version. An update that changes nothing
+/// creates no version.
 #[utoipa::path(
     method(post, patch),
     path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
@@ -380,12 +381,12 @@ pub(crate) async fn retrieve(
         Viewed
     ),
     request_body = UpdateMemory,
-    responses((status = 200, description = "The memory as it is now.", body = Memory)),
+    responses((status = 200, description = "The updated memory.", body = Memory)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
     InMemory(store_id, memory_id): InMemory,
-    Asked(asked): Asked<Viewed>,
+    QueryParams(params): QueryParams<Viewed>,
     JsonBody {
         principal,
         body,
@@ -397,7 +398,7 @@ pub(crate) async fn update(
         path: body.path,
         pinned: body.pinned,
         precondition: body.precondition.map(Into::into),
-        view: asked.view.unwrap_or(View::Basic),
+        view: params.view.unwrap_or(View::Basic),
         idempotency: call,
     };
     let memory = engine
@@ -408,7 +409,7 @@ pub(crate) async fn update(
 
 /// Delete a memory
 ///
-/// Its versions stay for the retention, and can be restored.
+/// Its versions are kept for the retention period and can be restored.
 #[utoipa::path(
     delete,
     path = "/memory_stores/{memory_store_id}/memories/{memory_id}",
@@ -419,15 +420,15 @@ pub(crate) async fn update(
         ("memory_id" = schemas::MemoryId, Path, description = "The memory."),
         DeleteMemory
     ),
-    responses((status = 200, description = "It is deleted.", body = DeletedMemory)),
+    responses((status = 200, description = "The memory was deleted.", body = DeletedMemory)),
 )]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InMemory(store_id, memory_id): InMemory,
-    Asked(asked): Asked<DeleteMemory>,
+    QueryParams(params): QueryParams<DeleteMemory>,
 ) -> Result<Json<DeletedMemory>, ApiError> {
-    let expected = asked.expected_content_sha256;
+    let expected = params.expected_content_sha256;
     engine
         .delete_memory(&principal, store_id, memory_id, expected)
         .await?;
@@ -458,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preview_alone_replaces() {
+    fn only_preview_clients_replace() {
         for (values, expected) in [
             (&[][..], false),
             (&["managed-agents-2026-04-01"], true),
@@ -478,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn content_must_be_there_when_a_memory_is_made() {
+    fn content_is_required_for_a_new_memory() {
         for body in [r#"{"path":"/a"}"#, r#"{"path":"/a","content":null}"#] {
             let mut json = serde_json::Deserializer::from_str(body);
             let error = serde_path_to_error::deserialize::<_, CreateMemory>(&mut json).unwrap_err();

@@ -14,49 +14,49 @@ use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;
 use crate::path::InStore;
-use crate::query::{Asked, FromQuery, Nothing, Query};
+use crate::query::{FromQuery, NoParams, Query, QueryParams};
 use crate::schemas::{self, DeletedMemoryStoreType, MemoryStoreType};
 
-/// The body of a creation.
+/// The body of a create request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateMemoryStore {
-    /// 1 to 255 characters, none of them a control character.
+    /// 1 to 255 characters without control characters.
     #[schema(value_type = schemas::StoreName)]
     name: String,
-    /// What the store is for.
+    /// The purpose of the store.
     #[schema(value_type = Option<schemas::Description>)]
     description: Option<String>,
-    /// At most 16 pairs of your own.
+    /// At most 16 of your own key-value pairs.
     #[schema(value_type = Option<schemas::Metadata>)]
     metadata: Option<Map<String, Value>>,
-    /// Seconds after which a memory that is not used expires; 0: no period of
-    /// its own.
+    /// Seconds after which an unused memory expires; 0: the store has no expiry
+    /// period.
     #[schema(value_type = Option<schemas::Seconds>)]
     expires_unused_after: Option<u64>,
-    /// What is done about sensitive data in what is written.
+    /// How sensitive data in written content is handled.
     #[schema(value_type = Option<schemas::SensitiveDataPolicy>)]
     sensitive_data_policy: Option<String>,
 }
 
-/// The body of an update; what is left out stays.
+/// The body of an update; omitted fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateMemoryStore {
-    /// 1 to 255 characters, none of them a control character.
+    /// 1 to 255 characters without control characters.
     #[schema(value_type = Option<schemas::StoreName>)]
     name: Option<String>,
-    /// What the store is for.
+    /// The purpose of the store.
     #[schema(value_type = Option<schemas::Description>)]
     description: Option<String>,
-    /// Pairs to set, or with null to remove; others stay.
+    /// Pairs to set; null removes a pair, and omitted pairs stay unchanged.
     #[schema(value_type = Option<schemas::MetadataPatch>)]
     metadata: Option<Map<String, Value>>,
-    /// Seconds after which a memory that is not used expires; 0: no period of
-    /// its own.
+    /// Seconds after which an unused memory expires; 0: the store has no expiry
+    /// period.
     #[schema(value_type = Option<schemas::Seconds>)]
     expires_unused_after: Option<u64>,
-    /// What is done about sensitive data in what is written.
+    /// How sensitive data in written content is handled.
     #[schema(value_type = Option<schemas::SensitiveDataPolicy>)]
     sensitive_data_policy: Option<String>,
 }
@@ -78,23 +78,23 @@ pub(crate) struct MemoryStore {
     /// When its name, description, metadata or archiving last changed.
     #[schema(value_type = schemas::Time)]
     updated_at: String,
-    /// Since when it takes no new content.
+    /// When it was archived; since then it accepts no new content.
     #[schema(value_type = Option<schemas::Time>, required)]
     archived_at: Option<String>,
     /// Live memories.
     memory_count: u64,
     /// Bytes of the live memories.
     content_bytes: u64,
-    /// Seconds after which a memory that is not used expires; null: it has no
-    /// period of its own.
+    /// Seconds after which an unused memory expires; null: the store has no
+    /// expiry period.
     #[schema(required)]
     expires_unused_after: Option<u64>,
-    /// What is done about sensitive data in what is written.
+    /// How sensitive data in written content is handled.
     #[schema(value_type = schemas::SensitiveDataPolicy)]
     sensitive_data_policy: &'static str,
 }
 
-/// The answer to a deletion.
+/// The response to a deletion.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeletedMemoryStore {
     #[schema(value_type = schemas::MemoryStoreId)]
@@ -107,18 +107,18 @@ pub(crate) struct DeletedMemoryStore {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListMemoryStores {
-    /// Made at or after this time; `created_at_gte` is the same.
+    /// Created at or after this time; `created_at_gte` is an alias.
     #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
     created_from: Option<Timestamp>,
-    /// Made at or before this time; `created_at_lte` is the same.
+    /// Created at or before this time; `created_at_lte` is an alias.
     #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
     created_to: Option<Timestamp>,
-    /// Whether archived stores are listed too.
+    /// Whether to include archived stores.
     include_archived: Option<bool>,
-    /// Items of a page; 20 where unset.
+    /// Items per page; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -156,7 +156,7 @@ impl From<Store> for MemoryStore {
 
 /// Create a memory store
 ///
-/// A retry without an `Idempotency-Key` makes another store.
+/// A retry without an `Idempotency-Key` creates another store.
 #[utoipa::path(
     post,
     path = "/memory_stores",
@@ -186,7 +186,7 @@ pub(crate) async fn create(
 
 /// List memory stores
 ///
-/// The newest first.
+/// Newest first.
 #[utoipa::path(
     get,
     path = "/memory_stores",
@@ -198,15 +198,15 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    Asked(asked): Asked<ListMemoryStores>,
+    QueryParams(params): QueryParams<ListMemoryStores>,
 ) -> Result<Json<List<MemoryStore>>, ApiError> {
     let query = StoreQuery {
-        created_from: asked.created_from,
-        created_to: asked.created_to,
-        include_archived: asked.include_archived.unwrap_or_default(),
+        created_from: params.created_from,
+        created_to: params.created_to,
+        include_archived: params.include_archived.unwrap_or_default(),
         page: PageRequest {
-            limit: asked.limit,
-            page: asked.page,
+            limit: params.limit,
+            page: params.page,
         },
     };
     let stores = engine.stores(&principal, &query).await?;
@@ -232,7 +232,7 @@ pub(crate) async fn retrieve(
 
 /// Update a memory store
 ///
-/// What is left out stays; metadata merges, and a null removes a key.
+/// Omitted fields stay unchanged. Metadata is merged; null removes a key.
 #[utoipa::path(
     method(post, patch),
     path = "/memory_stores/{memory_store_id}",
@@ -240,7 +240,7 @@ pub(crate) async fn retrieve(
     tag = "Memory stores",
     params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     request_body = UpdateMemoryStore,
-    responses((status = 200, description = "The store as it is now.", body = MemoryStore)),
+    responses((status = 200, description = "The updated store.", body = MemoryStore)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
@@ -264,8 +264,8 @@ pub(crate) async fn update(
 
 /// Archive a memory store
 ///
-/// From then on its memories can be read and deleted, not created or changed.
-/// It cannot be undone; archiving again changes nothing.
+/// Its memories can still be read and deleted, but not created or changed.
+/// Archiving cannot be undone; archiving again changes nothing.
 #[utoipa::path(
     post,
     path = "/memory_stores/{memory_store_id}/archive",
@@ -273,7 +273,7 @@ pub(crate) async fn update(
     tag = "Memory stores",
     params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     request_body = Option<Empty>,
-    responses((status = 200, description = "The store, archived.", body = MemoryStore)),
+    responses((status = 200, description = "The archived store.", body = MemoryStore)),
 )]
 pub(crate) async fn archive(
     State(engine): State<Engine>,
@@ -285,20 +285,20 @@ pub(crate) async fn archive(
 
 /// Delete a memory store
 ///
-/// It is gone at once for every reader, with its memories and their history.
+/// The store, its memories and their history become unavailable at once.
 #[utoipa::path(
     delete,
     path = "/memory_stores/{memory_store_id}",
     operation_id = "memory_stores.delete",
     tag = "Memory stores",
     params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
-    responses((status = 200, description = "It is deleted.", body = DeletedMemoryStore)),
+    responses((status = 200, description = "The store was deleted.", body = DeletedMemoryStore)),
 )]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InStore(store_id): InStore,
-    Asked(Nothing): Asked<Nothing>,
+    QueryParams(NoParams): QueryParams<NoParams>,
 ) -> Result<Json<DeletedMemoryStore>, ApiError> {
     engine.delete_store(&principal, store_id).await?;
     Ok(Json(DeletedMemoryStore {

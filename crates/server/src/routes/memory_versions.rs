@@ -18,19 +18,19 @@ use crate::body::{Empty, OptionalBody, optional_object};
 use crate::error::ApiError;
 use crate::path::{InStore, InVersion};
 use crate::precondition::Precondition;
-use crate::query::{Asked, FromQuery, Query};
+use crate::query::{FromQuery, Query, QueryParams};
 use crate::schemas::{self, MemoryVersionType};
 
-/// The body of a restoration.
+/// The body of a restore request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RestoreMemoryVersion {
-    /// On what condition the memory is changed.
+    /// The condition for the change.
     #[serde(default, deserialize_with = "optional_object")]
     precondition: Option<Precondition>,
 }
 
-/// One change of a memory, as it is kept.
+/// One recorded change of a memory.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemoryVersion {
     #[schema(value_type = schemas::MemoryVersionId)]
@@ -43,16 +43,16 @@ pub(crate) struct MemoryVersion {
     memory_id: MemoryId,
     #[schema(value_type = schemas::Operation)]
     operation: &'static str,
-    /// Null once redacted.
+    /// Null if redacted.
     #[schema(value_type = Option<schemas::MemoryPath>, required)]
     path: Option<String>,
-    /// Null with `view=basic`, for a deletion, and once redacted.
+    /// Null with `view=basic`, for a deletion, or if redacted.
     #[schema(value_type = Option<schemas::Content>, required)]
     content: Option<Arc<str>>,
-    /// Null for a deletion, and once redacted.
+    /// Null for a deletion or if redacted.
     #[schema(required)]
     content_size_bytes: Option<u64>,
-    /// Null for a deletion, and once redacted.
+    /// Null for a deletion or if redacted.
     #[schema(value_type = Option<schemas::ContentSha256>, required)]
     content_sha256: Option<String>,
     #[schema(value_type = schemas::Time)]
@@ -62,12 +62,12 @@ pub(crate) struct MemoryVersion {
     created_by: Option<VersionActor>,
     #[schema(value_type = Option<schemas::Time>, required)]
     redacted_at: Option<String>,
-    /// Null until redacted, and for the operator.
+    /// Null if not redacted, or if redacted by the operator.
     #[schema(required)]
     redacted_by: Option<VersionActor>,
 }
 
-/// Who made a change.
+/// The author of a change.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(tag = "type")]
 pub(crate) enum VersionActor {
@@ -91,13 +91,13 @@ pub(crate) enum VersionActor {
     ServiceAccount { service_account_id: String },
 }
 
-/// The answer to a redaction.
+/// The response to a redaction.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RedactedMemoryVersion {
     #[serde(flatten)]
     version: MemoryVersion,
-    /// Versions that still hold the same content, newest first, at most 1,000;
-    /// null where the version had been redacted before.
+    /// Other versions with the same content, newest first, at most 1,000; null
+    /// if the version was already redacted.
     #[schema(value_type = Option<Vec<schemas::MemoryVersionId>>, required)]
     content_also_in: Option<Vec<VersionId>>,
 }
@@ -106,34 +106,35 @@ pub(crate) struct RedactedMemoryVersion {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListMemoryVersions {
-    /// Of this memory alone.
+    /// Only versions of this memory.
     #[param(value_type = Option<schemas::MemoryId>)]
     memory_id: Option<MemoryId>,
-    /// That did this alone.
+    /// Only versions with this operation.
     #[param(value_type = Option<schemas::Operation>)]
     operation: Option<Operation>,
-    /// Made within this session.
+    /// Only versions written in this session.
     #[param(value_type = Option<schemas::SessionId>)]
     session_id: Option<SessionId>,
-    /// Made with this API key.
+    /// Only versions written with this API key.
     #[param(value_type = Option<schemas::ApiKeyId>)]
     api_key_id: Option<ApiKeyId>,
-    /// Made by this workload.
+    /// Only versions written by this workload.
     #[param(value_type = Option<schemas::GivenName>)]
     service_account_id: Option<String>,
-    /// Made at or after this time; `created_at_gte` is the same.
+    /// Created at or after this time; `created_at_gte` is an alias.
     #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
     created_from: Option<Timestamp>,
-    /// Made at or before this time; `created_at_lte` is the same.
+    /// Created at or before this time; `created_at_lte` is an alias.
     #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
     created_to: Option<Timestamp>,
-    /// Whether versions have content; with `full`, a page has at most 20 items.
+    /// Whether versions include content; with `full`, a page has at most 20
+    /// items.
     #[param(value_type = Option<schemas::View>)]
     view: Option<View>,
-    /// Items of a page; 20 where unset.
+    /// Items per page; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -224,7 +225,7 @@ impl From<RedactedVersion> for RedactedMemoryVersion {
 
 /// List memory versions
 ///
-/// The last of the store's order first.
+/// Newest first, in the store's commit order.
 #[utoipa::path(
     get,
     path = "/memory_stores/{memory_store_id}/memory_versions",
@@ -240,10 +241,10 @@ pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InStore(store_id): InStore,
-    Asked(asked): Asked<ListMemoryVersions>,
+    QueryParams(params): QueryParams<ListMemoryVersions>,
 ) -> Result<Json<List<MemoryVersion>>, ApiError> {
-    let view = asked.view.unwrap_or(View::Basic);
-    let query = asked.into_query();
+    let view = params.view.unwrap_or(View::Basic);
+    let query = params.into_query();
     let versions = engine.versions(&principal, store_id, &query, view).await?;
     Ok(Json(List::of(versions, MemoryVersion::from)))
 }
@@ -265,17 +266,17 @@ pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InVersion(store_id, version_id): InVersion,
-    Asked(asked): Asked<Viewed>,
+    QueryParams(params): QueryParams<Viewed>,
 ) -> Result<Json<MemoryVersion>, ApiError> {
-    let view = asked.view.unwrap_or(View::Full);
+    let view = params.view.unwrap_or(View::Full);
     let version = engine.version(&principal, store_id, version_id, view).await?;
     Ok(Json(version.into()))
 }
 
 /// Redact a memory version
 ///
-/// Removes its content, path, size and hash for good. Redacting again changes
-/// nothing.
+/// Permanently removes its content, path, size and hash. Redacting again
+/// changes nothing.
 #[utoipa::path(
     post,
     path = "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/redact",
@@ -286,7 +287,7 @@ pub(crate) async fn retrieve(
         ("memory_version_id" = schemas::MemoryVersionId, Path, description = "The version.")
     ),
     request_body = Option<Empty>,
-    responses((status = 200, description = "The version, and where the same content still is.", body = RedactedMemoryVersion)),
+    responses((status = 200, description = "The version, and other versions with the same content.", body = RedactedMemoryVersion)),
 )]
 pub(crate) async fn redact(
     State(engine): State<Engine>,
@@ -299,8 +300,8 @@ pub(crate) async fn redact(
 
 /// Restore a memory version
 ///
-/// Writes its content and path back as a new version of the same memory, which
-/// comes back where it was deleted.
+/// Writes its content and path as a new version of the same memory. A deleted
+/// memory is created again.
 #[utoipa::path(
     post,
     path = "/memory_stores/{memory_store_id}/memory_versions/{memory_version_id}/restore",
@@ -312,12 +313,12 @@ pub(crate) async fn redact(
         Viewed
     ),
     request_body = Option<RestoreMemoryVersion>,
-    responses((status = 200, description = "The memory as it is now.", body = Memory)),
+    responses((status = 200, description = "The restored memory.", body = Memory)),
 )]
 pub(crate) async fn restore(
     State(engine): State<Engine>,
     InVersion(store_id, version_id): InVersion,
-    Asked(asked): Asked<Viewed>,
+    QueryParams(params): QueryParams<Viewed>,
     OptionalBody {
         principal,
         body,
@@ -326,7 +327,7 @@ pub(crate) async fn restore(
 ) -> Result<Json<Memory>, ApiError> {
     let restoration = Restoration {
         precondition: body.precondition.map(Into::into),
-        view: asked.view.unwrap_or(View::Basic),
+        view: params.view.unwrap_or(View::Basic),
         idempotency: call,
     };
     let memory = engine
@@ -343,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn actors_are_told_by_type_and_id() {
+    fn actors_are_shown_by_type_and_id() {
         let uuid = Uuid::from_u128(1);
         for (actor, expected) in [
             (

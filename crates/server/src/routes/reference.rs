@@ -20,7 +20,7 @@ pub(crate) async fn document() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], openapi::text())
 }
 
-/// This document as a page to read
+/// This document as an HTML page
 #[utoipa::path(
     get,
     path = "/docs",

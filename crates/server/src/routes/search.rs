@@ -11,10 +11,10 @@ use super::list::List;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::InStore;
-use crate::query::{Asked, FromQuery, Query};
+use crate::query::{FromQuery, Query, QueryParams};
 use crate::schemas::{self, MemorySearchHitType};
 
-/// A memory that was found.
+/// A memory that matches the query.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemorySearchHit {
     #[schema(inline)]
@@ -25,14 +25,14 @@ pub(crate) struct MemorySearchHit {
     memory_id: MemoryId,
     #[schema(value_type = schemas::MemoryPath)]
     path: String,
-    /// Higher is better; comparable within one answer.
+    /// Higher is better; comparable only within one response.
     score: f64,
-    /// The line that the snippet begins in, counted from 1.
+    /// The line in which the snippet begins, counted from 1.
     line: usize,
-    /// The passage that says most, with `⟦` and `⟧` around what matched. The
-    /// content's own are left out of it.
+    /// The most relevant passage, with `⟦` and `⟧` around matches. Such
+    /// brackets of the content itself are omitted.
     snippet: String,
-    /// Of the content that the snippet is of.
+    /// The hash of the content of the snippet.
     #[schema(value_type = schemas::ContentSha256)]
     content_sha256: String,
     #[schema(value_type = schemas::Time)]
@@ -59,17 +59,17 @@ impl From<SearchHit> for MemorySearchHit {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Search {
-    /// Words, and `"quoted phrases"`, `-excluded`, `prefix*`, `path:notes/`; no
-    /// query is a syntax error.
+    /// Words, `"quoted phrases"`, `-excluded`, `prefix*`, `path:notes/`. There
+    /// are no syntax errors.
     #[param(value_type = schemas::SearchQuery)]
     query: String,
-    /// Only what is below this directory; whole segments are compared.
+    /// Only memories below this directory; whole path segments are compared.
     #[param(value_type = Option<schemas::DirectoryPath>)]
     path_prefix: Option<String>,
-    /// Hits of a page; 10 where unset.
+    /// Hits per page; 10 by default.
     #[param(minimum = 1, maximum = 50)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -87,8 +87,8 @@ impl FromQuery for Search {
 
 /// Search memories
 ///
-/// By content and path, the best first; a memory is found once its write has
-/// returned. A hit counts as a read of the memory.
+/// Searches content and paths, best match first. A memory can be found as soon
+/// as its write has returned. A hit counts as a read of the memory.
 #[utoipa::path(
     get,
     path = "/memory_stores/{memory_store_id}/search",
@@ -101,14 +101,14 @@ pub(crate) async fn search(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InStore(store_id): InStore,
-    Asked(asked): Asked<Search>,
+    QueryParams(params): QueryParams<Search>,
 ) -> Result<Json<List<MemorySearchHit>>, ApiError> {
     let query = SearchQuery {
-        query: asked.query,
-        path_prefix: asked.path_prefix,
+        query: params.query,
+        path_prefix: params.path_prefix,
         page: PageRequest {
-            limit: asked.limit,
-            page: asked.page,
+            limit: params.limit,
+            page: params.page,
         },
     };
     let hits = engine.search(&principal, &[store_id], &query).await?;

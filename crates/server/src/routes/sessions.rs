@@ -20,35 +20,36 @@ use crate::auth::Caller;
 use crate::body::{Empty, JsonBody, OptionalBody};
 use crate::error::ApiError;
 use crate::path::OfSession;
-use crate::query::{Asked, FromQuery, Nothing, Query};
+use crate::query::{FromQuery, NoParams, Query, QueryParams};
 use crate::schemas::{self, DeletedSessionType, SessionTokenType};
 
 /// Maximum number of JSON values of a body with an agent, stored as text.
 const MAX_AGENT_VALUES: usize = 10_000;
 
-/// The body of a creation.
+/// The body of a create request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateSession {
-    /// The agent: its id, or an object with it. Kept, and never looked into.
+    /// The agent: its id, or an object with the id. Stored without
+    /// interpretation.
     #[schema(value_type = schemas::AgentReference)]
     agent: JsonText,
-    /// The environment's id. Kept, and never looked into.
+    /// The environment's id. Stored without interpretation.
     #[schema(value_type = schemas::ForeignId)]
     environment_id: String,
-    /// What it is called.
+    /// The title of the session.
     #[schema(value_type = Option<schemas::Title>)]
     title: Option<String>,
-    /// At most 16 pairs of your own.
+    /// At most 16 of your own key-value pairs.
     #[schema(value_type = Option<schemas::Metadata>)]
     metadata: Option<Map<String, Value>>,
-    /// The memory stores to attach, each of them once.
+    /// The memory stores to attach, without duplicates.
     #[schema(value_type = Option<Vec<AttachStore>>, max_items = 8)]
     resources: Option<Vec<AttachStore>>,
-    /// Ids of vaults. Kept, and never looked into.
+    /// Ids of vaults. Stored without interpretation.
     #[schema(value_type = Option<Vec<schemas::ForeignId>>, max_items = 100)]
     vault_ids: Option<Vec<String>>,
-    /// Nothing is sent to an agent from here.
+    /// Must be empty: this server runs no agent.
     #[schema(value_type = Option<Vec<Object>>, max_items = 0)]
     initial_events: Option<Vec<Value>>,
     #[schema(ignore)]
@@ -79,14 +80,14 @@ impl CreateSession {
     }
 }
 
-/// The body of an update; what is left out stays.
+/// The body of an update; omitted fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateSession {
-    /// What it is called.
+    /// The title of the session.
     #[schema(value_type = Option<schemas::Title>)]
     title: Option<String>,
-    /// Pairs to set, or with null to remove; others stay.
+    /// Pairs to set; null removes a pair, and omitted pairs stay unchanged.
     #[schema(value_type = Option<schemas::MetadataPatch>)]
     metadata: Option<Map<String, Value>>,
     #[schema(ignore)]
@@ -107,7 +108,7 @@ fn refuse(name: &str, value: Option<&Value>) -> Result<(), ApiError> {
     }
 }
 
-/// The answer to a deletion.
+/// The response to a deletion.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeletedSession {
     #[schema(value_type = schemas::SessionId)]
@@ -124,7 +125,7 @@ pub(crate) struct SessionToken {
     session_id: SessionId,
     #[schema(inline)]
     r#type: SessionTokenType,
-    /// A JWT, to be sent as `authorization: Bearer`; good for 24 hours.
+    /// A JWT to send as `authorization: Bearer`; valid for 24 hours.
     token: String,
 }
 
@@ -132,40 +133,42 @@ pub(crate) struct SessionToken {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListSessions {
-    /// Those that the store is attached to.
+    /// Sessions with this memory store attached.
     #[param(value_type = Option<schemas::MemoryStoreId>)]
     memory_store_id: Option<StoreId>,
-    /// Those of an agent.
+    /// Sessions of this agent.
     agent_id: Option<String>,
-    /// Those of a version of the agent that `agent_id` names.
+    /// Sessions of this version of the agent; requires `agent_id`.
     #[param(minimum = 0, maximum = 9_007_199_254_740_992_u64)]
     agent_version: Option<u64>,
-    /// Those of a deployment: there are none.
+    /// Sessions of a deployment; always empty, because there are no
+    /// deployments.
     deployment_id: Option<String>,
-    /// Those of a status, repeated for several; `terminated` is that of archived ones.
+    /// Sessions with this status; may be repeated. Archived sessions are
+    /// `terminated`.
     #[param(rename = "statuses[]", value_type = Option<Vec<schemas::SessionStatus>>)]
     statuses: Vec<Status>,
-    /// Whether archived sessions are listed too, where no status is asked for.
+    /// Whether to include archived sessions if no status is requested.
     include_archived: Option<bool>,
-    /// Made after this time; `created_at_gt` is the same.
+    /// Created after this time; `created_at_gt` is an alias.
     #[param(rename = "created_at[gt]", value_type = Option<schemas::Time>)]
     created_after: Option<Timestamp>,
-    /// Made at or after this time; `created_at_gte` is the same.
+    /// Created at or after this time; `created_at_gte` is an alias.
     #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
     created_from: Option<Timestamp>,
-    /// Made before this time; `created_at_lt` is the same.
+    /// Created before this time; `created_at_lt` is an alias.
     #[param(rename = "created_at[lt]", value_type = Option<schemas::Time>)]
     created_before: Option<Timestamp>,
-    /// Made at or before this time; `created_at_lte` is the same.
+    /// Created at or before this time; `created_at_lte` is an alias.
     #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
     created_to: Option<Timestamp>,
-    /// Whether the first is the one made first or last; `desc` where unset.
+    /// Order by creation time; `desc` by default.
     #[param(value_type = Option<schemas::Order>)]
     order: Option<Order>,
-    /// Items of a page; 20 where unset.
+    /// Items per page; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -228,36 +231,36 @@ impl FromQuery for ListSessions {
 }
 
 impl From<ListSessions> for SessionQuery {
-    fn from(asked: ListSessions) -> Self {
-        let any = asked.statuses.is_empty();
-        let has = |status| asked.statuses.contains(&status);
-        let is_possible = asked.deployment_id.is_none();
+    fn from(params: ListSessions) -> Self {
+        let any = params.statuses.is_empty();
+        let has = |status| params.statuses.contains(&status);
+        let is_possible = params.deployment_id.is_none();
         let (created_from, created_to) = within(
-            (asked.created_after, asked.created_from),
-            (asked.created_before, asked.created_to),
+            (params.created_after, params.created_from),
+            (params.created_before, params.created_to),
         );
         Self {
             created_from,
             created_to,
-            store_id: asked.memory_store_id,
+            store_id: params.memory_store_id,
             // A version filters only together with an agent id.
-            agent_version: asked
+            agent_version: params
                 .agent_id
                 .as_ref()
-                .and(asked.agent_version)
+                .and(params.agent_version)
                 .map(|version| i64::try_from(version).unwrap_or(i64::MAX)),
-            agent_id: asked.agent_id,
+            agent_id: params.agent_id,
             live: is_possible && (any || has(Status::Idle)),
             archived: is_possible
                 && if any {
-                    asked.include_archived == Some(true)
+                    params.include_archived == Some(true)
                 } else {
-                    has(Status::Terminated) && asked.include_archived != Some(false)
+                    has(Status::Terminated) && params.include_archived != Some(false)
                 },
-            oldest_first: asked.order == Some(Order::Ascending),
+            oldest_first: params.order == Some(Order::Ascending),
             page: PageRequest {
-                limit: asked.limit,
-                page: asked.page,
+                limit: params.limit,
+                page: params.page,
             },
         }
     }
@@ -280,15 +283,16 @@ pub(crate) fn within(
 
 /// Create a session
 ///
-/// Attaches memory stores for an agent, and issues a token that is good for this
-/// session alone. A retry without an `Idempotency-Key` makes another session.
+/// Attaches memory stores for an agent and issues a token that is valid only
+/// for this session. A retry without an `Idempotency-Key` creates another
+/// session.
 #[utoipa::path(
     post,
     path = "/sessions",
     operation_id = "sessions.create",
     tag = "Sessions",
     request_body = CreateSession,
-    responses((status = 200, description = "The session, with its token.", body = NewSession)),
+    responses((status = 200, description = "The session and its token.", body = NewSession)),
 )]
 pub(crate) async fn create(
     State(engine): State<Engine>,
@@ -304,7 +308,7 @@ pub(crate) async fn create(
 
 /// List sessions
 ///
-/// The newest first, unless another order is asked for.
+/// Newest first by default.
 #[utoipa::path(
     get,
     path = "/sessions",
@@ -316,9 +320,9 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
-    Asked(asked): Asked<ListSessions>,
+    QueryParams(params): QueryParams<ListSessions>,
 ) -> Result<Json<List<Session>>, ApiError> {
-    let sessions = engine.sessions(&principal, &asked.into()).await?;
+    let sessions = engine.sessions(&principal, &params.into()).await?;
     Ok(Json(List::of(sessions, Session::from)))
 }
 
@@ -341,7 +345,7 @@ pub(crate) async fn retrieve(
 
 /// Update a session
 ///
-/// What is left out stays; metadata merges, and a null removes a key.
+/// Omitted fields stay unchanged. Metadata is merged; null removes a key.
 #[utoipa::path(
     post,
     path = "/sessions/{session_id}",
@@ -349,7 +353,7 @@ pub(crate) async fn retrieve(
     tag = "Sessions",
     params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     request_body = UpdateSession,
-    responses((status = 200, description = "The session as it is now.", body = Session)),
+    responses((status = 200, description = "The updated session.", body = Session)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
@@ -373,7 +377,7 @@ pub(crate) async fn update(
 
 /// Archive a session
 ///
-/// It takes no calls from then on, and its tokens are good for nothing. It
+/// The session accepts no further calls, and its tokens are refused. Archiving
 /// cannot be undone; archiving again changes nothing.
 #[utoipa::path(
     post,
@@ -382,7 +386,7 @@ pub(crate) async fn update(
     tag = "Sessions",
     params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     request_body = Option<Empty>,
-    responses((status = 200, description = "The session, archived.", body = Session)),
+    responses((status = 200, description = "The archived session.", body = Session)),
 )]
 pub(crate) async fn archive(
     State(engine): State<Engine>,
@@ -394,21 +398,21 @@ pub(crate) async fn archive(
 
 /// Delete a session
 ///
-/// With its events; its tokens are good for nothing from then on. The memory
-/// stores and what was written in it stay.
+/// Deletes its events too. Its tokens are refused from then on. The memory
+/// stores and the content written in the session are kept.
 #[utoipa::path(
     delete,
     path = "/sessions/{session_id}",
     operation_id = "sessions.delete",
     tag = "Sessions",
     params(("session_id" = schemas::SessionId, Path, description = "The session.")),
-    responses((status = 200, description = "It is deleted.", body = DeletedSession)),
+    responses((status = 200, description = "The session was deleted.", body = DeletedSession)),
 )]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     OfSession(session_id): OfSession,
-    Asked(Nothing): Asked<Nothing>,
+    QueryParams(NoParams): QueryParams<NoParams>,
 ) -> Result<Json<DeletedSession>, ApiError> {
     engine.delete_session(&principal, session_id).await?;
     Ok(Json(DeletedSession {
@@ -417,9 +421,9 @@ pub(crate) async fn delete(
     }))
 }
 
-/// Issue a token of a session
+/// Issue a token for a session
 ///
-/// Beside those that were issued before.
+/// Tokens issued before stay valid.
 #[utoipa::path(
     post,
     path = "/sessions/{session_id}/token",
@@ -444,8 +448,8 @@ pub(crate) async fn token(
 
 /// Call a tool in a session
 ///
-/// As on one memory store, with each of the session's stores as a directory of
-/// `/memories`.
+/// As on one memory store, with each of the session's stores as a directory
+/// under `/memories`.
 #[utoipa::path(
     post,
     path = "/sessions/{session_id}/tool_calls",
@@ -453,7 +457,7 @@ pub(crate) async fn token(
     tag = "Sessions",
     params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     request_body = ToolCallBody,
-    responses((status = 200, description = "What the model is told.", body = ToolResult)),
+    responses((status = 200, description = "The result for the model.", body = ToolResult)),
 )]
 pub(crate) async fn call_tool(
     State(engine): State<Engine>,

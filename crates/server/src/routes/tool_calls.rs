@@ -28,13 +28,13 @@ use crate::schemas::{self, ToolResultType};
 pub(crate) struct ToolResult {
     #[schema(inline)]
     r#type: ToolResultType,
-    /// The `tool_use` block's id; missing where there was none.
+    /// The `tool_use` block's id; omitted if the request had none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     tool_use_id: Option<String>,
-    /// What the model is told.
+    /// The result for the model.
     content: String,
-    /// Whether the call was not carried out, which the model can mend.
+    /// Whether the call failed in a way that the model can correct.
     is_error: bool,
 }
 
@@ -65,7 +65,7 @@ impl PartialSchema for ToolCallBody {
                 "id",
                 text()
                     .min_length(Some(1))
-                    .description(Some("With the input it makes a change idempotent.")),
+                    .description(Some("Together with the input, it makes a change idempotent.")),
             )
             .property(
                 "name",
@@ -93,8 +93,9 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 /// Call a tool
 ///
-/// Takes a `tool_use` block of the memory tool or an agent tool, or the memory tool's bare input, and answers with a
-/// `tool_result` block to append to the next user message as it is.
+/// Accepts a `tool_use` block of the memory tool or an agent tool, or the
+/// memory tool's bare input. Returns a `tool_result` block to append unchanged
+/// to the next user message.
 #[utoipa::path(
     post,
     path = "/memory_stores/{memory_store_id}/tool_calls",
@@ -102,7 +103,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     tag = "Tools",
     params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store.")),
     request_body = ToolCallBody,
-    responses((status = 200, description = "What the model is told.", body = ToolResult)),
+    responses((status = 200, description = "The result for the model.", body = ToolResult)),
 )]
 pub(crate) async fn call(
     State(engine): State<Engine>,
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn block_and_bare_input_are_told_apart() {
+    fn block_and_bare_input_are_distinguished() {
         let input = json!({"command": "view", "path": "/memories"});
         let (name, call) = parse(body(
             &json!({"type": "tool_use", "id": "t", "name": "x", "input": input}),
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tool_call_is_refused_by_field() {
+    fn invalid_tool_call_error_names_the_field() {
         let refused = |value: Value| parse(body(&value)).unwrap_err().message;
         assert!(refused(json!({})).contains("not a tool call"));
         assert!(refused(json!({"type": "tool_use", "name": "memory"})).contains("`input`"));

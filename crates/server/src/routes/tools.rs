@@ -19,12 +19,12 @@ const MEMORY_TOOL_TYPE: &str = "memory_20250818";
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Tool {
-    /// A tool that models are trained to use.
+    /// A tool that models are trained to use; it needs no description.
     Known {
         r#type: &'static str,
         name: &'static str,
     },
-    /// A tool that is described.
+    /// A tool with a description and an input schema.
     Described {
         name: &'static str,
         description: &'static str,
@@ -36,8 +36,9 @@ pub(crate) enum Tool {
 
 /// List the tools
 ///
-/// What a harness puts into the `tools` of its requests: all of it, or the entries that it wants. The blocks that the
-/// model answers with are sent to a store's or a session's `tool_calls` as they are.
+/// A harness adds all or some of these entries to the `tools` of its requests
+/// to the model. It sends the model's `tool_use` blocks unchanged to the
+/// `tool_calls` of a store or a session.
 #[utoipa::path(
     get,
     path = "/tools",

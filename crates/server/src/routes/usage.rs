@@ -11,10 +11,10 @@ use super::memory_versions::VersionActor;
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::InStore;
-use crate::query::{Asked, FromQuery, Query};
+use crate::query::{FromQuery, Query, QueryParams};
 use crate::schemas::{self, MemoryStoreUsageType};
 
-/// How a store is used.
+/// The usage of a store.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemoryStoreUsage {
     #[schema(value_type = schemas::MemoryStoreId)]
@@ -25,33 +25,34 @@ pub(crate) struct MemoryStoreUsage {
     memory_count: u64,
     /// Bytes of the live memories.
     content_bytes: u64,
-    /// Versions kept, those of live memories included.
+    /// Versions kept, including those of live memories.
     version_count: u64,
-    /// Bytes of all content kept, that of live memories included.
+    /// Bytes of all content kept, including that of live memories.
     version_bytes: u64,
     /// The limits in force.
     #[schema(value_type = schemas::Limits)]
     limits: Limits,
-    /// Seconds after which a memory that is not read expires, by the store's own
-    /// period or its tenant's; null: never.
+    /// Seconds after which an unread memory expires, from the store's period or
+    /// else the tenant's; null: never.
     #[schema(required)]
     expires_unused_after: Option<u64>,
-    /// From when on that period counts, where it was set anew or made shorter.
+    /// When the period starts to count, if it was newly set or shortened.
     #[schema(value_type = Option<schemas::Time>, required)]
     takes_effect_at: Option<String>,
-    /// Until when nothing expires at least, since a session that is not archived
-    /// uses the store; null: none has within a day.
+    /// No memory expires before this time, because a session that is not
+    /// archived uses the store; null: no session used it within a day.
     #[schema(value_type = Option<schemas::Time>, required)]
     in_use_until: Option<String>,
-    /// What would expire next if it were never read again, the soonest first.
+    /// The memories that would expire next if they were not read again, soonest
+    /// first.
     expiring_next: Vec<MemoryUse>,
     /// Live memories that were never read.
     never_read_count: u64,
-    /// Of them those that were made first.
+    /// The oldest of the memories that were never read.
     never_read: Vec<MemoryUse>,
 }
 
-/// A memory, and who used it last.
+/// A memory and its last use.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemoryUse {
     #[schema(value_type = schemas::MemoryId)]
@@ -68,10 +69,10 @@ pub(crate) struct MemoryUse {
     /// Null: never.
     #[schema(value_type = Option<schemas::Time>, required)]
     last_accessed_at: Option<String>,
-    /// Null: nobody, or not known.
+    /// Null if the memory was never read or the reader is unknown.
     #[schema(required)]
     last_accessed_by: Option<VersionActor>,
-    /// When it would expire if it were never read again; null: never.
+    /// When it would expire if it is not read again; null: never.
     #[schema(value_type = Option<schemas::Time>, required)]
     expires_at: Option<String>,
 }
@@ -118,7 +119,7 @@ impl From<StoreUsageReport> for MemoryStoreUsage {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RetrieveUsage {
-    /// Memories of each list; 20 where unset.
+    /// Memories per list; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u64>,
 }
@@ -131,24 +132,24 @@ impl FromQuery for RetrieveUsage {
     }
 }
 
-/// Retrieve how a memory store is used
+/// Retrieve a memory store's usage
 ///
-/// What it holds beside what it may hold, what would expire next, and what was
-/// never read. Times of reads are to within a minute.
+/// Its usage and limits, the memories that expire next, and the memories that
+/// were never read. Read times are accurate to a minute.
 #[utoipa::path(
     get,
     path = "/memory_stores/{memory_store_id}/usage",
     operation_id = "memory_stores.usage",
     tag = "Memory stores",
     params(("memory_store_id" = schemas::MemoryStoreId, Path, description = "The store."), RetrieveUsage),
-    responses((status = 200, description = "How it is used.", body = MemoryStoreUsage)),
+    responses((status = 200, description = "The store's usage.", body = MemoryStoreUsage)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InStore(store_id): InStore,
-    Asked(asked): Asked<RetrieveUsage>,
+    QueryParams(params): QueryParams<RetrieveUsage>,
 ) -> Result<Json<MemoryStoreUsage>, ApiError> {
-    let report = engine.store_usage(&principal, store_id, asked.limit).await?;
+    let report = engine.store_usage(&principal, store_id, params.limit).await?;
     Ok(Json(report.into()))
 }

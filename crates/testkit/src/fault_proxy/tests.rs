@@ -69,7 +69,7 @@ async fn assert_reset(stream: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn bytes_pass_and_ends_pass() {
+async fn proxy_forwards_bytes_and_closes() {
     let (proxy, mut open) = echo_proxy().await;
     let mut stream = connect(&proxy).await;
     assert_echoes(&mut stream).await;
@@ -84,7 +84,7 @@ async fn bytes_pass_and_ends_pass() {
 }
 
 #[tokio::test]
-async fn delay_holds_each_direction_up() {
+async fn delay_applies_to_each_direction() {
     let (proxy, _open) = echo_proxy().await;
     let mut stream = connect(&proxy).await;
     assert_echoes(&mut stream).await;
@@ -115,7 +115,7 @@ async fn reset_breaks_both_sides_and_new_connections_work() {
 }
 
 #[tokio::test]
-async fn refused_connections_leave_open_ones_alone() {
+async fn refusing_connections_keeps_open_ones() {
     let (proxy, _open) = echo_proxy().await;
     let mut stream = connect(&proxy).await;
     assert_echoes(&mut stream).await;
@@ -189,7 +189,7 @@ async fn silent_connection_stays_silent_and_new_ones_work() {
 }
 
 #[tokio::test]
-async fn client_that_closes_a_silent_connection_is_not_seen_by_the_server() {
+async fn close_on_a_silenced_connection_does_not_reach_the_server() {
     let (proxy, mut open) = echo_proxy().await;
     let mut silent = connect(&proxy).await;
     assert_echoes(&mut silent).await;
@@ -246,7 +246,7 @@ async fn new_connections_go_to_the_new_upstream() {
 }
 
 #[tokio::test]
-async fn url_names_the_proxy_instead_of_the_server() {
+async fn proxied_url_has_the_address_of_the_proxy() {
     for (url, before, after) in [
         (
             "postgres://u:p@127.0.0.1:5432/db?a=b",

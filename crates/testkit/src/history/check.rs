@@ -395,13 +395,13 @@ impl<'a> Checker<'a> {
     }
 
     fn check_redactions(&mut self) {
-        let mut asked = BTreeSet::new();
+        let mut requested = BTreeSet::new();
         for call in &self.history.calls {
             let Change::Redact { version_id } = &call.change else {
                 continue;
             };
             if call.outcome != Outcome::Refused {
-                asked.insert(&**version_id);
+                requested.insert(&**version_id);
             }
             let version = self
                 .positions
@@ -413,7 +413,7 @@ impl<'a> Checker<'a> {
             }
         }
         for version in &self.history.versions {
-            if version.is_redacted && !asked.contains(&*version.id) {
+            if version.is_redacted && !requested.contains(&*version.id) {
                 self.report(
                     Rule::RedactedAsAsked,
                     format!("no client redacted {}", describe(version)),

@@ -81,7 +81,7 @@ impl Builder {
         self
     }
 
-    fn read(mut self, (began, ended): (u64, u64), saw: Saw) -> Self {
+    fn read(mut self, (began, ended): (u64, u64), saw: Observed) -> Self {
         let at = Interval {
             began: seconds(began),
             ended: seconds(ended),
@@ -123,7 +123,7 @@ fn lines(numbers: &[u64]) -> String {
 }
 
 #[test]
-fn correct_history_of_every_kind_of_call_passes() {
+fn correct_history_has_no_violation() {
     let renamed = Some("/b[#5].md".to_owned());
     let mut builder = Builder::new()
         .call(1, (1, 4), append(1), done())
@@ -132,12 +132,12 @@ fn correct_history_of_every_kind_of_call_passes() {
         .version(Operation::Modified, Some(&lines(&[0, 2, 1])))
         .call(3, (4, 5), append(3), Outcome::Refused)
         .call(4, (4, 5), append(4), Outcome::Unknown)
-        .read((0, 0), Saw::Absent)
-        .read((2, 4), Saw::Content(lines(&[0])))
-        .read((2, 4), Saw::Content(lines(&[0, 2])))
+        .read((0, 0), Observed::Absent)
+        .read((2, 4), Observed::Content(lines(&[0])))
+        .read((2, 4), Observed::Content(lines(&[0, 2])))
         .call(6, (5, 6), delete(), done())
         .version(Operation::Deleted, None)
-        .read((6, 7), Saw::Absent)
+        .read((6, 7), Observed::Absent)
         .call(
             7,
             (7, 8),
@@ -235,7 +235,7 @@ fn lost_update_is_found() {
 }
 
 #[test]
-fn update_whose_precondition_did_not_hold_is_found() {
+fn update_against_its_precondition_is_found() {
     let update = Change::Update {
         memory_id: "mem_1".to_owned(),
         expected: Some("something else".to_owned()),
@@ -248,7 +248,7 @@ fn update_whose_precondition_did_not_hold_is_found() {
 }
 
 #[test]
-fn order_that_real_time_excludes_is_found() {
+fn order_that_contradicts_real_time_is_found() {
     let history = Builder::new()
         .call(1, (5, 6), append(1), done())
         .call(2, (1, 2), append(2), done())
@@ -262,15 +262,15 @@ fn read_of_an_overwritten_content_is_found() {
     let history = Builder::new()
         .call(1, (1, 2), append(1), done())
         .version(Operation::Modified, Some(&lines(&[0, 1])))
-        .read((3, 4), Saw::Content(lines(&[0])));
+        .read((3, 4), Observed::Content(lines(&[0])));
     assert_eq!(history.check(), [Rule::ReadIsCurrent]);
 }
 
 #[test]
 fn read_of_content_that_never_was_is_found() {
-    let history = Builder::new().read((3, 4), Saw::Content("torn".to_owned()));
+    let history = Builder::new().read((3, 4), Observed::Content("torn".to_owned()));
     assert_eq!(history.check(), [Rule::ReadIsCurrent]);
-    let history = Builder::new().read((3, 4), Saw::Absent);
+    let history = Builder::new().read((3, 4), Observed::Absent);
     assert_eq!(history.check(), [Rule::ReadIsCurrent]);
 }
 
@@ -279,8 +279,8 @@ fn later_read_of_an_older_content_is_found() {
     let history = Builder::new()
         .call(1, (1, 9), append(1), done())
         .version(Operation::Modified, Some(&lines(&[0, 1])))
-        .read((2, 3), Saw::Content(lines(&[0, 1])))
-        .read((4, 5), Saw::Content(lines(&[0])));
+        .read((2, 3), Observed::Content(lines(&[0, 1])))
+        .read((4, 5), Observed::Content(lines(&[0])));
     assert_eq!(history.check(), [Rule::RealTimeOrder]);
 }
 
@@ -298,7 +298,7 @@ fn two_memories_at_one_path_are_found() {
 }
 
 #[test]
-fn redaction_that_is_missing_or_was_not_asked_for_is_found() {
+fn missing_and_unrequested_redactions_are_found() {
     let redact = Change::Redact {
         version_id: "v0".to_owned(),
     };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use keepsake_core::ContentHash;
 
-use super::{Interval, Read, Rule, Saw, Target, Violation};
+use super::{Interval, Observed, Read, Rule, Target, Violation};
 
 /// What a path or an id shows from one version on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,8 +147,8 @@ impl Timeline {
 }
 
 /// Each place in a register that shows this, with the version that ends it.
-fn positions_of(saw: &Saw, states: &[(usize, State)]) -> Vec<(Option<usize>, Option<usize>)> {
-    let before = (*saw == Saw::Absent).then(|| (None, states.first().map(|(version, _)| *version)));
+fn positions_of(saw: &Observed, states: &[(usize, State)]) -> Vec<(Option<usize>, Option<usize>)> {
+    let before = (*saw == Observed::Absent).then(|| (None, states.first().map(|(version, _)| *version)));
     let after = states
         .iter()
         .enumerate()
@@ -157,12 +157,15 @@ fn positions_of(saw: &Saw, states: &[(usize, State)]) -> Vec<(Option<usize>, Opt
     before.into_iter().chain(after).collect()
 }
 
-fn shows(state: &State, saw: &Saw) -> bool {
+fn shows(state: &State, saw: &Observed) -> bool {
     match (state, saw) {
-        (State::Absent, Saw::Absent) | (State::Live(None), Saw::Content(_) | Saw::Sha256(_)) => true,
-        (State::Live(Some(content)), Saw::Content(seen)) => content.text == *seen,
-        (State::Live(Some(content)), Saw::Sha256(seen)) => content.sha256 == *seen,
-        (State::Absent, Saw::Content(_) | Saw::Sha256(_)) | (State::Live(_), Saw::Absent) => false,
+        (State::Absent, Observed::Absent)
+        | (State::Live(None), Observed::Content(_) | Observed::Sha256(_)) => true,
+        (State::Live(Some(content)), Observed::Content(seen)) => content.text == *seen,
+        (State::Live(Some(content)), Observed::Sha256(seen)) => content.sha256 == *seen,
+        (State::Absent, Observed::Content(_) | Observed::Sha256(_)) | (State::Live(_), Observed::Absent) => {
+            false
+        }
     }
 }
 

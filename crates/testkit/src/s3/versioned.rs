@@ -28,12 +28,12 @@ impl VersionedPlace {
     /// # Panics
     /// When the server does not answer, or has more than it lists at once.
     pub async fn versions(&self) -> usize {
-        let asked = self
+        let listing = self
             .client
             .list_object_versions()
             .bucket(BUCKET)
             .prefix(&self.options.prefix);
-        let listed = asked.send().await.expect("the server lists versions");
+        let listed = listing.send().await.expect("the server lists versions");
         assert_ne!(listed.is_truncated(), Some(true));
         listed.versions().len() + listed.delete_markers().len()
     }

@@ -25,7 +25,7 @@ async fn token_of_each_algorithm_is_taken_from_a_jwks_and_from_pem() {
 }
 
 #[tokio::test]
-async fn unsigned_token_is_refused_however_it_says_so() {
+async fn unsigned_token_is_refused_in_every_spelling() {
     let issuers = trusting_all();
     for alg in ["none", "None", "NONE", "nOnE", ""] {
         let header = json!({"alg": alg, "kid": "rsa"}).to_string();
@@ -51,7 +51,7 @@ async fn unsigned_token_is_refused_however_it_says_so() {
 }
 
 #[tokio::test]
-async fn public_key_is_no_secret_of_a_keyed_hash() {
+async fn public_key_is_not_accepted_as_an_hmac_secret() {
     for (kid, key) in KEYS.all() {
         for (alg, of) in [
             ("HS256", hmac::HMAC_SHA256),
@@ -71,7 +71,7 @@ async fn public_key_is_no_secret_of_a_keyed_hash() {
 }
 
 #[tokio::test]
-async fn key_verifies_its_own_algorithm_alone() {
+async fn key_verifies_only_its_algorithm() {
     for (kid, key) in KEYS.all() {
         for alg in ["RS256", "ES256", "EdDSA"] {
             if alg == key.algorithm() {
@@ -102,7 +102,7 @@ async fn key_verifies_its_own_algorithm_alone() {
 }
 
 #[tokio::test]
-async fn token_by_a_strangers_key_is_refused() {
+async fn token_signed_by_an_unknown_key_is_refused() {
     let issuers = trusting_all();
     for (kid, stranger) in [
         ("rsa", IssuerKey::rsa()),
@@ -119,7 +119,7 @@ async fn token_by_a_strangers_key_is_refused() {
 }
 
 #[tokio::test]
-async fn key_that_the_token_brings_is_not_looked_at() {
+async fn key_embedded_in_a_token_is_ignored() {
     let issuers = trusting_all();
     let stranger = IssuerKey::ed25519();
     for header in [
@@ -167,7 +167,7 @@ async fn any_changed_character_is_noticed() {
 }
 
 #[tokio::test]
-async fn signature_of_another_form_is_refused() {
+async fn signature_in_another_encoding_is_refused() {
     let issuers = trusting_all();
     let token = KEYS.p256.token("p256", &good());
     let (signed, _) = token.rsplit_once('.').unwrap();
@@ -193,7 +193,7 @@ async fn signature_of_another_form_is_refused() {
 }
 
 #[tokio::test]
-async fn issuer_that_says_it_is_the_server_is_refused() {
+async fn issuer_named_like_the_server_is_refused() {
     let issuers = trusting_all();
     let header = json!({"alg": "EdDSA", "kid": "ed", "typ": "keepsake+jwt"}).to_string();
     let token = KEYS.ed25519.token_with(&header, &good().to_string());
@@ -202,7 +202,7 @@ async fn issuer_that_says_it_is_the_server_is_refused() {
 }
 
 #[tokio::test]
-async fn jwks_leaves_out_what_is_not_for_verifying() {
+async fn jwks_ignores_keys_not_for_verification() {
     let mut encryption = KEYS.rsa.jwk();
     encryption["use"] = json!("enc");
     let mut signing_only = KEYS.rsa.jwk();
@@ -239,7 +239,7 @@ async fn jwks_leaves_out_what_is_not_for_verifying() {
 }
 
 #[tokio::test]
-async fn keys_of_one_name_are_told_apart_by_their_algorithm() {
+async fn keys_with_one_name_are_distinguished_by_algorithm() {
     let keys = [("same", &KEYS.rsa), ("same", &KEYS.ed25519)];
     let issuers = trusting(&issuer::jwks(&keys));
     for (_, key) in keys {

@@ -14,7 +14,7 @@ async fn answer(changes: Value) -> Result<Identity, TokenError> {
 }
 
 #[tokio::test]
-async fn identity_is_what_the_claims_say() {
+async fn identity_comes_from_the_claims() {
     let identity = answer(json!({})).await.unwrap();
     assert_eq!(identity.tenant, "acme");
     assert_eq!(identity.actor, Actor::User("ada".to_owned()));
@@ -24,7 +24,7 @@ async fn identity_is_what_the_claims_say() {
 }
 
 #[tokio::test]
-async fn issuer_and_audience_are_compared_letter_for_letter() {
+async fn issuer_and_audience_are_compared_exactly() {
     for other in [
         "https://id.example.com",
         "https://ID.example.com/",
@@ -55,7 +55,7 @@ async fn issuer_and_audience_are_compared_letter_for_letter() {
 }
 
 #[tokio::test]
-async fn audience_that_only_resembles_the_configured_one_is_refused() {
+async fn similar_audience_is_refused() {
     let shorter = &AUDIENCE[..AUDIENCE.len() - 1];
     for near in [
         shorter.to_owned(),
@@ -94,13 +94,13 @@ async fn times_hold_with_a_minute_of_leeway() {
         (json!({"iat": NOW_SECS + 61}), Err(TokenError::NotYetValid)),
         (json!({"iat": null}), Ok(())),
     ] {
-        let told = answer(changes.clone()).await.map(|_| ());
-        assert_eq!(told, expected, "{changes}");
+        let result = answer(changes.clone()).await.map(|_| ());
+        assert_eq!(result, expected, "{changes}");
     }
 }
 
 #[tokio::test]
-async fn time_is_the_one_that_is_told() {
+async fn verification_uses_the_given_time() {
     let token = KEYS.ed25519.token("ed", &good());
     let issuers = trusting_all();
     let parsed = Untrusted::parse(&token).unwrap();
@@ -118,7 +118,7 @@ async fn time_is_the_one_that_is_told() {
 }
 
 #[tokio::test]
-async fn subject_and_tenant_must_be_there() {
+async fn subject_and_tenant_are_required() {
     for bad in [
         json!(null),
         json!(""),
@@ -145,7 +145,7 @@ async fn subject_and_tenant_must_be_there() {
 }
 
 #[tokio::test]
-async fn scopes_are_a_text_or_a_list_and_none_are_no_rights() {
+async fn scopes_are_text_or_list_and_none_means_no_permission() {
     for (scope, expected) in [
         (json!(null), vec![]),
         (json!(""), vec![]),
@@ -161,7 +161,7 @@ async fn scopes_are_a_text_or_a_list_and_none_are_no_rights() {
 }
 
 #[tokio::test]
-async fn claim_that_is_there_twice_is_refused() {
+async fn repeated_claim_is_refused() {
     let once = good().to_string();
     let twice = once.replacen('{', r#"{"tenant":"other","#, 1);
     let header = r#"{"alg":"EdDSA","kid":"ed"}"#;
@@ -184,7 +184,7 @@ async fn payload_that_is_no_object_is_refused() {
 }
 
 #[tokio::test]
-async fn issuer_bound_to_tenants_names_no_other() {
+async fn issuer_cannot_name_tenants_outside_its_list() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key.pem");
     std::fs::write(&file, KEYS.ed25519.pem()).unwrap();
@@ -204,7 +204,7 @@ async fn issuer_bound_to_tenants_names_no_other() {
 }
 
 #[tokio::test]
-async fn issuer_may_serve_several_audiences_with_actors_of_their_own() {
+async fn one_issuer_may_have_several_audiences_with_separate_actors() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key.pem");
     std::fs::write(&file, KEYS.ed25519.pem()).unwrap();
@@ -228,7 +228,7 @@ async fn issuer_may_serve_several_audiences_with_actors_of_their_own() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_refused_by_place_and_field() {
+fn invalid_settings_are_reported_by_position_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let file = |text: &str| {
         let path = folder.path().join(format!("{}", text.len()));
@@ -300,7 +300,7 @@ fn settings_that_cannot_work_are_refused_by_place_and_field() {
 }
 
 #[tokio::test]
-async fn nobody_is_trusted_by_default() {
+async fn no_issuer_is_trusted_by_default() {
     let token = KEYS.ed25519.token("ed", &good());
     let parsed = Untrusted::parse(&token).unwrap();
     let refused = Issuers::default().verify(&parsed, now()).await;

@@ -48,7 +48,7 @@ fn header_is_one_json_object_in_base64url() {
 }
 
 #[test]
-fn extension_that_is_critical_is_refused() {
+fn critical_header_extension_is_refused() {
     for header in [
         r#"{"alg":"RS256","crit":["b64"],"b64":false}"#,
         r#"{"alg":"RS256","crit":[]}"#,
@@ -59,7 +59,7 @@ fn extension_that_is_critical_is_refused() {
 }
 
 #[test]
-fn token_made_for_another_use_is_refused() {
+fn token_of_another_type_is_refused() {
     for typ in [
         "JWT",
         "jwt",
@@ -89,7 +89,7 @@ fn token_made_for_another_use_is_refused() {
 }
 
 #[test]
-fn token_over_8_kib_is_not_looked_at() {
+fn token_over_8_kib_is_refused_unparsed() {
     let token = KEYS.ed25519.token("ed", &good());
     let longest = format!("{token}{}", "A".repeat(MAX_TOKEN_BYTES - token.len()));
     assert!(Untrusted::parse(&longest).is_ok());

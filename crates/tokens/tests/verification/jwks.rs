@@ -36,7 +36,7 @@ impl TestIssuer {
     }
 
     /// Waits for a background fetch.
-    async fn asked(&self, times: usize) {
+    async fn wait_for_fetches(&self, times: usize) {
         while self.server.requests() < times {
             tokio::task::yield_now().await;
         }
@@ -117,7 +117,7 @@ async fn new_key_is_found_by_its_first_token_and_vanished_one_is_dropped() {
 }
 
 #[tokio::test]
-async fn old_keys_are_fetched_anew_behind_a_request() {
+async fn old_keys_are_refreshed_in_the_background() {
     let issuer = TestIssuer::with_keys(&[("old", &KEYS.rsa)]).await;
     issuer.verify(&KEYS.rsa, "old", now()).await.unwrap();
     issuer.server.publish(&[("new", &KEYS.ed25519)]);
@@ -125,7 +125,7 @@ async fn old_keys_are_fetched_anew_behind_a_request() {
     assert_eq!(issuer.server.requests(), 1);
     // Served by the old keys: it does not wait for the new ones.
     issuer.verify(&KEYS.rsa, "old", after(600)).await.unwrap();
-    issuer.asked(2).await;
+    issuer.wait_for_fetches(2).await;
     // One that is not there waits for the fetch that is under way.
     issuer.verify(&KEYS.ed25519, "new", after(601)).await.unwrap();
     assert_eq!(issuer.server.requests(), 2);
@@ -134,7 +134,7 @@ async fn old_keys_are_fetched_anew_behind_a_request() {
 }
 
 #[tokio::test]
-async fn keys_stay_while_the_issuer_is_down() {
+async fn cached_keys_stay_valid_while_the_issuer_is_down() {
     let issuer = TestIssuer::with_keys(&[("old", &KEYS.rsa)]).await;
     issuer.verify(&KEYS.rsa, "old", now()).await.unwrap();
     for (hour, answer) in [
@@ -169,7 +169,7 @@ async fn keys_stay_while_the_issuer_is_down() {
 }
 
 #[tokio::test]
-async fn issuer_that_was_never_reached_is_tried_once_a_minute() {
+async fn unreachable_issuer_is_retried_once_a_minute() {
     let issuer = TestIssuer::with_keys(&[("ed", &KEYS.ed25519)]).await;
     issuer.answer(down());
     for second in 0..60 {
@@ -182,7 +182,7 @@ async fn issuer_that_was_never_reached_is_tried_once_a_minute() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn client_that_goes_away_does_not_cost_the_others_the_fetch() {
+async fn cancelled_client_does_not_cancel_the_shared_fetch() {
     let issuer = TestIssuer::with_keys(&KEYS.all()).await;
     issuer.answer(JwksAnswer {
         body: issuer::jwks(&KEYS.all()),
@@ -201,7 +201,7 @@ async fn client_that_goes_away_does_not_cost_the_others_the_fetch() {
 }
 
 #[tokio::test]
-async fn no_token_names_the_host_that_is_asked() {
+async fn token_cannot_choose_the_requested_host() {
     let issuer = TestIssuer::with_keys(&KEYS.all()).await;
     let other = JwksServer::start(issuer::jwks(&[("theirs", &KEYS.p256)])).await;
     let header = serde_json::json!({"alg": "ES256", "kid": "theirs", "jku": other.url()});

@@ -40,12 +40,12 @@ fn verified(ring: &KeyRing, token: &str, now: Timestamp) -> Result<OwnClaims, To
 }
 
 #[test]
-fn token_says_what_it_was_issued_with() {
+fn issued_token_has_its_claims() {
     let token = ring().issue(&claims(), now()).unwrap();
     let parsed = Untrusted::parse(&token).unwrap();
     assert!(parsed.is_own());
-    let (told, refused_from) = ring().verify(&parsed, now()).unwrap();
-    assert_eq!(told, claims());
+    let (verified_claims, refused_from) = ring().verify(&parsed, now()).unwrap();
+    assert_eq!(verified_claims, claims());
     assert_eq!(refused_from, now().plus(HOUR + Duration::from_mins(1)));
     let all_stores = OwnClaims {
         store_ids: None,
@@ -85,7 +85,7 @@ fn token_ends() {
 }
 
 #[test]
-fn key_signs_from_its_time_on_and_verifies_before_and_after() {
+fn key_signs_after_its_start_and_verifies_around_it() {
     let keys = || {
         KeyRing::new(vec![
             key("token-2", 2, now().plus(HOUR), None),
@@ -145,7 +145,7 @@ fn forged(changes: &Value) -> String {
 }
 
 #[test]
-fn claim_that_the_server_would_not_write_is_refused() {
+fn foreign_claim_in_an_own_token_is_refused() {
     verified(&ring(), &forged(&json!({})), now()).unwrap();
     for (changes, error) in [
         (json!({"iss": "other"}), TokenError::Issuer),
@@ -168,7 +168,7 @@ fn claim_that_the_server_would_not_write_is_refused() {
 }
 
 #[tokio::test]
-async fn our_tokens_and_those_of_issuers_are_not_taken_for_each_other() {
+async fn own_and_issuer_tokens_are_not_confused() {
     let token = ring().issue(&claims(), now()).unwrap();
     assert_eq!(verify(&trusting_all(), &token).await, Err(TokenError::Type));
     let theirs = crate::fixture::KEYS.ed25519.token("token-1", &good());

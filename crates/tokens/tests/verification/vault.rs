@@ -20,7 +20,7 @@ fn sealed(vault: &Vault) -> Vec<u8> {
 }
 
 #[test]
-fn wrapped_secret_opens_under_its_purpose_and_name_alone() {
+fn wrapped_secret_opens_only_with_its_purpose_and_name() {
     let vault = Vault::new(master(1), None);
     assert!(vault.is_locked());
     let stored = sealed(&vault);
@@ -61,7 +61,7 @@ fn every_changed_byte_is_noticed() {
 }
 
 #[test]
-fn master_key_changes_by_way_of_the_previous_one() {
+fn master_key_rotates_with_the_previous_key() {
     let old = sealed(&Vault::new(master(1), None));
     let rotating = Vault::new(master(2), master(1));
     let opened = rotating.open("token", "token-1", &old).unwrap();

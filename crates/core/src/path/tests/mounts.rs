@@ -10,12 +10,12 @@ fn parsed(text: &str) -> ToolPath {
     ToolPath::parse_in(text, &root()).unwrap()
 }
 
-fn told(text: &str) -> String {
+fn error_of(text: &str) -> String {
     ToolPath::parse_in(text, &root()).unwrap_err().to_string()
 }
 
 #[test]
-fn path_leads_into_the_mount_it_names() {
+fn path_resolves_to_its_mount() {
     let file = parsed("/memories/team-2/a/b.md");
     assert_eq!(file.mount(), Some(1));
     assert_eq!(file.memory(), Some(&path("/a/b.md")));
@@ -28,7 +28,7 @@ fn path_leads_into_the_mount_it_names() {
 }
 
 #[test]
-fn root_and_mounts_are_told_apart() {
+fn root_and_mounts_are_distinguished() {
     for text in ["/memories", "/memories/", "/mnt/memory"] {
         let place = parsed(text);
         assert!(
@@ -44,7 +44,7 @@ fn root_and_mounts_are_told_apart() {
 }
 
 #[test]
-fn path_under_no_mount_is_told_the_mounts() {
+fn path_outside_all_mounts_error_lists_the_mounts() {
     for text in [
         "/memories/other/a.md",
         "/memories/note",
@@ -52,7 +52,7 @@ fn path_under_no_mount_is_told_the_mounts() {
         "/memories//notes/a",
     ] {
         assert_eq!(
-            told(text),
+            error_of(text),
             format!(
                 "Error: Path {text} is in no memory store of this session. \
                  Its memory stores are: /memories/notes, /memories/team-2"
@@ -64,20 +64,20 @@ fn path_under_no_mount_is_told_the_mounts() {
 }
 
 #[test]
-fn rules_hold_in_a_mount_too() {
+fn path_rules_apply_in_mounts() {
     for rest in HOSTILE {
         for place in ["/memories/", "/memories/notes/", "/mnt/memory/"] {
             let text = format!("{place}{rest}");
             let shown = text.strip_suffix('/').unwrap_or(&text);
             assert_eq!(
-                told(&text),
+                error_of(&text),
                 format!("Error: Path {shown} would escape /memories directory")
             );
         }
     }
-    assert!(told("/memories/notes/.anthropic-memory-store/x").contains("reserved"));
-    assert!(told("/memories/notes//a").contains("empty"));
-    assert!(told("/memoriesX/notes/a").starts_with("Error: Path must start with /memories"));
+    assert!(error_of("/memories/notes/.anthropic-memory-store/x").contains("reserved"));
+    assert!(error_of("/memories/notes//a").contains("empty"));
+    assert!(error_of("/memoriesX/notes/a").starts_with("Error: Path must start with /memories"));
     // The limits apply to the path inside the store.
     assert!(ToolPath::parse_in(&format!("/memories/notes{}", "/a".repeat(20)), &root()).is_ok());
     assert!(ToolPath::parse_in(&format!("/memories/notes{}", "/a".repeat(21)), &root()).is_err());

@@ -195,11 +195,11 @@ pub struct Deletion {
 
 /// The redactions of findings, for JSON results.
 pub fn redactions(findings: &[Finding]) -> Vec<Redaction> {
-    let told = |finding: &Finding| Redaction {
+    let to_redaction = |finding: &Finding| Redaction {
         kind: finding.kind.as_str().to_owned(),
         line: finding.line,
     };
-    findings.iter().map(told).collect()
+    findings.iter().map(to_redaction).collect()
 }
 
 impl AgentResult {
@@ -232,7 +232,7 @@ impl AgentResult {
 impl Listing {
     fn to_text(&self) -> String {
         if self.entries.is_empty() {
-            return format!("There is nothing in {} yet.", self.path);
+            return format!("{} is empty.", self.path);
         }
         let mut text = format!(
             "Files below {} (size, time of the last change, path, first line); a path that ends in / is a \
@@ -259,7 +259,7 @@ impl Listing {
             };
         }
         if let Some(page) = &self.next_page {
-            let _ = write!(text, "\n\n[There are more. Continue with page `{page}`.]");
+            let _ = write!(text, "\n\n[There are more entries. Continue with page `{page}`.]");
         }
         text
     }
@@ -271,7 +271,7 @@ impl Hits {
             return "No memory matches. Try other words, fewer of them, or memory_list.".to_owned();
         }
         let mut text =
-            "Memories that match, the best first (path, line, score, and a passage with what matched in ⟦ ⟧):"
+            "Matching memories, best first (path, line, score, and a passage with the matches in ⟦ ⟧):"
                 .to_owned();
         for Hit {
             path,
@@ -283,7 +283,7 @@ impl Hits {
             let _ = write!(text, "\n\n{path}, line {line}, score {score:.2}\n{snippet}");
         }
         if let Some(page) = &self.next_page {
-            let _ = write!(text, "\n\n[There are more. Continue with page `{page}`.]");
+            let _ = write!(text, "\n\n[There are more entries. Continue with page `{page}`.]");
         }
         text
     }
@@ -338,7 +338,7 @@ impl EditedFile {
         let mut text = format!("The file {} has been edited, {} {edits}", self.path, self.edits);
         push_state(&mut text, self.content_size_bytes, self.content_sha256.as_deref());
         if !self.snippets.is_empty() {
-            text.push_str("\nHere are the changed lines with what is around them (with line numbers):");
+            text.push_str("\nHere are the changed lines with the lines around them (with line numbers):");
         }
         for (position, snippet) in self.snippets.iter().enumerate() {
             text.push_str(if position == 0 { "\n" } else { "\n\n" });
@@ -369,7 +369,7 @@ fn push_redactions(text: &mut String, redactions: &[Redaction]) {
     let secrets = if count == 1 { "secret" } else { "secrets" };
     let _ = write!(
         text,
-        "\n{count} {secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: {}.",
+        "\n{count} {secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data policy requires: {}.",
         list_kinds(
             redactions
                 .iter()

@@ -9,7 +9,7 @@ use super::{AgentTool, MAX_EDITS, MAX_HITS, MAX_LISTED};
 pub struct ToolDefinition {
     /// The tool's name in the protocol.
     pub name: &'static str,
-    /// A name for people.
+    /// A display name.
     pub title: &'static str,
     /// The tool's effect and purpose.
     pub description: &'static str,
@@ -35,33 +35,29 @@ pub fn memory_definition() -> ToolDefinition {
     ToolDefinition {
         name: "memory",
         title: "Memory",
-        description: "A file-like memory that outlasts the conversation. `command` is one of: view (a file with \
-            line numbers, or a directory two levels deep), create (a new file, never over an existing one), \
-            str_replace (a text that is in the file exactly once), insert (lines after a line number, 0 for the \
-            top), delete (a file, or a directory with everything in it), rename (a file or a directory). Paths \
-            begin with /memories.",
+        description: "A memory of files that persists after the conversation. `command` is one of: view (shows a file with line numbers, or a directory two levels deep), create (creates a new file; never overwrites), str_replace (replaces a text that occurs exactly once in the file), insert (inserts lines after a line number; 0 is the top), delete (deletes a file, or a directory with everything in it), rename (renames a file or a directory). Paths start with /memories.",
         input_schema: object(
             json!({
                 "command": {
                     "type": "string",
                     "enum": ["view", "create", "str_replace", "insert", "delete", "rename"],
-                    "description": "What to do.",
+                    "description": "The command.",
                 },
-                "path": text("What to view, create, edit or delete: /memories or a path below it."),
+                "path": text("The path to view, create, edit or delete: /memories or a path below it."),
                 "view_range": {
                     "type": "array",
                     "items": {"type": "integer"},
                     "minItems": 2,
                     "maxItems": 2,
-                    "description": "view: the first and the last line, counted from 1; -1 is the end.",
+                    "description": "view: the first and the last line, counted from 1; -1 is the end of the file.",
                 },
                 "file_text": text("create: the content."),
-                "old_str": text("str_replace: the text to be replaced, exactly once in the file."),
-                "new_str": text("str_replace: what takes its place; empty where left out."),
-                "insert_line": {"type": "integer", "minimum": 0, "description": "insert: after this line; 0 is the top."},
-                "insert_text": text("insert: the lines."),
-                "old_path": text("rename: where it is."),
-                "new_path": text("rename: where it goes."),
+                "old_str": text("str_replace: the text to replace; it must occur exactly once in the file."),
+                "new_str": text("str_replace: the replacement; empty by default."),
+                "insert_line": {"type": "integer", "minimum": 0, "description": "insert: the line to insert after; 0 is the top."},
+                "insert_text": text("insert: the lines to insert."),
+                "old_path": text("rename: the current path."),
+                "new_path": text("rename: the new path."),
             }),
             &["command"],
         ),
@@ -92,34 +88,27 @@ const fn words(tool: AgentTool) -> (&'static str, &'static str) {
     match tool {
         AgentTool::List => (
             "List memories",
-            "Lists the files of your memory with size, time of the last change and first line. Use it before a \
-             task, to see what earlier sessions left. Without `path_prefix` it begins at /memories.",
+            "Lists the files of your memory with size, time of the last change and first line. Use it before a task to see notes of earlier sessions. Without `path_prefix`, it lists /memories.",
         ),
         AgentTool::Search => (
             "Search memories",
-            "Finds files by words in their content and path, the best match first, with a passage and its line. \
-             Understands \"quoted phrases\", -excluded words, prefixes* and path:notes/. Use it when you do not know \
-             which file to read.",
+            "Finds files by words in their content and path, best match first, with a passage and its line number. Supports \"quoted phrases\", -excluded words, prefixes* and path:notes/. Use it when you do not know which file to read.",
         ),
         AgentTool::Read => (
             "Read a memory",
-            "Reads a file as it is, without line numbers, and tells its content_sha256. A long one comes in parts: \
-             go on with the `offset` that the result names.",
+            "Reads a file verbatim, without line numbers, and returns its content_sha256. A long file is returned in parts: continue with the `offset` in the result.",
         ),
         AgentTool::Write => (
             "Write a memory",
-            "Makes a file, or replaces the whole content of the one at the path. Give a `precondition` where what \
-             others wrote meanwhile must not be lost. To change a part of a file, use memory_edit or memory_append.",
+            "Creates a file, or replaces the whole content of an existing file. Set a `precondition` to avoid overwriting concurrent changes. To change a part of a file, use memory_edit or memory_append.",
         ),
         AgentTool::Edit => (
             "Edit a memory",
-            "Replaces texts in a file. Each `old_str` must be in the file exactly once, counting what the edits \
-             before it changed. All edits are made or none.",
+            "Replaces texts in a file. Each `old_str` must occur exactly once in the file, after the previous edits of the call. Either all edits are applied or none.",
         ),
         AgentTool::Append => (
             "Append to a memory",
-            "Adds whole lines at the end of a file, and makes the file where it is missing. Right for logs and \
-             lists of what was done: several agents may append to one file at a time.",
+            "Adds whole lines at the end of a file; creates the file if it does not exist. Use it for logs and progress lists: several agents can append to one file at the same time.",
         ),
         AgentTool::Delete => (
             "Delete memories",
@@ -133,28 +122,27 @@ fn input(tool: AgentTool) -> Value {
     match tool {
         AgentTool::List => object(
             json!({
-                "path_prefix": text("The directory, such as /memories/notes; /memories where left out."),
-                "depth": number(0, Some(1), "0: everything below it (the default); 1: what is directly in it, with \
-                    deeper files told by their directory alone."),
-                "limit": number(1, Some(MAX_LISTED), "Entries of a page, 20 where left out."),
-                "page": text("The cursor that the page before named."),
+                "path_prefix": text("The directory, such as /memories/notes; /memories by default."),
+                "depth": number(0, Some(1), "0: all files below it (the default); 1: only its direct entries; deeper files are represented by their directory."),
+                "limit": number(1, Some(MAX_LISTED), "Entries per page; 20 by default."),
+                "page": text("The cursor from the previous page."),
             }),
             &[],
         ),
         AgentTool::Search => object(
             json!({
-                "query": text("What to look for."),
-                "path_prefix": text("The directory to search, such as /memories/notes; all where left out."),
-                "limit": number(1, Some(MAX_HITS), "Hits of a page, 10 where left out."),
-                "page": text("The cursor that the page before named."),
+                "query": text("The search query."),
+                "path_prefix": text("The directory to search, such as /memories/notes; all directories by default."),
+                "limit": number(1, Some(MAX_HITS), "Hits per page; 10 by default."),
+                "page": text("The cursor from the previous page."),
             }),
             &["query"],
         ),
         AgentTool::Read => object(
             json!({
                 "path": path(),
-                "offset": number(0, None, "The first character, counted from 0; the beginning where left out."),
-                "limit": number(1, None, "Characters, at most; as many as are allowed where left out."),
+                "offset": number(0, None, "The first character, counted from 0; 0 by default."),
+                "limit": number(1, None, "Maximum number of characters; the allowed maximum by default."),
             }),
             &["path"],
         ),
@@ -171,25 +159,25 @@ fn input(tool: AgentTool) -> Value {
                     "maxItems": MAX_EDITS,
                     "items": object(
                         json!({
-                            "old_str": text("The text to be replaced."),
-                            "new_str": text("What takes its place; empty where left out."),
+                            "old_str": text("The text to replace."),
+                            "new_str": text("The replacement; empty by default."),
                         }),
                         &["old_str"],
                     ),
-                    "description": "Made one after the other.",
+                    "description": "Applied in order.",
                 },
                 "precondition": precondition(false),
             }),
             &["path", "edits"],
         ),
         AgentTool::Append => object(
-            json!({"path": path(), "content": text("The lines."), "precondition": precondition(true)}),
+            json!({"path": path(), "content": text("The lines to append."), "precondition": precondition(true)}),
             &["path", "content"],
         ),
         AgentTool::Delete => object(
             json!({
                 "path": text("The file or directory."),
-                "expected_content_sha256": text("Deletes the file only if it holds content of this hash."),
+                "expected_content_sha256": text("Deletes the file only if its content has this hash."),
             }),
             &["path"],
         ),
@@ -205,11 +193,11 @@ fn precondition(may_not_exist: bool) -> Value {
     let mut schema = object(
         json!({
             "type": {"type": "string", "enum": types},
-            "content_sha256": text("With the type content_sha256: the hash that a result told before."),
+            "content_sha256": text("With the type content_sha256: the hash from an earlier result."),
         }),
         &["type"],
     );
-    schema["description"] = json!("What must be so; otherwise nothing is changed.");
+    schema["description"] = json!("The condition; if it does not hold, nothing is changed.");
     schema
 }
 
@@ -219,18 +207,18 @@ fn output(tool: AgentTool) -> Value {
             let file = object(
                 json!({
                     "type": {"const": "file"},
-                    "path": text("Where it is."),
+                    "path": text("The path of the file."),
                     "content_size_bytes": number(0, None, "Bytes."),
-                    "updated_at": text("When it last changed, in RFC 3339."),
-                    "first_line": text("What it begins with."),
+                    "updated_at": text("The time of the last change, in RFC 3339 format."),
+                    "first_line": text("The first line of the file."),
                 }),
                 &["type", "path", "content_size_bytes", "updated_at", "first_line"],
             );
             let directory = object(
                 json!({
                     "type": {"const": "directory"},
-                    "path": text("Where it is; ends in /."),
-                    "read_only": flag("Whether nothing below it may be changed."),
+                    "path": text("The path of the directory; ends with /."),
+                    "read_only": flag("Whether everything below it is read-only."),
                 }),
                 &["type", "path", "read_only"],
             );
@@ -248,8 +236,8 @@ fn output(tool: AgentTool) -> Value {
                 json!({
                     "path": text("The file."),
                     "score": {"type": "number", "description": "Higher is better; comparable within one search."},
-                    "line": number(1, None, "The line that the snippet begins in."),
-                    "snippet": text("A passage with what matched between ⟦ and ⟧."),
+                    "line": number(1, None, "The line in which the snippet begins."),
+                    "snippet": text("A passage with the matches between ⟦ and ⟧."),
                 }),
                 &["path", "score", "line", "snippet"],
             );
@@ -264,9 +252,9 @@ fn output(tool: AgentTool) -> Value {
         AgentTool::Read => object(
             json!({
                 "path": text("The file."),
-                "content": text("The part, as it is."),
-                "offset": number(0, None, "Its first character."),
-                "next_offset": or_null("integer", "Where to go on."),
+                "content": text("The content of this part, verbatim."),
+                "offset": number(0, None, "The offset of the first character."),
+                "next_offset": or_null("integer", "The offset of the next part."),
                 "total_chars": number(0, None, "Characters of the whole file."),
                 "content_size_bytes": number(0, None, "Bytes of the whole file."),
                 "content_sha256": text("SHA-256 of the whole file."),
@@ -289,21 +277,21 @@ fn output(tool: AgentTool) -> Value {
             let snippet = object(
                 json!({
                     "first_line": number(1, None, "The number of the first line."),
-                    "text": text("The lines."),
-                    "is_cut": flag("Whether there were too many to be shown."),
+                    "text": text("The lines to append."),
+                    "is_cut": flag("Whether lines are omitted because of the limit."),
                 }),
                 &["first_line", "text", "is_cut"],
             );
             changed(
                 json!({
-                    "edits": number(1, None, "How many were made."),
+                    "edits": number(1, None, "The number of applied edits."),
                     "snippets": {"type": "array", "items": snippet},
                 }),
                 &["edits", "snippets"],
             )
         }
         AgentTool::Delete => object(
-            json!({"path": text("What was deleted."), "deleted": {"const": true}}),
+            json!({"path": text("The deleted path."), "deleted": {"const": true}}),
             &["path", "deleted"],
         ),
     }
@@ -312,15 +300,15 @@ fn output(tool: AgentTool) -> Value {
 /// The result of a change: the common properties and the given ones.
 fn changed(properties: Value, required: &[&str]) -> Value {
     let redaction = object(
-        json!({"kind": text("What it is."), "line": number(1, None, "The line that it started in.")}),
+        json!({"kind": text("The kind of secret."), "line": number(1, None, "The line in which it started.")}),
         &["kind", "line"],
     );
     let mut schema = object(
         json!({
             "path": text("The file."),
             "memory_id": text("The memory's id in the API."),
-            "content_sha256": or_null("string", "SHA-256 of what it holds now."),
-            "content_size_bytes": or_null("integer", "Bytes of what it holds now."),
+            "content_sha256": or_null("string", "SHA-256 of the current content."),
+            "content_size_bytes": or_null("integer", "Bytes of the current content."),
             "redactions": {"type": "array", "items": redaction, "description": "Secrets that were replaced."},
         }),
         &[

@@ -41,7 +41,7 @@ fn every_tool_is_found_by_its_name() {
 }
 
 #[test]
-fn fields_that_may_be_left_out_have_their_defaults() {
+fn omitted_fields_have_defaults() {
     let root = AgentCall::List {
         path: at("/memories"),
         is_shallow: false,
@@ -77,7 +77,7 @@ fn fields_that_may_be_left_out_have_their_defaults() {
 }
 
 #[test]
-fn preconditions_are_read_by_their_type() {
+fn preconditions_are_parsed_by_type() {
     let hash = ContentHash::of(b"x");
     for (precondition, read) in [
         (json!({"type": "not_exists"}), Some(FilePrecondition::NotExists)),
@@ -184,7 +184,7 @@ fn wrong_fields_are_named() {
         (
             AgentTool::Edit,
             edits(json!([{"old_str": "a"}, {"new_str": "b"}])),
-            "Error: Edit 2 of 2 cannot be made, so none was: Field `old_str` is missing; it must be a string",
+            "Error: Edit 2 of 2 failed, so no edit was applied: Field `old_str` is missing; it must be a string",
         ),
         (
             AgentTool::Delete,
@@ -208,7 +208,7 @@ fn edits_build_on_each_other() {
 }
 
 #[test]
-fn far_edits_have_snippets_of_their_own_in_the_order_of_the_file() {
+fn distant_edits_have_separate_snippets_in_file_order() {
     let lines: Vec<_> = (1..=30).map(|number| format!("line {number};")).collect();
     let content = lines.join("\n");
     let edit = edited(&content, &[edit("line 25;", "y\nz"), edit("line 5;", "")]).unwrap();
@@ -228,17 +228,17 @@ fn far_edits_have_snippets_of_their_own_in_the_order_of_the_file() {
 }
 
 #[test]
-fn first_edit_that_cannot_be_made_is_told() {
+fn first_failed_edit_is_reported() {
     let error = edited("one two two", &[edit("one", "1"), edit("two", "2")]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "Error: Edit 2 of 2 cannot be made, so none was: No replacement was performed. Multiple occurrences of \
+        "Error: Edit 2 of 2 failed, so no edit was applied: No replacement was performed. Multiple occurrences of \
          old_str `two` in lines: 1, 1. Please ensure it is unique"
     );
     let error = edited("one", &[edit("", "1")]).unwrap_err();
     assert!(
         error.to_string().starts_with(
-            "Error: Edit 1 of 1 cannot be made, so none was: No replacement was performed, because"
+            "Error: Edit 1 of 1 failed, so no edit was applied: No replacement was performed, because"
         ),
         "{error}"
     );
@@ -257,7 +257,7 @@ fn appended_text_becomes_whole_lines() {
 }
 
 #[test]
-fn parts_of_a_file_tell_where_to_go_on() {
+fn partial_read_has_the_next_offset() {
     let text = "häß\nlich";
     let part = |offset, limit, max_chars| {
         let part = read(&at("/memories/a"), text, offset, limit, max_chars).unwrap();
@@ -279,7 +279,7 @@ fn parts_of_a_file_tell_where_to_go_on() {
 }
 
 #[test]
-fn result_says_what_a_model_needs_to_go_on() {
+fn result_text_has_hash_and_next_step() {
     let part = read(&at("/memories/a"), "hello", 1, Some(2), 100).unwrap();
     let hash = ContentHash::of(b"hello");
     assert_eq!(
@@ -309,7 +309,7 @@ fn result_says_what_a_model_needs_to_go_on() {
     1.5K	2026-11-21T00:00:00.000000Z	/memories/a.md	# A
     /memories/b/	(read-only)
 
-    [There are more. Continue with page `page_x`.]
+    [There are more entries. Continue with page `page_x`.]
     ");
 }
 
@@ -381,7 +381,7 @@ fn fits(schema: &Value, value: &Value) -> bool {
 }
 
 #[test]
-fn results_are_what_their_schemas_say() {
+fn results_match_their_schemas() {
     let definitions = definitions();
     let holds = |tool: AgentTool, result: &AgentResult| {
         let definition = definitions
@@ -469,7 +469,7 @@ fn results_are_what_their_schemas_say() {
 }
 
 #[test]
-fn inputs_that_parse_are_what_their_schemas_say() {
+fn valid_inputs_match_their_schemas() {
     for (tool, input) in [
         (
             AgentTool::List,

@@ -224,7 +224,7 @@ fn float_without_fraction_is_an_integer() {
 }
 
 #[test]
-fn unknown_command_lists_the_six() {
+fn unknown_command_error_lists_all_commands() {
     assert_eq!(
         parse(&json!({"command": "undo"})).unwrap_err().to_string(),
         "Error: Field `command` must be one of `view`, `create`, `str_replace`, `insert`, `delete`, \

@@ -33,7 +33,7 @@ fn numbers_of(snippet: &str) -> Vec<usize> {
 }
 
 #[test]
-fn replacement_shows_its_surroundings() {
+fn replacement_shows_surrounding_lines() {
     let edit = replaced("Line 1\nOld Text\nLine 3\n", "Old", "New").unwrap();
     assert_eq!(edit.content, "Line 1\nNew Text\nLine 3\n");
     assert_eq!(
@@ -66,7 +66,7 @@ fn snippet_reaches_two_lines_past_a_longer_replacement() {
 }
 
 #[test]
-fn deletion_shows_where_it_was() {
+fn snippet_of_a_deletion_shows_its_surroundings() {
     assert_eq!(
         snippet_of("a\nb\nc\n", "b\n", ""),
         "     1\ta\n     2\tc\n     3\t"
@@ -83,7 +83,7 @@ fn snippet_of_a_file_too_long_to_view_widens_its_column() {
 }
 
 #[test]
-fn absent_and_empty_texts_are_refused() {
+fn missing_and_empty_texts_are_refused() {
     assert_eq!(
         replaced("abc", "x", "y").unwrap_err(),
         ToolError::NoMatch {
@@ -150,7 +150,7 @@ fn inserted_lines_end_with_a_newline() {
 }
 
 #[test]
-fn line_to_insert_after_must_be_there() {
+fn insert_line_must_exist() {
     for (content, lines) in [
         ("", 0),
         ("a", 1),

@@ -48,7 +48,7 @@ fn range_is_inclusive_and_cut_to_the_file() {
 }
 
 #[test]
-fn range_that_the_file_does_not_have_is_refused() {
+fn range_outside_the_file_is_refused() {
     for (start, end) in [
         (0, 1),
         (-1, -1),
@@ -67,7 +67,7 @@ fn range_that_the_file_does_not_have_is_refused() {
 }
 
 #[test]
-fn file_of_a_million_lines_is_refused_and_one_less_is_not() {
+fn file_over_999_999_lines_is_refused() {
     let most = "\n".repeat(999_998);
     assert!(body(&most, Some((999_999, -1)), 16_000).starts_with("999999\t"));
     let error = viewed(&format!("{most}\n"), Some((0, 0)), 16_000);

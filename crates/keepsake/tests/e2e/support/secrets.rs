@@ -24,7 +24,7 @@ pub(crate) fn known() -> BTreeMap<String, &'static str> {
     if let Some(password) = password_of(&url) {
         secrets.insert(password.to_owned(), "the database's password");
     }
-    secrets.retain(|secret, _| secret.len() >= run::SHORTEST_SECRET);
+    secrets.retain(|secret, _| secret.len() >= run::MIN_SECRET_CHARS);
     secrets
 }
 

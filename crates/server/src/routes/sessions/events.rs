@@ -13,7 +13,7 @@ use super::{Order, within};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::path::OfSession;
-use crate::query::{Asked, FromQuery, Query};
+use crate::query::{FromQuery, Query, QueryParams};
 use crate::routes::list::List;
 use crate::schemas::{self, ToolUseType};
 
@@ -29,7 +29,8 @@ pub(crate) struct SessionEvent {
     r#type: ToolUseType,
     /// The tool's name.
     name: String,
-    /// What it was called with; an object with `size_bytes` stands for content.
+    /// The input of the call; content is replaced by an object with
+    /// `size_bytes`.
     #[schema(value_type = Object)]
     input: Map<String, Value>,
     #[schema(value_type = schemas::Time)]
@@ -52,28 +53,28 @@ impl From<Kept> for SessionEvent {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListEvents {
-    /// Those of a type, repeated for several; there are none but `agent.tool_use`.
+    /// Events of this type; may be repeated. The only type is `agent.tool_use`.
     #[param(rename = "types[]", value_type = Option<Vec<String>>)]
     types: Vec<String>,
-    /// After this time; `created_at_gt` is the same.
+    /// After this time; `created_at_gt` is an alias.
     #[param(rename = "created_at[gt]", value_type = Option<schemas::Time>)]
     after: Option<Timestamp>,
-    /// At or after this time; `created_at_gte` is the same.
+    /// At or after this time; `created_at_gte` is an alias.
     #[param(rename = "created_at[gte]", value_type = Option<schemas::Time>)]
     from: Option<Timestamp>,
-    /// Before this time; `created_at_lt` is the same.
+    /// Before this time; `created_at_lt` is an alias.
     #[param(rename = "created_at[lt]", value_type = Option<schemas::Time>)]
     before: Option<Timestamp>,
-    /// At or before this time; `created_at_lte` is the same.
+    /// At or before this time; `created_at_lte` is an alias.
     #[param(rename = "created_at[lte]", value_type = Option<schemas::Time>)]
     to: Option<Timestamp>,
-    /// Whether the first or the last comes first; `asc` where unset.
+    /// Order by time; `asc` by default.
     #[param(value_type = Option<schemas::Order>)]
     order: Option<Order>,
-    /// Items of a page; 20 where unset.
+    /// Items per page; 20 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -95,7 +96,7 @@ impl FromQuery for ListEvents {
 
 /// List the events of a session
 ///
-/// One for each call of a tool, in the order of their times; kept for 30 days.
+/// One event for each tool call, in order of time; kept for 30 days.
 #[utoipa::path(
     get,
     path = "/sessions/{session_id}/events",
@@ -108,20 +109,20 @@ pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     OfSession(session_id): OfSession,
-    Asked(asked): Asked<ListEvents>,
+    QueryParams(params): QueryParams<ListEvents>,
 ) -> Result<Json<List<SessionEvent>>, ApiError> {
-    let (from, to) = within((asked.after, asked.from), (asked.before, asked.to));
+    let (from, to) = within((params.after, params.from), (params.before, params.to));
     let query = EventQuery {
         from,
         to,
-        newest_first: asked.order == Some(Order::Descending),
+        newest_first: params.order == Some(Order::Descending),
         page: PageRequest {
-            limit: asked.limit,
-            page: asked.page,
+            limit: params.limit,
+            page: params.page,
         },
     };
     let mut events = engine.session_events(&principal, session_id, &query).await?;
-    if !asked.types.is_empty() && !asked.types.iter().any(|name| name == TOOL_USE) {
+    if !params.types.is_empty() && !params.types.iter().any(|name| name == TOOL_USE) {
         events = Page {
             items: Vec::new(),
             next: None,

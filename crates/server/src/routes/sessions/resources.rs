@@ -15,24 +15,27 @@ use crate::auth::Caller;
 use crate::body::{JsonBody, Object};
 use crate::error::ApiError;
 use crate::path::{InResource, OfSession};
-use crate::query::{Asked, FromQuery, Nothing, Query};
+use crate::query::{FromQuery, NoParams, Query, QueryParams};
 use crate::routes::list::List;
 use crate::schemas::{self, DeletedSessionResourceType, MemoryStoreResourceType};
 
-/// A memory store to be attached.
+/// A memory store to attach.
 #[derive(Debug, ToSchema)]
 pub(crate) struct AttachStore {
-    #[expect(dead_code, reason = "checked where it is read; here for the document")]
+    #[expect(
+        dead_code,
+        reason = "checked during deserialization; present for the document"
+    )]
     #[schema(inline)]
     r#type: MemoryStoreResourceType,
     /// The store.
     #[schema(value_type = schemas::MemoryStoreId)]
     memory_store_id: StoreId,
-    /// What the session may do with it; `read_write` where unset.
+    /// The session's access to the store; `read_write` by default.
     #[schema(value_type = Option<schemas::Access>)]
     access: Option<Access>,
-    /// What the agent is told about it: at most 4,096 characters. `prompt` is
-    /// its older name.
+    /// Instructions for the agent about the store, at most 4,096 characters.
+    /// `prompt` is an older name of this field.
     #[schema(value_type = Option<schemas::Instructions>)]
     instructions: Option<String>,
 }
@@ -85,21 +88,21 @@ impl AttachStore {
     }
 }
 
-/// The body of an update; what is left out stays.
+/// The body of an update; omitted fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpdateResource {
-    /// What the session may do with it.
+    /// The session's access to the store.
     #[schema(value_type = Option<schemas::Access>)]
     access: Option<String>,
-    /// What the agent is told about it: at most 4,096 characters.
+    /// Instructions for the agent about the store, at most 4,096 characters.
     #[schema(value_type = Option<schemas::Instructions>)]
     instructions: Option<String>,
     #[schema(ignore)]
     authorization_token: Option<Value>,
 }
 
-/// A memory store that is attached to a session.
+/// A memory store attached to a session.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SessionResource)]
 pub(crate) struct Resource {
@@ -111,15 +114,15 @@ pub(crate) struct Resource {
     memory_store_id: StoreId,
     #[schema(value_type = schemas::Access)]
     access: &'static str,
-    /// What the agent is told about it.
+    /// Instructions for the agent about the store.
     #[schema(required)]
     instructions: Option<String>,
     /// The store's name when it was attached.
     name: String,
     /// The store's description when it was attached.
     description: String,
-    /// Its directory for an agent with a file system; for tools it is
-    /// `/memories/` and the same last segment.
+    /// The store's directory for an agent with a file system. For tools, it is
+    /// `/memories/` with the same last segment.
     mount_path: String,
     #[schema(value_type = schemas::Time)]
     created_at: String,
@@ -144,7 +147,7 @@ impl From<Attachment> for Resource {
     }
 }
 
-/// The answer to a deletion.
+/// The response to a deletion.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DeletedSessionResource)]
 pub(crate) struct DeletedResource {
@@ -158,10 +161,10 @@ pub(crate) struct DeletedResource {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListResources {
-    /// Items of a page; all of them where unset.
+    /// Items per page; all items by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u64>,
-    /// The `next_page` of the page before.
+    /// The `next_page` of the previous page.
     #[param(value_type = Option<schemas::Cursor>)]
     page: Option<String>,
 }
@@ -183,7 +186,7 @@ impl FromQuery for ListResources {
     tag = "Sessions",
     params(("session_id" = schemas::SessionId, Path, description = "The session.")),
     request_body = AttachStore,
-    responses((status = 200, description = "What is attached.", body = Resource)),
+    responses((status = 200, description = "The attachment.", body = Resource)),
 )]
 pub(crate) async fn add(
     State(engine): State<Engine>,
@@ -198,34 +201,34 @@ pub(crate) async fn add(
     Ok(Json(attached.into()))
 }
 
-/// List what is attached to a session
+/// List a session's attachments
 ///
-/// In the order of its attaching.
+/// In the order of attachment.
 #[utoipa::path(
     get,
     path = "/sessions/{session_id}/resources",
     operation_id = "sessions.resources.list",
     tag = "Sessions",
     params(("session_id" = schemas::SessionId, Path, description = "The session."), ListResources),
-    responses((status = 200, description = "A page of what is attached.", body = List<Resource>)),
+    responses((status = 200, description = "A page of attachments.", body = List<Resource>)),
 )]
 pub(crate) async fn list(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     OfSession(session_id): OfSession,
-    Asked(asked): Asked<ListResources>,
+    QueryParams(params): QueryParams<ListResources>,
 ) -> Result<Json<List<Resource>>, ApiError> {
     let page = PageRequest {
-        limit: asked.limit,
-        page: asked.page,
+        limit: params.limit,
+        page: params.page,
     };
     let attached = engine.attachments(&principal, session_id, &page).await?;
     Ok(Json(List::of(attached, Resource::from)))
 }
 
-/// Retrieve what is attached to a session
+/// Retrieve an attachment
 ///
-/// By its own id, or by that of the memory store.
+/// By the id of the attachment or of the memory store.
 #[utoipa::path(
     get,
     path = "/sessions/{session_id}/resources/{resource_id}",
@@ -233,9 +236,9 @@ pub(crate) async fn list(
     tag = "Sessions",
     params(
         ("session_id" = schemas::SessionId, Path, description = "The session."),
-        ("resource_id" = schemas::ResourceName, Path, description = "What is attached."),
+        ("resource_id" = schemas::ResourceName, Path, description = "The attachment."),
     ),
-    responses((status = 200, description = "What is attached.", body = Resource)),
+    responses((status = 200, description = "The attachment.", body = Resource)),
 )]
 pub(crate) async fn retrieve(
     State(engine): State<Engine>,
@@ -247,9 +250,9 @@ pub(crate) async fn retrieve(
     ))
 }
 
-/// Update what is attached to a session
+/// Update an attachment
 ///
-/// What is left out stays.
+/// Omitted fields stay unchanged.
 #[utoipa::path(
     post,
     path = "/sessions/{session_id}/resources/{resource_id}",
@@ -257,10 +260,10 @@ pub(crate) async fn retrieve(
     tag = "Sessions",
     params(
         ("session_id" = schemas::SessionId, Path, description = "The session."),
-        ("resource_id" = schemas::ResourceName, Path, description = "What is attached."),
+        ("resource_id" = schemas::ResourceName, Path, description = "The attachment."),
     ),
     request_body = UpdateResource,
-    responses((status = 200, description = "What is attached, as it is now.", body = Resource)),
+    responses((status = 200, description = "The updated attachment.", body = Resource)),
 )]
 pub(crate) async fn update(
     State(engine): State<Engine>,
@@ -293,15 +296,15 @@ pub(crate) async fn update(
     tag = "Sessions",
     params(
         ("session_id" = schemas::SessionId, Path, description = "The session."),
-        ("resource_id" = schemas::ResourceName, Path, description = "What is attached."),
+        ("resource_id" = schemas::ResourceName, Path, description = "The attachment."),
     ),
-    responses((status = 200, description = "It is detached.", body = DeletedResource)),
+    responses((status = 200, description = "The memory store was detached.", body = DeletedResource)),
 )]
 pub(crate) async fn delete(
     State(engine): State<Engine>,
     Caller(principal): Caller,
     InResource(session_id, name): InResource,
-    Asked(Nothing): Asked<Nothing>,
+    QueryParams(NoParams): QueryParams<NoParams>,
 ) -> Result<Json<DeletedResource>, ApiError> {
     let gone = engine.detach(&principal, session_id, name).await?;
     Ok(Json(DeletedResource {

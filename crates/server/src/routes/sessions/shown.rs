@@ -10,14 +10,14 @@ use utoipa::ToSchema;
 use super::resources::Resource;
 use crate::schemas::{self, SessionType};
 
-/// A session: memory stores that are attached for an agent.
+/// A session: memory stores attached for an agent.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Session {
     #[schema(value_type = schemas::SessionId)]
     id: SessionId,
     #[schema(inline)]
     r#type: SessionType,
-    /// The agent, with empty values for what was not given.
+    /// The agent, with empty values for omitted fields.
     #[schema(value_type = schemas::Agent)]
     agent: JsonText,
     environment_id: String,
@@ -32,25 +32,25 @@ pub(crate) struct Session {
     vault_ids: Vec<String>,
     #[schema(value_type = schemas::Time)]
     created_at: String,
-    /// When it or what is attached to it last changed.
+    /// When the session or its attachments last changed.
     #[schema(value_type = schemas::Time)]
     updated_at: String,
-    /// Since when it takes no calls.
+    /// When it was archived; since then it accepts no calls.
     #[schema(value_type = Option<schemas::Time>, required)]
     archived_at: Option<String>,
-    /// None is kept here.
+    /// Always null on this server.
     #[schema(value_type = Option<Object>, required)]
     budget: Option<Nothing>,
-    /// There are no deployments here.
+    /// Always null: this server has no deployments.
     #[schema(value_type = Option<String>, required)]
     deployment_id: Option<Nothing>,
-    /// None are made here.
+    /// Always empty on this server.
     #[schema(value_type = Vec<Object>, max_items = 0)]
     outcome_evaluations: [Nothing; 0],
     stats: Stats,
     usage: Usage,
-    /// What a harness adds to the agent's system prompt: how to use memory, and
-    /// which stores are attached.
+    /// Text to add to the agent's system prompt: how to use memory, and which
+    /// stores are attached.
     system_prompt: String,
 }
 
@@ -58,12 +58,12 @@ pub(crate) struct Session {
 #[derive(Debug, Serialize)]
 enum Nothing {}
 
-/// No times are measured here.
+/// Always empty: this server measures no times.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SessionStats)]
 struct Stats {}
 
-/// No tokens are used here.
+/// Always empty: this server uses no tokens.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SessionUsage)]
 struct Usage {
@@ -73,13 +73,13 @@ struct Usage {
     server_tool_use: Option<Nothing>,
 }
 
-/// A session with its token.
+/// A session and its token.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NewSession {
     #[serde(flatten)]
     session: Session,
-    /// A JWT for this session alone, good for 24 hours, shown this once; null
-    /// where the call was made before.
+    /// A JWT only for this session, valid for 24 hours, returned only once;
+    /// null in the response to a retry.
     #[schema(required)]
     token: Option<String>,
 }
