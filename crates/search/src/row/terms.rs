@@ -180,7 +180,7 @@ impl<'a> Terms<'a> {
         match self.rest.bytes.get(at..at + COPY_BYTES) {
             // Copying a fixed number of bytes is faster than copying the exact number.
             Some(with_more) if more <= COPY_BYTES => {
-                self.term[shared..shared + COPY_BYTES].copy_from_slice(with_more)
+                self.term[shared..shared + COPY_BYTES].copy_from_slice(with_more);
             }
             _ => self.term[shared..end].copy_from_slice(suffix),
         }
