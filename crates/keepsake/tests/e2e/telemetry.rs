@@ -277,7 +277,13 @@ async fn prometheus_reads_every_metric(pair: Pair) {
     .await;
     let text = read().await;
     check_with_promtool(&text).await;
+    // Commits write the content where there is no object store, and the view above
+    // finds it in the cache.
+    let is_of_blobs = |name: &str| name.contains("_blob_call_") || name.contains("_blob_bytes_");
     for (name, labels) in METRICS {
+        if is_of_blobs(name) && !pair.has_s3() {
+            continue;
+        }
         let samples: Vec<_> = samples(&text, name).collect();
         assert!(!samples.is_empty(), "{name} is not there:\n{text}");
         for (given, _) in samples {
@@ -313,11 +319,13 @@ async fn prometheus_reads_every_metric(pair: Pair) {
         ),
         1.0,
     );
-    // The refused memory's content was stored, too.
-    assert_near(
-        value("keepsake_blob_bytes_total", &[("direction", "written")]),
-        5.0,
-    );
+    if pair.has_s3() {
+        // The refused memory's content was stored, too.
+        assert_near(
+            value("keepsake_blob_bytes_total", &[("direction", "written")]),
+            5.0,
+        );
+    }
     assert_near(value("keepsake_http_requests_in_flight", &[]), 1.0);
     assert!(
         !text.contains(&tenant.id.to_string()),
