@@ -211,7 +211,10 @@ impl Index {
     /// The same index, whose calls are recorded in `metrics`.
     #[must_use]
     pub fn measured(self, metrics: Metrics) -> Self {
-        Self::new(Database::new(self.database.backend().clone(), metrics))
+        let measured = Self::new(Database::new(self.database.backend().clone(), metrics));
+        #[cfg(feature = "planted-bugs")]
+        let measured = measured.with_bug_of(self);
+        measured
     }
 
     /// Answers when the database does and its schema is new enough.

@@ -29,4 +29,10 @@ impl Index {
         self.memories.bug = Some(bug);
         self
     }
+
+    /// The same index with the bug of another one.
+    pub(crate) fn with_bug_of(mut self, other: Self) -> Self {
+        self.memories.bug = other.memories.bug;
+        self
+    }
 }

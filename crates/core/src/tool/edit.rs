@@ -74,7 +74,7 @@ impl Edit {
         };
         format!(
             "{message}\n{} {secrets} replaced by `[redacted:…]`, as the memory store's sensitive-data \
-             policy asks: {}.",
+             policy requires: {}.",
             self.findings.len(),
             Listed(&self.findings)
         )

@@ -217,7 +217,7 @@ fn result_of_a_redacted_edit_shows_what_is_stored() {
          7	b
          8	five
          9	six
-    1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy asks: private_key in line 6.
+    1 secret replaced by `[redacted:…]`, as the memory store's sensitive-data policy requires: private_key in line 6.
     ");
     // The edit ends inside a redacted secret, which extends beyond the edit.
     let lines = message_of(&redact(&format!("{key}\n{key}")));
