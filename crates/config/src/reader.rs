@@ -143,7 +143,21 @@ impl Reader {
         })
     }
 
-    /// The same with a function that returns the printed TOML.
+    /// As [`Self::url`], with a default.
+    pub(crate) fn url_or<T: Display>(
+        &mut self,
+        name: &str,
+        default: T,
+        check: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> T {
+        if !self.is_set(name) {
+            self.note(name, Some((quoted(&default.to_string()), "default".to_owned())));
+            return default;
+        }
+        self.url(name, check).unwrap_or(default)
+    }
+
+    /// As [`Self::optional`], with a function that returns the printed TOML.
     pub(crate) fn shown<T>(
         &mut self,
         name: &str,

@@ -32,6 +32,8 @@ impl fmt::Debug for BlobSettings {
 impl BlobSettings {
     pub(super) fn read(reader: &mut Reader) -> Self {
         Self {
+            // Printed only when valid: an invalid URL may contain a password.
+            url: reader.url_or("blobs.url", BlobUrl::Index, blob_url),
             s3: S3Settings {
                 endpoint: reader.url("blobs.endpoint", http_url),
                 region: reader.optional("blobs.region", owned),
@@ -42,7 +44,6 @@ impl BlobSettings {
                 max_call: None,
             },
             deletion_delay: reader.get("blobs.deletion_delay_seconds", 0, seconds(0)),
-            url: reader.get("blobs.url", BlobUrl::Index.to_string(), blob_url),
         }
     }
 }
