@@ -10,7 +10,9 @@
 use std::collections::BTreeMap;
 
 use keepsake_core::tool::agent::{AgentCall, AgentTool, Replacement, apply_edits, read};
-use keepsake_core::tool::{Command, Edit, ToolError, ToolPath, ToolRoot, append, insert, str_replace, view_file};
+use keepsake_core::tool::{
+    Command, Edit, ToolError, ToolPath, ToolRoot, append, insert, str_replace, view_file,
+};
 use keepsake_core::{Content, DirPath, MemoryPath};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value};
