@@ -12,7 +12,7 @@ use tokio::sync::OwnedMutexGuard;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::Call;
+use super::{Call, Effect};
 use crate::IndexError;
 use crate::numbers::hex;
 use crate::postgres::pool;
@@ -177,8 +177,14 @@ impl Tx {
         let Self {
             mut call, connection, ..
         } = self;
+        let is_read = call.mode.effect() == Effect::Read;
         let commit = async {
             match connection {
+                Connection::Postgres(tx) if is_read => {
+                    // The caller has what it read, also if the connection breaks now.
+                    let _ = tx.commit().await;
+                    Ok(())
+                }
                 Connection::Postgres(tx) => Ok(tx.commit().await?),
                 Connection::SqliteSnapshot(tx) => Ok(tx.commit().await?),
                 Connection::SqliteWriter(mut writer) => writer.commit().await,

@@ -75,7 +75,7 @@ async fn every_tool_works_on_the_files_of_the_others(client: &Client, tenant: &T
         (
             "memory_search",
             json!({"query": "day"}),
-            "Memories that match, the best first",
+            "Matching memories, best first",
         ),
         (
             "memory",

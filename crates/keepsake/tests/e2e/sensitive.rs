@@ -213,7 +213,7 @@ impl<'a> Place<'a> {
             let result = answer.tool_result();
             assert!(!result.is_error, "{}", result.content);
             assert!(
-                result.content.contains(&format!("asks: {kind} in line")),
+                result.content.contains(&format!("requires: {kind} in line")),
                 "{}",
                 result.content
             );
