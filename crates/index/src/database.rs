@@ -9,7 +9,7 @@ mod tx;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use keepsake_core::TenantId;
@@ -196,6 +196,11 @@ impl Mode {
     }
 }
 
+/// Connections that a call tries, at most, when they break one after the other.
+const MAX_TRIES: u32 = 20;
+/// How long a call goes on to replace broken connections after the first.
+const RECONNECTS_FOR: Duration = Duration::from_secs(1);
+
 /// One call of the index: its span, and what becomes of it. Dropping it records how
 /// long it took and how it ended.
 #[derive(Debug)]
@@ -234,16 +239,23 @@ impl Call {
     }
 
     /// Takes a connection and begins its transaction. A connection that broke while
-    /// it was unused is replaced once: nothing was changed yet.
+    /// it was unused is replaced: nothing was changed yet.
     async fn connect(&mut self) -> Result<Connection, IndexError> {
         let (database, role, mode) = (self.database.clone(), self.role, self.mode);
-        let begin = async move {
-            match database.connect(role, mode).await {
-                Err(error) if error.is_connection_lost() => database.connect(role, mode).await,
-                begun => begun,
+        let mut tries = 1;
+        loop {
+            let begun = database.connect(role, mode).instrument(self.span.clone()).await;
+            match begun {
+                Err(error) if error.is_connection_lost() && self.may_reconnect(tries) => tries += 1,
+                begun => return begun.map_err(|error| self.note(error).of_read()),
             }
-        };
-        self.run(begin).await.map_err(IndexError::of_read)
+        }
+    }
+
+    /// Whether a call takes another connection after `tries` that broke. A restart of
+    /// the database breaks many at once, and a call may meet one after the other.
+    fn may_reconnect(&self, tries: u32) -> bool {
+        tries < 2 || (tries < MAX_TRIES && self.began_at.elapsed() < RECONNECTS_FOR)
     }
 
     /// Notes an error, as the metrics and readiness show it.

@@ -197,27 +197,30 @@ impl Tx {
         committed.await
     }
 
-    /// Sends a statement. The first one is sent once more, on another connection,
-    /// where its connection was broken and it has changed nothing.
+    /// Sends a statement. The first one is sent again, on another connection, where
+    /// its connection was broken and it has changed nothing.
     async fn send(&mut self, statement: Statement, fetch: Fetch) -> Result<Fetched, IndexError> {
         let again = (!self.is_used && self.is_postgres()).then(|| statement.clone());
         self.is_used = true;
         let span = self.call.span.clone();
-        let sent = self
+        let mut sent = self
             .connection
             .send(statement, fetch)
             .instrument(span.clone())
             .await;
-        let sent = match (sent, again) {
-            (Err(error), Some(statement)) if self.call.mode.effect().may_repeat(&error) => {
-                // Given back first: requests that each held one connection and waited
-                // for another would use up the pool.
-                self.connection = Connection::Released;
-                self.connection = self.call.connect().await?;
-                self.connection.send(statement, fetch).instrument(span).await
-            }
-            (sent, _) => sent,
-        };
+        let mut tries = 1;
+        while let (Err(error), Some(statement)) = (&sent, &again)
+            && self.call.mode.effect().may_repeat(error)
+            && self.call.may_reconnect(tries)
+        {
+            tries += 1;
+            // Given back first: requests that each held one connection and waited
+            // for another would use up the pool.
+            self.connection = Connection::Released;
+            self.connection = self.call.connect().await?;
+            let repeated = self.connection.send(statement.clone(), fetch);
+            sent = repeated.instrument(span.clone()).await;
+        }
         sent.map_err(|error| self.call.note(error))
     }
 }
