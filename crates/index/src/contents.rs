@@ -9,16 +9,15 @@ use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, Role, RowLock};
+use crate::database::{Database, Role};
 use crate::numbers::unsigned;
+use crate::stores::lock_store;
 
 const READ: [&str; 2] = [
     "SELECT size_bytes, bytes FROM read_content($1, $2, $3, $4)",
     "SELECT length(bytes) AS size_bytes, CASE WHEN length(bytes) <= $4 THEN bytes END AS bytes FROM content \
      WHERE tenant_id = $1 AND store_id = $2 AND blob_id = $3",
 ];
-
-const LOCK_STORE: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2";
 
 /// Inserts content that a version names and that is not there yet.
 const INSERT: &str = "INSERT INTO content (tenant_id, store_id, blob_id, bytes) \
@@ -102,9 +101,7 @@ impl Contents {
         let role = Role::Job(Some(key.tenant_id));
         let mut tx = self.database.write("insert_content", role).await?;
         // What queues blobs for deletion holds this lock too.
-        let query = tx.query_locking(LOCK_STORE, RowLock::NoKeyUpdate);
-        let query = query.bind(key.tenant_id.uuid()).bind(key.store_id.uuid());
-        query.optional_scalar::<i64>().await?;
+        lock_store(&mut tx, key.tenant_id, key.store_id).await?;
         let query = tx
             .query(INSERT)
             .bind(key.tenant_id.uuid())

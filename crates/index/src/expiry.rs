@@ -12,9 +12,10 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::commit::{Change, Commit, CommitOutcome, commit_changes};
-use crate::database::{Database, Role, RowLock, Tx};
+use crate::database::{Database, Role, Tx};
 use crate::memories::{ExpiryRow, HeadRow};
 use crate::model::{Expiry, Head};
+use crate::stores::lock_store;
 use crate::{FORGOTTEN_AFTER, IndexError, LIVES_FOR};
 
 /// The read times flushed by replicas: those with a heartbeat since `$1`, and of
@@ -68,8 +69,6 @@ pub(crate) const HEADS: &str = "SELECT m.path, m.size_bytes, m.memory_id, m.vers
     (SELECT a.active_at FROM memory_access a WHERE a.tenant_id = $1 AND a.store_id = $2 \
         AND a.memory_id = m.memory_id) AS active_at \
     FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id IN_IDS($3)";
-
-const LOCK_STORE: &str = "SELECT seq FROM store WHERE tenant_id = $1 AND store_id = $2";
 
 /// The progress of the replicas in flushing read times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -349,9 +348,7 @@ impl UnusedMemories {
         let store_id = expiration.store_id;
         let mut tx = self.database.write("expire", Role::Tenant(tenant_id)).await?;
         // The following statements see every commit from before the lock was acquired.
-        let query = tx.query_locking(LOCK_STORE, RowLock::NoKeyUpdate);
-        let query = query.bind(tenant_id.uuid()).bind(store_id.uuid());
-        query.optional_scalar::<i64>().await?;
+        lock_store(&mut tx, tenant_id, store_id).await?;
         let query = tx.query(PERIOD).bind(tenant_id.uuid()).bind(store_id.uuid());
         let period: Option<PeriodRow> = query.optional().await?;
         if period.map(|row| row.effective()) != Some(expiration.expiry) {
